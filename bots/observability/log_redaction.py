@@ -1,6 +1,6 @@
-"""Formats errors for the log without texts that the program did not write itself.
+"""Formats errors for the log without the messages of library exceptions.
 
-The message of a library's exception may repeat what people or the model wrote, so it is left out.
+Such a message may quote text from users or the model, which must not reach the log.
 """
 
 import os
@@ -15,25 +15,28 @@ from core.domain.errors import ThreadhandError, ToolError
 _OWN = ("bots", "core", "sandbox", "storage")
 _GROUP_SHOWN_MAX = 10
 _SHOWN_MAX = 50
-"""Limit of errors per log entry, because a chain can be arbitrarily long."""
+"""Maximum number of chained errors in a log entry."""
 _CAUSED = "The above exception was the direct cause of the following exception:"
 _MEANWHILE = "During handling of the above exception, another exception occurred:"
 _WARNING = re.compile(r"(?s)^(.*?:\d+: \w+): .*")
 _TEXT_CHARACTERS_MIN = 3
-"""Shorter texts also occur inside ordinary words."""
+"""Shorter exception messages are not removed, because they also occur inside ordinary words."""
 
 
 def format_traceback(error: BaseException) -> str:
-    """Formats the error like Python does, without messages of exceptions that are not ours."""
+    """Returns the traceback in Python's format, without the messages of library exceptions."""
     return "\n".join(_lines(error, set()))
 
 
 def redact_library_message(logger: str, message: str, error: BaseException | None) -> str:
-    """Removes the exception's message from a library's log message, as far as it can be recognised."""
+    """Replaces exception messages in a library's log message with the names of the exception classes.
+
+    Returns messages of Threadhand's own loggers unchanged.
+    """
     if logger.partition(".")[0] in _OWN:
         return message
     if logger == "asyncio":
-        # asyncio appends the repr of tasks, futures and arguments with all their contents
+        # asyncio appends the repr of tasks, futures and arguments, which may contain text from users
         return re.sub(r"\(.*", "(...)", message.partition("\n")[0])
     if logger == "py.warnings":
         return _WARNING.sub(r"\1", message)
@@ -77,7 +80,7 @@ def _chain(error: BaseException | None, seen: set[int]) -> Iterator[BaseExceptio
 
 
 def _inside(error: BaseException) -> tuple[BaseException, ...]:
-    """The errors of a group."""
+    """Returns the exceptions of an exception group, or an empty tuple for other exceptions."""
     if not isinstance(error, BaseExceptionGroup):
         return ()
     return cast(BaseExceptionGroup[BaseException], error).exceptions
@@ -108,7 +111,7 @@ def _text(error: BaseException) -> str:
 
 
 def _is_ours(error: BaseException) -> bool:
-    """A ToolError is excluded because its message may quote the model."""
+    """Whether the error message is safe to log. False for ToolError, because its message may quote the model."""
     return isinstance(error, ThreadhandError) and not isinstance(error, ToolError)
 
 

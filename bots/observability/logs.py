@@ -1,4 +1,4 @@
-"""Logging to stderr, one line per entry, as text or JSON, without secrets and without messages of foreign errors."""
+"""Logs to stderr, one line per entry, as text or JSON. Secrets and messages of library exceptions are redacted."""
 
 import json
 import logging
@@ -28,7 +28,7 @@ _SECRET_SHAPES = re.compile(
 _BEARER = re.compile(r"(?i)\b(bearer|bot|basic)\s+[\w.~+/=-]{12,}")
 _INPUT_VALUES = re.compile(r"input_value=.*?, input_type=", re.DOTALL)
 _INPUTS = re.compile(r"""(['"]input['"]: ?).*""")
-"""Rejected values that pydantic errors quote, ours and those of services; people or models may have written them."""
+"""Matches the rejected values in pydantic errors, because users or models may have written these values."""
 _QUIET = (
     "discord",
     "saq",
@@ -41,11 +41,11 @@ _QUIET = (
 )
 REDACTED = "[redacted]"
 SECRET_CHARACTERS_MIN = 8
-"""Shorter values also occur in ordinary lines."""
+"""Shorter secrets are not redacted, because the same text also occurs in ordinary log lines."""
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
-    """Returns the text without the given secrets and without anything that looks like one."""
+    """Returns the text with the given secrets, and all text in the format of a known kind of secret, redacted."""
     for secret in secrets:
         text = text.replace(secret, REDACTED)
     text = _INPUT_VALUES.sub("input_value=..., input_type=", text)
@@ -53,9 +53,9 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 class TextFormatter(logging.Formatter):
-    """Formats `time level logger message key=value`; line breaks of tracebacks become ⏎. The keys are log context.
+    """Formats an entry as `time level logger message key=value`, where the keys are the log context.
 
-    `with_texts`: include the messages of foreign errors.
+    Line breaks become ⏎. `with_texts`: include the messages of library exceptions.
     """
 
     def __init__(self, secrets: Iterable[str] = (), *, with_texts: bool = False) -> None:
@@ -65,12 +65,12 @@ class TextFormatter(logging.Formatter):
         self.keep_out(secrets)
 
     def keep_out(self, secrets: Iterable[str]) -> None:
-        """Redacts these secrets too, longer ones first, because one may contain another."""
+        """Adds secrets to redact. Longer secrets are redacted first, because a secret may contain another secret."""
         known = {secret for secret in secrets if len(secret) >= SECRET_CHARACTERS_MIN}
         self._secrets = tuple(sorted(known | set(self._secrets), key=lambda one: (-len(one), one)))
 
     def format(self, record: logging.LogRecord) -> str:
-        """Returns the entry on one line. Redaction comes last, so that it sees the whole entry."""
+        """Returns the entry as one line. Redaction comes last, so that it covers the whole entry."""
         text = f"{_moment(record)} {record.levelname.lower()} {record.name} {self._message(record)}"
         text += "".join(f" {name}={value}" for name, value in log_context().items())
         if trace := self._trace(record):
@@ -84,7 +84,7 @@ class TextFormatter(logging.Formatter):
         message = record.getMessage()
         if self._with_texts:
             return message
-        # libraries often quote the error that they handle in the message without passing exc_info
+        # libraries often quote the handled exception in the message without passing exc_info
         error = _raised(record) or sys.exc_info()[1]
         return _INPUTS.sub(r"\1...", redact_library_message(record.name, message, error))
 
@@ -102,7 +102,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(TextFormatter):
-    """One JSON object per line: `time`, `level`, `logger`, `message`, the log context, and `trace` for errors."""
+    """Formats an entry as a JSON object: `time`, `level`, `logger`, `message`, log context, and `trace` for errors."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry = {
@@ -118,7 +118,7 @@ class JsonFormatter(TextFormatter):
 
 
 class _Output(logging.StreamHandler[TextIO]):
-    """If an entry cannot be formatted, logs where it was made, without its arguments."""
+    """A log handler for stderr. If an entry cannot be formatted, logs its source location without its arguments."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's own name
         told = "an entry of the log was lost (%s), made at %s:%d"
@@ -139,8 +139,11 @@ def _moment(record: logging.LogRecord) -> str:
 def configure_logging(
     level: str, secrets: Iterable[str] = (), log_format: Literal["text", "json"] = "text"
 ) -> None:
-    """Sends the log of the whole process to stderr. Unless the level is DEBUG, libraries log from WARNING on, and
-    messages of foreign errors are left out."""
+    """Sends all log entries of this process to stderr and redacts `secrets`.
+
+    Unless the level is DEBUG, libraries log only warnings and errors, and the messages of library exceptions are
+    removed.
+    """
     output = _Output(sys.stderr)
     lines = JsonFormatter if log_format == "json" else TextFormatter
     output.setFormatter(lines(secrets, with_texts=level == "DEBUG"))
@@ -177,7 +180,7 @@ def log_uncaught_errors() -> None:
 
 
 def add_log_secrets(secrets: Iterable[str]) -> None:
-    """Redacts more secrets, which were not known when logging was configured."""
+    """Adds secrets to redact that were not known when logging was configured."""
     for output in logging.getLogger().handlers:
         if isinstance(output.formatter, TextFormatter):
             output.formatter.keep_out(secrets)

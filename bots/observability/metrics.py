@@ -1,4 +1,4 @@
-"""Prometheus metrics. Labels come from closed sets: no ids, no people, no names from outside."""
+"""Prometheus metrics. Label values come from fixed sets and never contain IDs or user-supplied names."""
 
 import asyncio
 import time
@@ -39,12 +39,15 @@ _STEPS: dict[Step, tuple[str, tuple[str, ...], tuple[float, ...]]] = {
 }
 
 
-# the library would add a second series for each one, with its creation time
+# without this call, the library adds a second time series with the creation time for each metric
 disable_created_metrics()
 
 
 class Metrics:
-    """`Figures`, and what else is counted. `models` and `tools` may be labels; any other is `other`."""
+    """All Prometheus metrics of this process. Implements `RunMetrics`.
+
+    `models` and `tools` are the names allowed as label values. Other names are counted as `other`.
+    """
 
     def __init__(self, *, models: Iterable[str] = (), tools: Iterable[str] = ()) -> None:
         self.registry = registry = CollectorRegistry()
@@ -115,28 +118,31 @@ class Metrics:
         self._cost.labels(name, "estimated").inc(max(0.0, usage.estimated_usd))
 
     def answered(self, method: str, route: str, status: int) -> None:
-        """Records a response of the HTTP server; `route` is the route's pattern."""
+        """Records a response of the HTTP server. `route` is the URL pattern, not the actual path."""
         shown = method if method in _METHODS else OTHER
         self._requests.labels(shown, route, str(status)).inc()
 
     def called(self, platform: str, method: str, status: int, seconds: float) -> None:
-        """Records a call to a platform; status 0 means no response. `method` contains no ids."""
+        """Records a call to a chat platform. Status 0 means no response. `method` must not contain IDs."""
         self._answers.labels(platform, method, str(status)).inc()
         self._calls.labels(platform).observe(seconds)
 
     def waited(self, platform: str, call: str, seconds: float) -> None:
-        """Records how long the rate limiter delayed a call; `call` names its kind."""
+        """Records how long the rate limiter delayed a call. `call` is the name of the rate limit."""
         self._turns.labels(platform, call).observe(seconds)
 
     async def watch_loop(self) -> None:
-        """Measures for ever how late the event loop runs."""
+        """Measures the delay of the event loop until cancelled."""
         while True:
             start = time.monotonic()
             await asyncio.sleep(LAG_SECONDS)
             self._lag.observe(max(0.0, time.monotonic() - start - LAG_SECONDS))
 
     def text(self, backlog: Backlog | None) -> bytes:
-        """Returns all metrics in Prometheus' text format. Pass None if the database is away: its gauges become NaN."""
+        """Returns all metrics in the Prometheus text format.
+
+        Pass None as `backlog` if the database is unavailable; the gauges read from it then become NaN.
+        """
         self._backlog.show(backlog)
         return generate_latest(self.registry)
 
@@ -146,7 +152,11 @@ class Metrics:
 
 
 def error_label(error: BaseException) -> str:
-    """Returns the label for an error: its class name if it is ours, else `cancelled`, `left` or `broken`."""
+    """Returns the metric label for an exception.
+
+    This is the class name for Threadhand's own errors, `cancelled` for a cancelled task, `left` for a generator that
+    the consumer closed early, and `broken` for other exceptions.
+    """
     if isinstance(error, ThreadhandError):
         return type(error).__name__
     if isinstance(error, asyncio.CancelledError):
@@ -155,7 +165,7 @@ def error_label(error: BaseException) -> str:
 
 
 class _BacklogGauges:
-    """Gauges that are read from the database at each request."""
+    """Gauges with values that are read from the database at each request for metrics."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def gauge(name: str, what: str, labels: tuple[str, ...] = ()) -> Gauge:

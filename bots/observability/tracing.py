@@ -1,4 +1,4 @@
-"""OpenTelemetry traces of runs; the SDK is an optional extra, imported only if an endpoint is set."""
+"""OpenTelemetry traces of runs. The SDK is an optional dependency and is imported only if an endpoint is set."""
 
 import asyncio
 import logging
@@ -26,7 +26,10 @@ log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def open_tracing(endpoint: str) -> AsyncGenerator["RunTracing"]:
-    """Context manager: sends spans to `endpoint` (`http://host:4318`). Raises ConfigurationError without the extra."""
+    """Context manager: sends spans to `endpoint`, for example `http://host:4318`, inside the block.
+
+    Raises ConfigurationError if the optional dependency `threadhand[otel]` is not installed.
+    """
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
@@ -47,7 +50,10 @@ async def open_tracing(endpoint: str) -> AsyncGenerator["RunTracing"]:
 
 
 class RunTracing:
-    """`Figures` as spans: each step a span below the one around it. They hold ids and words of ours."""
+    """Implements `RunMetrics` with spans. Each step is a child span of the enclosing step.
+
+    Span attributes contain IDs and fixed labels, but no text from users or the model.
+    """
 
     def __init__(self, provider: "TracerProvider") -> None:
         self._tracer: Tracer = provider.get_tracer("threadhand")
@@ -60,13 +66,13 @@ class RunTracing:
         span = self._tracer.start_span(step)
         try:
             if step == "model":
-                # the call is a generator, and other work runs between its chunks, which must not become its children
+                # A model call is a generator. Other work runs between its chunks and must not become its child spans.
                 yield timing
             else:
                 with use_span(span, record_exception=False, set_status_on_exception=False):
                     yield timing
         except BaseException as error:
-            # only the kind, because messages of errors may quote people
+            # record only the label of the error, because its message may quote users
             span.set_status(StatusCode.ERROR, error_label(error))
             raise
         finally:
@@ -77,11 +83,11 @@ class RunTracing:
             span.end()
 
     def used(self, model: str, usage: Usage) -> None:
-        """Usage is counted, not traced."""
+        """Does nothing, because token usage is recorded as metrics and not as spans."""
 
 
 class CombinedMetrics:
-    """Passes every measurement on to two `Figures`."""
+    """Forwards every measurement to two `RunMetrics` objects."""
 
     def __init__(self, one: RunMetrics, other: RunMetrics) -> None:
         self._one = one

@@ -1,4 +1,4 @@
-"""All settings of the program, read once from the environment and the `.env` file."""
+"""The settings of the program, read once from the environment and the `.env` file."""
 
 import os
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from core.domain.errors import ConfigurationError
 
 PREFIX = "THREADHAND_"
 TEST_PREFIX = "THREADHAND_TEST_"
-"""Variables of the test suite: they are no settings, and no mistakes either."""
+"""Prefix of the test suite's variables. They are ignored instead of reported as unknown settings."""
 
 
 class Settings(
@@ -74,7 +74,7 @@ class Settings(
 
     @property
     def storage_url(self) -> str:
-        """The database URL; by default a SQLite file in `data_dir`."""
+        """The database URL. The default is a SQLite file in `data_dir`."""
         if not self.database_url:
             return f"sqlite:///{self.data_dir}/threadhand.db"
         return self.database_url.replace("postgres://", "postgresql://", 1)
@@ -86,10 +86,10 @@ VARIABLE_NAMES = tuple(
 
 
 def load_settings(environ: Mapping[str, str], env_file: Path | None) -> Settings:
-    """Reads settings from the environment and, for variables it does not set, from the file. Empty values count as not
-    set.
+    """Reads the settings from the environment and the file. Environment variables take precedence.
 
-    Raises ConfigurationError with one sentence for each problem; it never contains a secret.
+    Empty values count as not set. Raises ConfigurationError with one sentence for each invalid or unknown setting. The
+    sentences never contain secrets.
     """
     found = {**read_env_file(env_file), **{name: text for name, text in environ.items() if text}}
     named = {
@@ -119,7 +119,10 @@ def load_settings(environ: Mapping[str, str], env_file: Path | None) -> Settings
 
 
 def with_changes(settings: Settings, answers: Mapping[str, str]) -> Settings:
-    """Returns a copy with some variables, given by their full names, replaced. Raises ConfigurationError."""
+    """Returns a copy of the settings with changed values. The keys of `answers` are full variable names.
+
+    Raises ConfigurationError if a value is invalid.
+    """
     changes = {name.removeprefix(PREFIX).lower(): text for name, text in answers.items()}
     return _validate({**settings.model_dump(), **changes})
 
@@ -133,7 +136,10 @@ def _validate(values: Mapping[str, object]) -> Settings:
 
 
 def load_process_settings(env_file: Path = Path(".env")) -> Settings:
-    """Loads the settings of this process. Other variables of the file (provider keys) are added to its environment."""
+    """Loads the settings of this process.
+
+    Variables in the file that are not settings, such as provider keys, are added to the environment of this process.
+    """
     settings = load_settings(os.environ, env_file)  # noqa: TID251 - the one place that reads it
     for name, text in read_env_file(env_file).items():
         if not name.startswith(PREFIX):
@@ -147,12 +153,15 @@ def set_sdk_variables(variables: Mapping[str, str]) -> None:
 
 
 def process_environment() -> Mapping[str, str]:
-    """A copy of the environment, for MCP servers: their file may refer to variables, and child processes need some."""
+    """Returns a copy of the environment variables for MCP servers.
+
+    The MCP configuration file may refer to variables, and server processes need some of them.
+    """
     return dict(os.environ)  # noqa: TID251 - the one place that reads it
 
 
 def secret_values(settings: Settings) -> tuple[str, ...]:
-    """All secrets that are set. None of them may reach a log."""
+    """Returns all secrets in the settings, so that they can be redacted in the log."""
     values = [getattr(settings, name) for name in Settings.model_fields]
     secrets = [value for value in values if isinstance(value, SecretStr)]
     return tuple(
@@ -167,7 +176,10 @@ def secret_values(settings: Settings) -> tuple[str, ...]:
 
 
 def _default_data_dir(environ: Mapping[str, str]) -> Path:
-    """Root's home is closed to the users that jails run as, so root's data goes to /var/lib."""
+    """Returns the default data folder.
+
+    For root, the folder is in /var/lib, because the users that run local sandboxes cannot access root's home.
+    """
     if os.geteuid() == 0:
         return Path("/var/lib/threadhand")
     if chosen := environ.get("XDG_DATA_HOME"):

@@ -1,4 +1,4 @@
-"""The settings of who may talk to the agent."""
+"""The settings that control who may talk to the agent."""
 
 from pydantic import BaseModel
 
@@ -23,7 +23,7 @@ class AccessSettings(BaseModel):
 
     @property
     def no_access_warning(self) -> str:
-        """A sentence for the operator if the settings admit no one; empty otherwise."""
+        """A warning for the operator if the settings give nobody access, otherwise an empty string."""
         lists = (self.allowed_workspaces, self.allowed_channels, self.allowed_users)
         if any((*lists, self.allowed_roles, self.admins)):
             return ""

@@ -1,4 +1,4 @@
-"""The settings of Discord, and the notation for the gateway shards that one process connects."""
+"""The settings of Discord, including the gateway shards that a process connects."""
 
 import re
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ EXAMPLE = "0-3/8"
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """The shards `first` to `last`, out of `count` shards numbered from 0."""
+    """The gateway shards from `first` to `last`, inclusive. The bot has `count` shards in total, numbered from 0."""
 
     first: int
     last: int
@@ -25,12 +25,15 @@ class Shards:
         return list(range(self.first, self.last + 1))
 
     def has(self, guild_id: int) -> bool:
-        """Whether these shards receive the guild's events. Direct messages have the guild id 0."""
+        """Whether these shards receive the events of a guild. Pass 0 as `guild_id` for direct messages."""
         return self.first <= (guild_id >> 22) % self.count <= self.last
 
 
 def parse_shards(text: str) -> Shards:
-    """Parses `0-3/8`, or `3/8` for a single shard. Raises ValueError."""
+    """Parses shards from text such as `0-3/8` (shards 0 to 3 of 8) or `3/8` (only shard 3).
+
+    Raises ValueError if the text has another format or the numbers are out of range.
+    """
     found = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?/(\d{1,5})", text, re.ASCII)
     if found is None:
         raise ValueError(f"write it like {EXAMPLE}: the first and the last shard, and of how many")
@@ -46,7 +49,7 @@ def parse_shards(text: str) -> Shards:
 
 
 def validate_shards(text: str) -> str:
-    """Returns the text unchanged. Raises ValueError if it is neither empty nor valid."""
+    """Returns `text` unchanged. Raises ValueError if `text` is neither empty nor a valid shard range."""
     if text:
         parse_shards(text)
     return text

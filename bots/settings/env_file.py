@@ -1,4 +1,4 @@
-"""Reading and changing the `.env` file."""
+"""Reads and changes the `.env` file."""
 
 import re
 import secrets
@@ -11,13 +11,13 @@ _LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=")
 
 
 def read_env_file(env_file: Path | None) -> dict[str, str]:
-    """Returns the variables that have a value, whatever their names; none if there is no file.
+    """Returns all variables in the file that have a value, or an empty dictionary if the file does not exist.
 
-    Raises ConfigurationError.
+    Raises ConfigurationError if the file cannot be read or is not UTF-8 text.
     """
     if env_file is None or not env_file.is_file():
         return {}
-    # imported only if there is a file: it costs 50 ms
+    # imported only if the file exists, because the import takes 50 ms
     from pydantic_settings import BaseSettings, DotEnvSettingsSource
 
     try:
@@ -30,10 +30,9 @@ def read_env_file(env_file: Path | None) -> dict[str, str]:
 
 
 def write_env_file(env_file: Path, values: Mapping[str, str]) -> None:
-    """Replaces or adds the variables and keeps all other lines; an empty value removes its line.
+    """Adds or replaces variables in the file and keeps all other lines. An empty value removes the variable.
 
-    The new file replaces the old one in one step, so that an interrupted write loses nothing. Only its owner can read
-    it.
+    The file is replaced atomically, so that an interrupted write loses nothing. Only the owner can read the new file.
     """
     before = env_file.read_text("utf-8").splitlines() if env_file.exists() else []
     kept = [line for line in before if _variable_name(line) not in values]

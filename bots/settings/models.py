@@ -1,4 +1,4 @@
-"""The settings of language models, of how runs use them, and of what they may cost."""
+"""The settings of language models: which models are used, how runs use them, and their budgets."""
 
 from typing import Annotated, Literal
 
@@ -21,11 +21,11 @@ PROVIDER_KEY_NAMES = {
     "mistral": "MISTRAL_API_KEY",
     "xai": "XAI_API_KEY",
 }
-"""The environment variable of each provider's key, as litellm names it, by provider or start of a model's name."""
+"""Maps a provider, or the start of a model name, to the environment variable that litellm uses for the API key."""
 
 
 def provider_key_name(model: str) -> str | None:
-    """Returns the environment variable that holds the key for the model's provider, or None if it is unknown."""
+    """Returns the environment variable of the API key for the model's provider, or None if the provider is unknown."""
     start = model.lower().split("/", 1)[0]
     for prefix, name in PROVIDER_KEY_NAMES.items():
         if start == prefix or ("/" not in model and start.startswith(prefix)):
@@ -67,7 +67,7 @@ class ModelSettings(BaseModel):
 
     @property
     def budget(self) -> Budget:
-        """What model calls may cost."""
+        """The limits on the cost and tokens of model calls."""
         return Budget(
             run=Limit(usd=self.budget_run_usd, tokens=self.budget_run_tokens),
             person_day=Limit(usd=self.budget_user_day_usd, tokens=self.budget_user_day_tokens),

@@ -11,7 +11,7 @@ from core.domain.errors import ConfigurationError
 def _check_keys(value: SecretStr) -> SecretStr:
     keys = _split_keys(value)
     if keys:
-        # imported only if keys are set: it costs 30 ms
+        # imported only if keys are set, because the import takes 30 ms
         from cryptography.fernet import Fernet
 
         try:
@@ -41,12 +41,12 @@ class SlackSettings(BaseModel):
 
     @property
     def token_keys(self) -> tuple[str, ...]:
-        """The keys that encrypt stored tokens, the newest first."""
+        """The keys that encrypt stored tokens, newest first."""
         return _split_keys(self.encryption_keys)
 
     @property
     def slack_mode(self) -> Literal["off", "socket", "http"]:
-        """How Slack is connected. Raises ConfigurationError if its settings are incomplete."""
+        """The connection mode of Slack. Raises ConfigurationError if the Slack settings are incomplete."""
         bot, app = bool(self.slack_bot_token), bool(self.slack_app_token)
         self._check_install()
         if not (bot or self.slack_client_id) and (app or self.slack_signing_secret):

@@ -1,4 +1,4 @@
-"""Types of settings values, and the error sentences for values that do not fit them."""
+"""Types of settings values, and the error messages for invalid values."""
 
 import difflib
 from collections.abc import Sequence
@@ -16,7 +16,10 @@ def _split_at_commas(value: object) -> object:
 
 
 def require_prefix(*prefixes: str) -> AfterValidator:
-    """A non-empty value must start with one of the prefixes. Strips trailing slashes from web addresses."""
+    """Returns a validator that rejects non-empty values that do not start with one of the prefixes.
+
+    If the first prefix is `http://`, the validator also removes trailing slashes.
+    """
 
     def check(value: str) -> str:
         if value and not value.startswith(prefixes):
@@ -27,7 +30,7 @@ def require_prefix(*prefixes: str) -> AfterValidator:
 
 
 def require_secret_prefix(prefix: str) -> AfterValidator:
-    """A non-empty secret must start with the prefix."""
+    """Returns a validator that rejects non-empty secrets that do not start with the prefix."""
 
     def check(value: SecretStr) -> SecretStr:
         if value.get_secret_value() and not value.get_secret_value().startswith(prefix):
@@ -46,7 +49,10 @@ def uppercase(value: object) -> object:
 
 
 def parse_endpoint(text: str) -> tuple[str, int]:
-    """Returns the address and port of `ADDRESS:PORT`; an IPv6 address stands in brackets. Raises ValueError."""
+    """Parses `ADDRESS:PORT` and returns the IP address and port. IPv6 addresses must be in brackets.
+
+    Raises ValueError if the text has another format.
+    """
     address, _, port = text.rpartition(":")
     try:
         return str(ip_address(address.strip("[]"))), int(port)
@@ -69,7 +75,7 @@ NO_SECRET = SecretStr("")
 
 
 def describe_unknown_setting(name: str, prefix: str, variables: Sequence[str]) -> str:
-    """One sentence about a variable that is no setting, with the most similar name if there is one."""
+    """Returns an error message about an unknown setting. Suggests the setting with the most similar name, if any."""
     known = [variable.removeprefix(prefix) for variable in variables]
     nearest = difflib.get_close_matches(name.removeprefix(prefix).upper(), known, n=1)
     remedy = (
@@ -83,7 +89,7 @@ def describe_unknown_setting(name: str, prefix: str, variables: Sequence[str]) -
 def describe_bad_value(
     problem: ErrorDetails, name: str, *, is_secret: bool, examples: Sequence[object] = ()
 ) -> str:
-    """One sentence about a value that does not fit its setting. A secret value is never shown."""
+    """Returns an error message about an invalid value of a setting. The message never contains a secret value."""
     reasons = {
         "int_parsing": "it must be a whole number",
         "float_parsing": "it must be a number",

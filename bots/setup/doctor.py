@@ -1,4 +1,4 @@
-"""`threadhand doctor`: checks everything that is configured, and names a remedy for each problem."""
+"""`threadhand doctor`: checks the configuration and suggests a remedy for each problem."""
 
 import asyncio
 import secrets
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report. `remedy` is empty if there is nothing to do."""
+    """A line of the report. `remedy` is empty if no action is needed."""
 
     state: Literal["ok", "note", "fail"]
     subject: str
@@ -43,7 +43,7 @@ class Finding:
 
 
 def print_findings(findings: tuple[Finding, ...]) -> int:
-    """Prints the findings and returns the exit code: 1 if one of them failed, else 0."""
+    """Prints the findings. Returns the exit code: 1 if any check failed, else 0."""
     sys.stdout.write("".join(f"{finding}\n" for finding in findings))
     return int(any(finding.state == "fail" for finding in findings))
 
@@ -58,8 +58,10 @@ class _Connection(Protocol):
 
 
 async def run_checks(env_file: Path) -> tuple[Finding, ...]:
-    """Returns all findings. Changes nothing; connects to the database, Redis, Modal, the MCP servers and the embedding
-    model."""
+    """Runs all checks and returns the findings. Changes no data.
+
+    Connects to the database, Redis, Modal, the MCP servers and the embedding model, if they are configured.
+    """
     findings = [_check_python()]
     try:
         settings = load_process_settings(env_file)
@@ -86,7 +88,7 @@ async def run_checks(env_file: Path) -> tuple[Finding, ...]:
 
 
 def list_settings() -> tuple[str, ...]:
-    """Returns each setting as NAME=default. Secrets have no default."""
+    """Returns each setting as NAME=default. The default of a secret is empty."""
     defaults = {
         f"THREADHAND_{name.upper()}": field.default for name, field in Settings.model_fields.items()
     }
@@ -104,7 +106,7 @@ def _check_python() -> Finding:
 
 
 async def _check_agents_and_tools(settings: Settings) -> tuple[Finding, ...]:
-    """Checks agents only if the list of MCP servers is readable, because agents refer to them."""
+    """Checks the MCP servers and agents. Skips agents if the list of servers is invalid, because agents refer to it."""
     try:
         servers = load_mcp_server_configs(settings)
     except ConfigurationError as error:
@@ -218,7 +220,7 @@ def _check_model(settings: Settings) -> Finding:
 
 
 async def _check_embedding_model(settings: Settings) -> tuple[Finding, ...]:
-    """Asks the embedding model, if one is set, for the vector of one word."""
+    """Requests the embedding of one word if an embedding model is set."""
     model = settings.embedding_model
     if not model:
         return ()
@@ -244,7 +246,7 @@ async def _check_embedding_model(settings: Settings) -> tuple[Finding, ...]:
 
 
 def _ignore_usage(_model: str, _usage: Usage) -> None:
-    """The doctor has no ledger."""
+    """Does nothing, because `threadhand doctor` does not record usage."""
 
 
 def _check_web_access(settings: Settings) -> Finding:
@@ -318,7 +320,7 @@ HOW_TO_DEPLOY = "See docs/operators/modal.md."
 
 
 async def check_sandbox(settings: Settings) -> Finding:
-    """Tries the sandbox that the settings choose, and removes all traces of it."""
+    """Tests the configured sandbox provider and removes everything that the test creates."""
     match settings.sandbox:
         case "local":
             return await _check_jail(settings.data_dir)
@@ -334,7 +336,7 @@ async def check_sandbox(settings: Settings) -> Finding:
 
 
 async def _check_jail(data_dir: Path) -> Finding:
-    """Tries a jail with all its flags in a temporary folder."""
+    """Starts a local sandbox with all its isolation options in a temporary folder."""
     from sandbox.local.provider import LocalSandboxProvider
 
     folder = data_dir / f".doctor-{secrets.token_hex(4)}"
@@ -357,7 +359,7 @@ async def _check_jail(data_dir: Path) -> Finding:
 
 
 async def _check_modal(settings: Settings) -> Finding:
-    """Asks Modal whether the token opens the app; creates neither image nor sandbox."""
+    """Checks that the Modal token gives access to the app. Creates neither an image nor a sandbox."""
     from sandbox.memory_records import MemorySandboxRecords
     from sandbox.modal.provider import ModalSandboxProvider
 
@@ -376,7 +378,7 @@ def _probe_finding(result: "ProbeResult", good: str) -> Finding:
 
 
 async def check_modal_functions(settings: Settings) -> tuple[Finding, ...]:
-    """Checks whether functions at Modal can execute runs, if the settings want that."""
+    """Checks that Modal functions can execute runs, if they are configured."""
     if not settings.modal_worker_app:
         return ()
     try:
@@ -389,8 +391,8 @@ async def check_modal_functions(settings: Settings) -> tuple[Finding, ...]:
 
 
 async def _look_up_modal_function(app: str) -> None:
-    """Raises ConfigurationError, also if Modal does not answer."""
-    # imported only if it is set: it costs 1 s
+    """Raises ConfigurationError if the function does not exist, Modal rejects the token, or Modal does not respond."""
+    # imported only if Modal is configured, because importing the SDK takes 1 s
     from bots.bootstrap.modal_queue import look_up_worker_function
     from sandbox.modal.account import SDK_ERRORS, ModalAccount, describe_sdk_error
 
@@ -407,8 +409,8 @@ NAMES_SHOWN_MAX = 6
 
 
 async def check_tool_server(server: McpServerConfig, settings: Settings) -> Finding:
-    """Reports the tools that a run would get from the server now, or why it gets none."""
-    # imported only if there is a server: the SDK costs 1 s
+    """Returns a finding that names the tools that runs currently get from the MCP server, or why they get none."""
+    # imported only if a server is configured, because importing the SDK takes 1 s
     from core.mcp.connection import check_server
 
     seen = await check_server(server, process_environment())

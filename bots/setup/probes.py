@@ -1,4 +1,4 @@
-"""Tests keys against their services without changing anything there."""
+"""Tests API keys and tokens by calling their services, without changing data there."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
@@ -23,7 +23,7 @@ _UNKNOWN_APP = ("invalid_client_id", "bad_client_secret", "invalid_client")
 
 @dataclass(frozen=True, slots=True)
 class ProbeVerdict:
-    """The result of a test; `text` is one sentence for the operator."""
+    """The result of testing a key. `text` is a sentence for the operator."""
 
     works: bool
     text: str
@@ -33,12 +33,12 @@ Probe = Callable[[Settings], Awaitable[ProbeVerdict]]
 
 
 async def accept_untested(_: Settings) -> ProbeVerdict:
-    """For settings that no service can test."""
+    """Accepts settings that cannot be tested by calling a service."""
     return ProbeVerdict(True, "Taken.")
 
 
 async def probe_model(settings: Settings) -> ProbeVerdict:
-    """Lists the models of an OpenAI-compatible endpoint, which costs nothing."""
+    """Tests the model's API key by listing the models of its OpenAI-compatible endpoint, which is free."""
     if not settings.model:
         return ProbeVerdict(False, "Name a model.")
     provider = settings.model.split("/", 1)[0] if "/" in settings.model else ""
@@ -58,7 +58,10 @@ async def probe_model(settings: Settings) -> ProbeVerdict:
 
 
 async def probe_slack(settings: Settings) -> ProbeVerdict:
-    """Calls auth.test with the bot token, and apps.connections.open, which connects nothing, with the app token."""
+    """Tests the bot token with auth.test, and the app token with apps.connections.open.
+
+    apps.connections.open returns a URL but opens no connection.
+    """
     _ = settings.slack_mode
     bot = settings.slack_bot_token.get_secret_value()
     problem, reply = await _slack_call(settings, "auth.test", bot)
@@ -71,8 +74,10 @@ async def probe_slack(settings: Settings) -> ProbeVerdict:
 
 
 async def probe_slack_app(settings: Settings) -> ProbeVerdict:
-    """Calls oauth.v2.access with an invalid code: the error shows whether Slack knows the app. The signing secret
-    cannot be tested before the first event."""
+    """Tests the client ID and secret by calling oauth.v2.access with an invalid code.
+
+    The error code shows whether Slack knows the app. The signing secret cannot be tested before the first event.
+    """
     _ = settings.slack_mode
     app = settings.slack_app_token.get_secret_value()
     problem = (await _slack_call(settings, "apps.connections.open", app))[0] if app else ""
@@ -97,7 +102,7 @@ async def probe_slack_app(settings: Settings) -> ProbeVerdict:
 
 
 async def probe_discord(settings: Settings) -> ProbeVerdict:
-    """Fetches the bot's own user."""
+    """Tests the Discord bot token by fetching the bot's own user."""
     token = settings.discord_token.get_secret_value()
     status, reply = await _call("GET", f"{settings.discord_api_url}/users/@me", f"Bot {token}")
     if status is None:
@@ -110,7 +115,7 @@ async def probe_discord(settings: Settings) -> ProbeVerdict:
 async def _slack_call(
     settings: Settings, method: str, token: str
 ) -> tuple[str, Mapping[str, object]]:
-    """Returns a problem, empty if there is none, and the reply."""
+    """Calls a Slack method. Returns a sentence about the problem, or an empty string, and the response."""
     status, reply = await _call("POST", f"{settings.slack_api_url}/{method}", f"Bearer {token}")
     if status is None:
         return "Slack does not answer.", reply
@@ -122,7 +127,10 @@ async def _slack_call(
 async def _call(
     verb: str, url: str, authorization: str, form: Mapping[str, str] | None = None
 ) -> tuple[int | None, Mapping[str, object]]:
-    """Returns the status (None: no response) and the JSON object of the response, empty if it has none."""
+    """Returns the HTTP status and the JSON object of the response.
+
+    The status is None if there is no response. The object is empty if the body is not a JSON object.
+    """
     headers = {"Authorization": authorization} if authorization else {}
     try:
         timeout = aiohttp.ClientTimeout(total=_SECONDS)

@@ -1,4 +1,4 @@
-"""`threadhand setup`: asks for keys section by section, tests them, and writes them to `.env`."""
+"""`threadhand setup`: asks for keys section by section, tests them and writes them to `.env`."""
 
 import getpass
 import secrets
@@ -24,12 +24,15 @@ class Dialog(Protocol):
     def say(self, text: str) -> None: ...
 
     def ask(self, question: str, *, is_secret: bool = False) -> str:
-        """Returns the answer without surrounding spaces; an empty answer skips. Raises EOFError at the end of input."""
+        """Returns the answer without surrounding spaces. An empty answer skips the question.
+
+        Raises EOFError at the end of the input.
+        """
         ...
 
 
 class Terminal:
-    """Asks on the terminal; secrets are not echoed."""
+    """Asks the questions in the terminal. Does not echo secrets."""
 
     def say(self, text: str) -> None:
         sys.stdout.write(f"{text}\n")
@@ -48,7 +51,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Questions that belong together and may be skipped together."""
+    """A group of related questions. `probe` tests the answers before they are saved."""
 
     title: str
     explanation: str
@@ -58,7 +61,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class SectionChoice:
-    """A choice between sections. `usual` returns the name of the default."""
+    """A choice between sections. `usual` returns the name of the default section."""
 
     question: str
     modules: Mapping[str, Section]
@@ -142,7 +145,10 @@ SECTIONS: tuple[Section | SectionChoice, ...] = (
 
 
 async def run_wizard(dialog: Dialog, env_file: Path) -> None:
-    """Goes through the sections. Each is saved as soon as its keys work, so that an interrupted set-up can continue."""
+    """Asks the questions of all sections.
+
+    Saves each section as soon as its keys work, so that an interrupted setup can be continued later.
+    """
     dialog.say(f"Settings go to {env_file}. Enter keeps what is there; Ctrl-D ends.")
     try:
         for step in SECTIONS:
@@ -177,7 +183,7 @@ async def _set_up_module(dialog: Dialog, module: Section, env_file: Path) -> Non
 
 
 def _new_keys(settings: Settings) -> str:
-    """Keeps the older keys, because stored tokens may be encrypted with them."""
+    """Returns a new encryption key followed by the existing keys, because stored tokens may be encrypted with them."""
     return ",".join((Fernet.generate_key().decode(), *settings.token_keys))
 
 
