@@ -1,1 +1,1 @@
-"""The demonstration: the whole program against a Slack and a Discord on this machine."""
+"""The demo: runs the whole program against simulated Slack and Discord servers on this machine."""

@@ -1,4 +1,4 @@
-"""Starts the demonstration: simulated platforms, the scripted model, the sandbox and the program."""
+"""Starts the demo: simulated chat platforms, the scripted model, the sandbox and the program."""
 
 import tempfile
 from collections.abc import AsyncGenerator, Generator
@@ -32,9 +32,10 @@ SCRIPTED_MODEL = "threadhand/story"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoEnvironment:
-    """The demonstration as it runs. `script` is None where a real model plays; `skipped` names what is lacking.
+    """The running demo.
 
-    `board` is the file of the notice board; `has_browser` is about the agent's sandbox.
+    `script` is None if the demo uses a real model. `skipped` names the features that are missing on this machine.
+    `board` is the file of the notice board. `has_browser`: the agent's sandbox has a browser.
     """
 
     slack: SlackSimulator
@@ -49,7 +50,7 @@ class DemoEnvironment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _DemoSandbox:
-    """The sandbox for the program, what it lacks, and notes for the viewer."""
+    """The sandbox provider of the demo, its missing features, and notes for the user."""
 
     sandbox: str
     has_browser: bool = False
@@ -61,10 +62,9 @@ class _DemoSandbox:
 async def start_demo(
     settings: Settings, *, scenario: Scenario | None = None
 ) -> AsyncGenerator[DemoEnvironment, None]:
-    """Context manager: the demonstration runs inside the block; its data is deleted at the end. `scenario` replaces the
-    story.
+    """Context manager: the demo runs inside the block. Its data is deleted at the end.
 
-    Raises ConfigurationError if it cannot start.
+    `scenario` replaces the default script of the model. Raises ConfigurationError if the demo cannot start.
     """
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(_own_folder())
@@ -93,13 +93,13 @@ async def start_demo(
 
 
 def load_story() -> Scenario:
-    """Reads the script of the model."""
+    """Returns the default script of the model."""
     return load_scenario(files("bots.demo").joinpath("story.yaml").read_text("utf-8"))
 
 
 @contextmanager
 def _own_folder() -> Generator[Path, None, None]:
-    """A temporary folder that the jail's user can traverse to its workspace."""
+    """Context manager: yields a temporary folder that the sandbox's user can traverse to reach its workspace."""
     try:
         made = tempfile.TemporaryDirectory(prefix="threadhand-demo-", ignore_cleanup_errors=True)
     except OSError as error:
@@ -154,7 +154,11 @@ def _settings(
 async def _choose_sandbox(
     settings: Settings, folder: Path, stack: AsyncExitStack, *, is_scripted: bool
 ) -> _DemoSandbox:
-    """The jail; where it is forbidden, plain processes for the scripted story, and nothing for a real model."""
+    """Returns the configured sandbox provider if it works on this machine.
+
+    If local sandboxes do not work, the scripted model uses plain processes instead, because its commands are harmless.
+    Raises ConfigurationError for a real model in that case, and if sandboxes are disabled.
+    """
     if settings.sandbox == "none":
         raise ConfigurationError("The demo needs a sandbox: leave THREADHAND_SANDBOX unset.")
     if settings.sandbox == "modal":
@@ -182,7 +186,7 @@ async def _choose_sandbox(
 
 
 USER = 29_999
-"""The user id of containers if the demo runs as root."""
+"""The user ID of sandbox processes in the simulated Modal if the demo runs as root."""
 MODAL_ACCOUNT_REQUIRED = (
     "A real model needs Modal itself: set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET, or leave "
     "THREADHAND_SANDBOX unset."
@@ -191,7 +195,7 @@ MODAL_ACCOUNT_REQUIRED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModalEnvironment:
-    """What the environment at Modal lacks, and notes for the viewer."""
+    """The features of the real or simulated Modal, and notes for the user. `skipped` names missing features."""
 
     has_browser: bool
     skipped: tuple[str, ...] = ()
@@ -201,9 +205,9 @@ class ModalEnvironment:
 async def start_simulated_modal(
     stack: AsyncExitStack, folder: Path, *, is_scripted: bool
 ) -> ModalEnvironment:
-    """Starts a simulated Modal and points the SDK at it, unless an account is set up.
+    """Starts a simulated Modal and configures the SDK to use it, unless a Modal account is configured.
 
-    Raises ConfigurationError for a real model without an account.
+    Raises ConfigurationError if the demo uses a real model without a Modal account.
     """
     if has_modal_account():
         notes = ("Sandboxes run at Modal, in the account that is set up.",)
@@ -230,14 +234,17 @@ async def start_simulated_modal(
 
 
 def has_modal_account() -> bool:
-    """Whether the SDK finds a token, in its variables or its own file."""
+    """Whether the Modal SDK finds a token in environment variables or its configuration file."""
     from modal.config import config
 
     return bool(config.get("token_id") and config.get("token_secret"))
 
 
 async def _jail(folder: Path) -> tuple[Jail | None, str]:
-    """The jail for containers, or None and why; or a jail without a browser, and why."""
+    """Returns the local sandbox that the simulated Modal uses, and the reason if it or its browser is unavailable.
+
+    The first value is None if local sandboxes do not work. The second value is empty if everything is available.
+    """
     jails = LocalSandboxProvider(folder / "jail")
     tried = await jails.probe()
     await jails.close()

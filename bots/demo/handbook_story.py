@@ -1,4 +1,4 @@
-"""The second story: a person asks a document, and allows the agent to pin what it found to a board."""
+"""The second demo story: a user asks about a document and lets the agent pin the answer to a notice board."""
 
 import time
 from collections.abc import Sequence
@@ -54,12 +54,15 @@ _TOP, _LEFT, _LEADING = 760, 72, 24
 
 
 def handbook_file() -> SentFile:
-    """The file that the second story begins with."""
+    """Returns the PDF file that the user attaches to the first message of this story."""
     return SentFile(name=HANDBOOK, content=build_pdf(PAGES), mime_type="application/pdf")
 
 
 def build_pdf(pages: Sequence[Sequence[str]]) -> bytes:
-    """A page for each sequence of lines, the first of which is its heading. Takes characters of Latin-1 alone."""
+    """Returns a PDF file with a page for each sequence of lines. The first line of a page is its heading.
+
+    Raises UnicodeEncodeError if a line contains characters outside Latin-1.
+    """
     first_page = 4
     kids = " ".join(f"{first_page + 2 * at} 0 R" for at in range(len(pages)))
     objects = [
@@ -88,7 +91,7 @@ def _drawn(lines: Sequence[str]) -> bytes:
 
 
 def _file(objects: Sequence[bytes]) -> bytes:
-    """The objects with the table that says where each of them begins."""
+    """Returns the bytes of a PDF file: the objects and the cross-reference table with their offsets."""
     made = bytearray(b"%PDF-1.4\n")
     begins: list[int] = []
     for number, one in enumerate(objects, start=1):
@@ -116,7 +119,10 @@ async def play_slack(
     person: str = "alice",
     patience_seconds: float = PATIENCE_SECONDS,
 ) -> StoryResult:
-    """Mentions the agent in a channel, and lets it pin. Raises StoryBroken."""
+    """Plays the story on Slack: mentions the agent in a channel and approves the notice.
+
+    Raises StoryBroken if an expected result does not appear in time.
+    """
     started = time.monotonic()
     watch = await mention_agent(slack, person, PROMPT, handbook_file(), patience_seconds)
     return await _allowed(watch, board, person, started)
@@ -129,14 +135,20 @@ async def play_discord(
     person: str = "bob",
     patience_seconds: float = PATIENCE_SECONDS,
 ) -> StoryResult:
-    """Calls the slash command, and lets it pin. Raises StoryBroken."""
+    """Plays the story on Discord: calls the slash command and approves the notice.
+
+    Raises StoryBroken if an expected result does not appear in time.
+    """
     started = time.monotonic()
     watch = await call_slash_command(discord, person, PROMPT, handbook_file(), patience_seconds)
     return await _allowed(watch, board, person, started)
 
 
 async def _allowed(watch: ThreadReader, board: Path, person: str, started: float) -> StoryResult:
-    """Presses "Approve once": before that nothing hangs on the board, afterwards one notice does."""
+    """Presses "Approve once" and checks that the notice is pinned after the approval and not before.
+
+    Raises StoryBroken if an expected result does not appear in time.
+    """
     question, button = await watch.asked(APPROVE_ONCE)
     if _pinned(board, person):
         raise watch.broken("the notice was pinned before anybody allowed it")
@@ -162,5 +174,5 @@ async def _allowed(watch: ThreadReader, board: Path, person: str, started: float
 
 
 def _pinned(board: Path, person: str) -> list[str]:
-    """The person's notices; others may pin at the same time."""
+    """Returns the notices with this person's name, because stories on two platforms share the board."""
     return [line for line in read_notices(board) if person.casefold() in line.casefold()]

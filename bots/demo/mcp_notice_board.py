@@ -1,6 +1,6 @@
-"""The tool server of the demonstration: `python notice_board.py FILE` pins notices to a board, which is a file.
+"""The MCP server of the demo: `python mcp_notice_board.py FILE` provides a tool that appends notices to a file.
 
-What is pinned cannot be taken back, so it needs a person's word; see `mcp_settings`.
+Notices cannot be removed, so `mcp_settings` makes every call of the tool require a user's approval.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ async def run_pin(params: PinParams, _context: ToolContext) -> str:
 
 
 def _pinned(board: Path, line: str) -> int:
-    """Returns the number of notices afterwards."""
+    """Appends a notice to the board. Returns the number of notices, including the new notice."""
     with board.open("a", encoding="utf-8") as pinned:
         pinned.write(f"{line}\n")
     return len(read_notices(board))
@@ -39,7 +39,7 @@ def read_notices(board: Path) -> list[str]:
 
 
 def mcp_settings(board: Path) -> str:
-    """Returns the contents of a THREADHAND_MCP_CONFIG file that adds the board."""
+    """Returns the content of a THREADHAND_MCP_CONFIG file that configures this server."""
     server = {
         "transport": "stdio",
         "command": sys.executable,

@@ -1,4 +1,4 @@
-"""Running the demonstration: with the page until it is ended, or headless to a verdict."""
+"""Runs the demo: on a web page until interrupted, or without a page to check that all stories succeed."""
 
 import asyncio
 import json
@@ -27,14 +27,18 @@ from simulator.serving import PortInUse
 log = logging.getLogger(__name__)
 
 MODEL_PATIENCE_SECONDS = 600.0
-"""For a real model, which is slower than the script."""
+"""How long a story waits for each expected result if the demo uses a real model."""
 
 
 async def run_demo(settings: Settings, *, headless: bool, port: int | None) -> int:
-    """Returns the exit code: 1 if anything that the stories need is missing."""
+    """Runs the demo and returns the exit code.
+
+    `headless`: play the stories without a web page and return 1 if a story fails. `port`: the port of the web page, or
+    None for the default.
+    """
     if "log_level" not in settings.model_fields_set:
         logging.getLogger().setLevel(logging.WARNING)
-        # discord.py warns about each rate limit that it obeys
+        # discord.py logs a warning for each rate limit that it waits for
         logging.getLogger("discord.http").setLevel(logging.ERROR)
     async with start_demo(settings) as stage:
         for note in stage.notes:
@@ -88,7 +92,7 @@ async def _headless(stage: DemoEnvironment) -> int:
 
 
 async def _slack(stage: DemoEnvironment, patience: float) -> tuple[StoryResult, ...]:
-    """Both stories, one after the other, as a reader watches them."""
+    """Plays both stories on Slack, one after the other."""
     table = await play_slack(stage.slack, has_browser=stage.has_browser, patience_seconds=patience)
     document = await handbook_story.play_slack(stage.slack, stage.board, patience_seconds=patience)
     return table, document
@@ -105,7 +109,10 @@ async def _discord(stage: DemoEnvironment, patience: float) -> tuple[StoryResult
 
 
 def _leftovers(stage: DemoEnvironment) -> list[str]:
-    """Returns the script's steps that were not played, except those of the variant for other machines."""
+    """Returns the steps of the script that the model did not reach.
+
+    Omits the script's variant that does not apply to this machine, with or without a browser.
+    """
     if stage.script is None:
         return []
     another = WITHOUT_PAGE if stage.has_browser else WITH_PAGE
@@ -122,7 +129,7 @@ def _figures(played: tuple[StoryResult, ...]) -> dict[str, float]:
 
 
 def _has_browser() -> bool:
-    """Whether there is a graphical browser; a text browser would take over the terminal."""
+    """Whether this machine has a graphical browser. Text browsers do not count, because they occupy the terminal."""
     try:
         return type(webbrowser.get()) is not webbrowser.GenericBrowser
     except webbrowser.Error:
@@ -130,7 +137,7 @@ def _has_browser() -> bool:
 
 
 def page_samples(stage: DemoEnvironment) -> tuple[Sample, ...]:
-    """The example messages that the page offers to send."""
+    """Returns the example messages that users can send from the web page."""
     table = build_prompt(has_browser=stage.has_browser)
     return (
         Sample(label="Try: sum up a table", text=table, file=sales_table()),

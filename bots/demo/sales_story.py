@@ -1,4 +1,4 @@
-"""The first story that the demonstration plays: a person attaches a table, is asked a question, and gets a report."""
+"""The first demo story: a user attaches a sales table, answers a question and receives a report."""
 
 import io
 import time
@@ -23,12 +23,12 @@ from simulator.view import SimulatedPlatform as Platform
 
 WIDTH_MIN, HEIGHT_MIN = 400, 200
 COLOURS_MIN = 16
-"""Letters alone have more, by their smooth edges."""
+"""A screenshot with fewer colors counts as blank, because even plain text has more due to antialiasing."""
 ALMOST_ALL = 0.995
 
 
 def find_picture_problem(content: bytes) -> str | None:
-    """Why these bytes are no picture of a page, as a sentence, or None where they may be one."""
+    """Returns a sentence that says why `content` is not a screenshot of a page, or None if it may be a screenshot."""
     try:
         with Image.open(io.BytesIO(content), formats=("PNG", "JPEG")) as opened:
             picture = opened.convert("RGB")
@@ -50,9 +50,9 @@ PROMPT = (
 IN_BROWSER = (
     " Also make a web page of it, open that in your browser, and show me the picture: page.png."
 )
-"""What is asked for besides where the agent has a browser."""
+"""Added to the prompt if the agent has a browser."""
 WITH_PAGE, WITHOUT_PAGE = "sales report with a page", "sales report"
-"""The conversations of the script, of which one telling plays one."""
+"""Names of the two conversations in the model's script. Each play uses the conversation that fits the prompt."""
 CHOICE = "Markdown"
 REPORT = "report.md"
 PAGE = "page.png"
@@ -80,7 +80,10 @@ async def play_slack(
     person: str = "alice",
     patience_seconds: float = PATIENCE_SECONDS,
 ) -> StoryResult:
-    """Mentions the agent in a channel, and answers its question by a button. Raises StoryBroken."""
+    """Plays the story on Slack: mentions the agent in a channel and answers its question with a button.
+
+    Raises StoryBroken if an expected result does not appear in time.
+    """
     started = time.monotonic()
     text = build_prompt(has_browser=has_browser)
     watch = await mention_agent(slack, person, text, sales_table(), patience_seconds)
@@ -96,7 +99,10 @@ async def play_discord(
     person: str = "bob",
     patience_seconds: float = PATIENCE_SECONDS,
 ) -> StoryResult:
-    """Calls the slash command with an attachment, and answers by a reply in the thread. Raises StoryBroken."""
+    """Plays the story on Discord: calls the slash command and answers the agent's question with a reply.
+
+    Raises StoryBroken if an expected result does not appear in time.
+    """
     started = time.monotonic()
     text = build_prompt(has_browser=has_browser)
     watch = await call_slash_command(discord, person, text, sales_table(), patience_seconds)
@@ -107,14 +113,17 @@ async def play_discord(
 
 
 def sales_table() -> SentFile:
-    """The table that the story begins with."""
+    """Returns the CSV file that the user attaches to the first message of this story."""
     return SentFile(name="sales.csv", content=SALES.encode(), mime_type="text/csv")
 
 
 async def _told(
     watch: ThreadReader, question: SeenMessage, person: str, started: float, *, has_browser: bool
 ) -> StoryResult:
-    """Waits for the end that a reader sees, then looks at what is there."""
+    """Waits until the thread shows all expected results, then checks the contents of the files.
+
+    Raises StoryBroken if a result does not appear in time or a file is wrong.
+    """
 
     def has_answer() -> bool:
         said = watch.said(besides=question.message_id)
@@ -152,7 +161,7 @@ async def _check_report(watch: ThreadReader) -> None:
 
 
 async def _check_page(watch: ThreadReader) -> None:
-    """That it is a picture, and shows something."""
+    """Raises StoryBroken if the screenshot of the page is not an image or is blank."""
     page = next(file for file in _sent(watch) if file.name == PAGE)
     if problem := find_picture_problem(await _download(page)):
         raise watch.broken(f"{PAGE} shows no page. {problem}")
@@ -163,7 +172,10 @@ def _sent(watch: ThreadReader) -> list[SeenFile]:
 
 
 async def _download(file: SeenFile) -> bytes:
-    """As the page's link does. Raises StoryBroken where that gives no file, or shows one that is no picture."""
+    """Downloads a file in the same way as the link on the demo's web page.
+
+    Raises StoryBroken if the download fails, or if the server serves a file inline that is not an image.
+    """
     async with aiohttp.ClientSession() as session, session.get(file.url) as response:
         if response.status != 200:
             raise StoryBroken(f"{file.name} cannot be downloaded: HTTP {response.status}")

@@ -1,4 +1,4 @@
-"""Steps that all stories share: starting a conversation, and checking what a reader must see at the end."""
+"""Steps that all demo stories share: starting a conversation and checking the final state of its thread."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ PATIENCE_SECONDS = 60.0
 async def mention_agent(
     slack: SimulatedPlatform, person: str, text: str, file: SentFile, patience_seconds: float
 ) -> ThreadReader:
-    """Mentions the agent in a channel."""
+    """Mentions the agent in a channel with an attachment. Returns a reader for the new thread."""
     said = f"@{slack.view().bot_name} {text}"
     thread_id = await slack.say(person, first_channel(slack.view()), said, files=[file])
     return ThreadReader(platform=slack, thread_id=thread_id, patience_seconds=patience_seconds)
@@ -31,7 +31,10 @@ async def mention_agent(
 async def call_slash_command(
     discord: SimulatedPlatform, person: str, text: str, file: SentFile, patience_seconds: float
 ) -> ThreadReader:
-    """Calls the slash command with an attachment. Raises StoryBroken."""
+    """Calls the slash command with an attachment. Returns a reader for the new thread.
+
+    Raises StoryBroken if the command or the thread does not appear in time.
+    """
     channel = first_channel(discord.view())
     wait = patience_seconds
     await wait_for_view(
@@ -61,7 +64,7 @@ UNDONE_STEPS = (OPEN_STEP, "▣")
 
 
 class Expectation(NamedTuple):
-    """Something that a reader waits for: a description, and a predicate."""
+    """A condition that the thread must meet, and a description of it for error messages."""
 
     what: str
     holds: Callable[[], bool]
@@ -69,7 +72,7 @@ class Expectation(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoryResult:
-    """A story that was played. `runs` counts status messages, `edits` their visible changes."""
+    """The result of a story that succeeded. `runs` counts status messages, `edits` their visible changes."""
 
     runs: int
     edits: int
@@ -81,7 +84,11 @@ class StoryResult:
 async def finish_story(
     watch: ThreadReader, endings: Sequence[Expectation], started: float
 ) -> StoryResult:
-    """Waits for each expectation, and for those that all stories share. Raises StoryBroken."""
+    """Waits until all expectations of the story, and the expectations that all stories share, are met.
+
+    `started` is the value of `time.monotonic` at the start of the story. Raises StoryBroken if an expectation is not
+    met in time.
+    """
     for what, holds in (*endings, *_always(watch)):
         await watch.until(lambda holds=holds: holds() or watch.signs(CROSSES), what)
         if not holds():
@@ -101,7 +108,7 @@ async def finish_story(
 def is_answered(
     watch: ThreadReader, question: SeenMessage, person: str, answer: str
 ) -> Callable[[], bool]:
-    """Whether the question shows who has answered what."""
+    """Returns a predicate that is true if the question shows that `person` gave `answer`."""
 
     def holds() -> bool:
         shown = next((o for o in watch.messages if o.message_id == question.message_id), None)
@@ -112,7 +119,7 @@ def is_answered(
 
 
 def plan_is_done(watch: ThreadReader) -> Callable[[], bool]:
-    """Whether a plan was shown with open steps, and now shows all of them done."""
+    """Returns a predicate that is true if the thread showed a plan with open steps and now shows all steps done."""
 
     def holds() -> bool:
         shown = [watch.shown[one] for one in watch.status_ids]

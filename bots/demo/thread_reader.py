@@ -1,4 +1,4 @@
-"""Reads a thread of a simulated platform as a person sees it: its transcript, and its changes over time."""
+"""Reads a thread of a simulated chat platform as a user sees it, and records its changes over time."""
 
 import asyncio
 import html
@@ -31,7 +31,7 @@ STATUS_SYMBOLS = {"pending": "○", "in_progress": "◐", "complete": "●", "er
 
 
 def messages_of(view: PlatformView, thread_id: str) -> tuple[SeenMessage, ...]:
-    """The messages of a thread, with its root where the root stands in the channel; oldest first."""
+    """Returns the messages of a thread, oldest first, including its root message even if that is in the channel."""
     for channel in view.channels:
         for thread in channel.threads:
             if thread.thread_id == thread_id:
@@ -45,7 +45,7 @@ def messages_of(view: PlatformView, thread_id: str) -> tuple[SeenMessage, ...]:
 
 
 def format_transcript(messages: Iterable[SeenMessage]) -> str:
-    """The messages as plain text."""
+    """Returns the messages as plain text."""
     return "\n".join(line for message in messages for line in _message_lines(message))
 
 
@@ -63,14 +63,14 @@ def _message_lines(message: SeenMessage) -> Iterator[str]:
 
 
 def _unframed(elements: Sequence[Element]) -> Sequence[Element]:
-    """A frame is a line at the beginning and one at the end."""
+    """Returns the elements without the frame, which is a divider at both the beginning and the end."""
     if len(elements) > 2 and all(isinstance(one, Divider) for one in (elements[0], elements[-1])):
         return elements[1:-1]
     return elements
 
 
 def element_lines(element: Element) -> list[str]:
-    """One element as lines."""
+    """Returns a message element as lines of plain text."""
     match element:
         case Markdown(text=text, flavour=flavour):
             return _readable(text, flavour).splitlines()
@@ -87,7 +87,7 @@ def element_lines(element: Element) -> list[str]:
 
 
 def text_of(message: SeenMessage) -> str:
-    """Everything written in a message, to look for words in it."""
+    """Returns the full text of a message, including the labels of its buttons."""
     return "\n".join(line for element in message.elements for line in element_lines(element))
 
 
@@ -96,7 +96,7 @@ def buttons_of(message: SeenMessage) -> tuple[Button, ...]:
 
 
 def _readable(text: str, flavour: str) -> str:
-    """Without what a platform does not show either: its escapes, names of emoji, invisible characters."""
+    """Returns the text as the platform displays it: with escapes and emoji names resolved, no invisible characters."""
     text = _UNSEEN.sub("", _FOOTPRINT.sub("", text))
     if flavour == "discord":
         return re.sub(r"(?m)^-# ", "", text)
@@ -115,7 +115,7 @@ def _emoji(name: str) -> str:
 
 @cache
 def _emojis() -> dict[str, str]:
-    """The characters of Slack's names, as the page has them."""
+    """Returns the mapping from Slack's emoji names to characters that the demo's web page uses."""
     table = files("simulator.page").joinpath("emoji.json").read_text("utf-8")
     return cast(dict[str, str], json.loads(table))
 
@@ -125,12 +125,16 @@ CROSSES = ("x", "❌")
 
 
 class StoryBroken(Exception):
-    """Something that the story needs did not happen in time. The message says what, and shows the thread."""
+    """A demo story failed. The message names the expected result and includes the transcript of the thread."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ThreadReader:
-    """One thread over time. `shown` has every text that each message of the bot was seen with, in order."""
+    """Reads a thread and records its changes.
+
+    `shown` maps the ID of each bot message to the texts that it has had, oldest first. `patience_seconds` limits each
+    wait. `status_ids` are the IDs of the bot's status messages.
+    """
 
     platform: SimulatedPlatform
     thread_id: str
@@ -144,22 +148,25 @@ class ThreadReader:
 
     @property
     def ours(self) -> tuple[SeenMessage, ...]:
-        """The bot's messages that are not status messages."""
+        """The bot's messages, except status messages."""
         return tuple(
             one for one in self.messages if one.is_bot and one.message_id not in self.status_ids
         )
 
     def said(self, *, besides: str) -> list[str]:
-        """The texts of the bot's messages that are neither status nor that question."""
+        """Returns the texts of the bot's messages, except status messages and the message with the ID `besides`."""
         return [text_of(one) for one in self.ours if one.message_id != besides]
 
     def signs(self, signs: Sequence[str]) -> bool:
-        """Whether the request has exactly one reaction, and it is one of `signs`."""
+        """Whether the user's request has exactly one reaction and it is in `signs`."""
         seen = [reaction.emoji for reaction in self.messages[0].reactions]
         return len(seen) == 1 and seen[0] in signs
 
     async def asked(self, label: str) -> tuple[SeenMessage, Button]:
-        """The question that has a button with that label, and the button. Raises StoryBroken."""
+        """Waits for a question with a button that has this label. Returns the question and the button.
+
+        Raises StoryBroken if the run ends without the question or the wait times out.
+        """
 
         def found() -> list[tuple[SeenMessage, Button]]:
             return [
@@ -177,11 +184,14 @@ class ThreadReader:
         return found()[-1]
 
     def edits(self) -> int:
-        """How often a status message was seen to change."""
+        """Returns how many changes of status messages were observed."""
         return sum(len(self.shown[status_id]) - 1 for status_id in self.status_ids)
 
     async def until(self, holds: Callable[[], bool], what: str) -> None:
-        """Looks at every change until it holds. Raises StoryBroken when patience ends."""
+        """Checks `holds` after every change of the thread until it returns true.
+
+        `what` describes the condition for the error message. Raises StoryBroken after `patience_seconds`.
+        """
 
         def looked(_view: PlatformView) -> bool:
             self._look()
@@ -201,7 +211,7 @@ class ThreadReader:
         for message in self.messages:
             if not message.is_bot:
                 continue
-            # only the message that shows a run has a Stop button
+            # only status messages have a Stop button
             if any(button.label == "Stop" for button in buttons_of(message)):
                 self.status_ids.add(message.message_id)
             texts = self.shown.setdefault(message.message_id, [])
@@ -216,7 +226,10 @@ async def wait_for_view(
     what: str,
     patience_seconds: float,
 ) -> None:
-    """Looks at every change of the platform until it holds. Raises StoryBroken when patience ends."""
+    """Checks `holds` after every change on the platform until it returns true.
+
+    `what` describes the condition for the error message. Raises StoryBroken after `patience_seconds`.
+    """
     try:
         async with asyncio.timeout(patience_seconds):
             async for _ in platform.changes():
