@@ -1,7 +1,7 @@
 """Maps Discord channels and messages to thread addresses.
 
 A thread that is created from a message has the message's id, so the thread key of a request in a channel is known
-before its thread exists. All of a direct message channel is one thread.
+before its thread exists. A whole direct message channel counts as one thread.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ DIRECT_WORKSPACE = "@me"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelLocation:
-    """The ids and kind of a channel. `other`: a guild channel without threads."""
+    """The ids and kind of a channel. The kind `other` is a guild channel that has no threads."""
 
     kind: Literal["direct", "thread", "channel", "other"]
     channel_id: int
@@ -25,7 +25,7 @@ class ChannelLocation:
     parent_id: int | None = None
 
     def address(self, message_id: int) -> Address:
-        """Returns the address of a message's thread: in a channel, of the thread that would be created from it."""
+        """Returns the address of a message's thread, or in a channel, of the thread that it would start."""
         if self.kind == "direct":
             return Address(
                 platform="discord",
@@ -43,7 +43,7 @@ class ChannelLocation:
 
 
 def locate_channel(channel: object, guild_id: int | None) -> ChannelLocation | None:
-    """Returns None if the channel must be fetched first, because discord.py has only part of it."""
+    """Returns the channel's location, or None if the channel must be fetched because discord.py has only part of it."""
     match channel:
         case discord.Thread(id=channel_id, parent_id=parent_id, guild=guild):
             return ChannelLocation(
@@ -72,5 +72,5 @@ def message_channel_id(address: Address) -> str:
 
 
 def reaction_channel_id(address: Address, message_ref: str) -> str:
-    """Returns the channel id of one message. The message that a thread was created from is in the parent channel."""
+    """Returns the id of the channel that contains the message. A thread's starting message is in the parent channel."""
     return address.channel_id if message_ref == address.thread_key else message_channel_id(address)

@@ -39,7 +39,7 @@ INTENT_MISSING = (
 )
 AUTHENTICATION_FAILED_CODE = 4004
 SHARD_CODES = (4010, 4011)
-"""Invalid shard; sharding required."""
+"""Discord's close codes for an invalid shard and for required sharding."""
 
 
 class DiscordApp:
@@ -111,10 +111,10 @@ class DiscordApp:
         """Disconnects. Safe to call in any state."""
         self._is_closing = True
         await self.client.channel_cursors.close()
-        if self._has_logged_in:  # discord.py fails if it is closed before it was opened
+        if self._has_logged_in:  # discord.py fails if it is closed before it is opened
             await self.client.close()
         if self._connection is not None:
-            # a shard that never connected retries forever, and Python 3.11 can lose a single cancellation
+            # repeat the cancellation: a shard that never connected retries forever, and Python 3.11 can lose one
             while (await asyncio.wait({self._connection}, timeout=CLOSE_SECONDS))[1]:
                 self._connection.cancel()
             stop_heartbeat_threads(self.client)
@@ -139,7 +139,7 @@ class DiscordApp:
             raise self._unreachable() from error
 
     async def _gateway(self) -> URL:
-        """Returns the gateway's address. A local server names its own."""
+        """Returns the gateway's address, which a local server states in its API."""
         if not self._api_url:
             return BUILT_IN_GATEWAY
         try:
@@ -202,7 +202,7 @@ def _api_base_url(api_url: str) -> str:
 
 
 def describe_close_code(code: int, shards: Shards | None) -> str:
-    """Returns the sentence for the operator when Discord closes the gateway connection with a final code."""
+    """Returns an explanation for the operator, after Discord closed the connection with a code that forbids retries."""
     if code == AUTHENTICATION_FAILED_CODE:
         return LOGIN_REFUSED
     if code in SHARD_CODES and shards is not None:

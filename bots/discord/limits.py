@@ -1,9 +1,9 @@
 """Discord's limits, and functions that fit text into them."""
 
 TEXT_MAX = 4000
-"""The sum over all text displays of a message."""
+"""Limit on the total length of all text displays in a message."""
 CONTENT_MAX = 2000
-"""`content` of a message without components V2."""
+"""Limit on `content`, in a message without components V2."""
 BUTTON_LABEL_MAX = 80
 BUTTONS_PER_ROW_MAX = 5
 SELECT_OPTIONS_MAX = 25

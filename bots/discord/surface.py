@@ -49,11 +49,11 @@ EMOJI: dict[Reaction, str] = {
 TYPING_SECONDS = 8.0
 PAGE_MAX = 100
 PAGES_MAX = 20
-"""How many pages `find` searches at most."""
+"""Limit on the pages that `find` searches."""
 
 
 class DiscordSurface:
-    """ChatSurface and ChatPresence for Discord.
+    """Implements ChatSurface and ChatPresence for Discord.
 
     `answer_limit` leaves room for the delivery marker and for tables, which grow when they are aligned.
     """
@@ -88,7 +88,7 @@ class DiscordSurface:
         delivery_id: str,
         precondition: Precondition | None = None,
     ) -> str:
-        """See ChatSurface. For some minutes, Discord returns the first message for a repeated nonce."""
+        """Posts a message (see ChatSurface). If a nonce repeats within minutes, Discord returns the first message."""
         body = render_content(content, delivery_id=delivery_id)
         with POST:
             try:
@@ -133,7 +133,7 @@ class DiscordSurface:
         *,
         precondition: Precondition | None = None,
     ) -> None:
-        """See ChatSurface. Unarchives an archived thread first."""
+        """Edits a message (see ChatSurface). Unarchives an archived thread first."""
         body = render_content(content)
         with EDIT:
             try:
@@ -174,7 +174,7 @@ class DiscordSurface:
         delivery_id: str,
         precondition: Precondition | None = None,
     ) -> str:
-        """See ChatSurface. Returns the id of the message that contains the file."""
+        """Uploads a file (see ChatSurface). Returns the id of the message that contains the file."""
         bytes_max = self.file_limit(address)
         async with prepare_upload(file, bytes_max=bytes_max, delivery_id=delivery_id) as (
             body,
@@ -196,7 +196,7 @@ class DiscordSurface:
         return _message_id(answer)
 
     async def find(self, address: Address, delivery_id: str) -> str | None:
-        """Searches the thread for the delivery marker, newest message first, back to the delivery's creation."""
+        """Searches the thread for the delivery's message, newest first, back to the time the delivery was created."""
         query = {"limit": str(PAGE_MAX)}
         for _ in range(PAGES_MAX):
             page = await self._page(address, query)
@@ -236,20 +236,23 @@ class DiscordSurface:
         *,
         precondition: Precondition | None = None,
     ) -> None:
-        """See ChatPresence. The first reaction is added without reading the message."""
+        """Shows a reaction (see ChatPresence). Adds the first reaction without fetching the message."""
         try:
             place = (reaction_channel_id(address, message_ref), message_ref)
             await self._sign(place, reaction, precondition)
         except SurfaceRefused as error:
             if error.code not in NOT_FOUND_CODES or message_ref != address.thread_key:
                 raise
-            # the first message of a forum post has its thread's id too, but is inside the thread
+            # the first message of a forum post has the same id as its thread, but is inside the thread
             await self._sign((message_channel_id(address), message_ref), reaction, precondition)
 
     async def _sign(
         self, place: tuple[str, str], reaction: Reaction | None, precondition: Precondition | None
     ) -> None:
-        """Takes a lock per message, because the end of a run and the start of the next may concern the same message."""
+        """Makes this the bot's only reaction on the message.
+
+        Holds a lock per message, because the end of a run and the start of the next may concern the same message.
+        """
         lock = self._reaction_locks.setdefault(place[1], asyncio.Lock())
         async with lock:
             await self._exchange(place, reaction, precondition)
@@ -275,7 +278,7 @@ class DiscordSurface:
 
     @asynccontextmanager
     async def typing(self, address: Address) -> AsyncGenerator[None]:
-        """See ChatPresence."""
+        """Context manager: inside the block, the thread shows that the agent is typing (see ChatPresence)."""
         sign = spawn(self._typing(address), name="discord typing")
         try:
             yield
@@ -304,7 +307,7 @@ class DiscordSurface:
         send: Callable[[str], Sent],
         precondition: Precondition | None,
     ) -> JsonValue:
-        """Sends into the thread. Creates it first if it does not exist (yet, or because of a crash)."""
+        """Sends into the thread. Creates the thread first if it does not exist yet, for example because of a crash."""
         await self._thread_opener.wait_until_open(address)
         try:
             return await send(message_channel_id(address))

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 OnWorkspaceUninstall = Callable[[str, str], Awaitable[None]]
-"""Called with the platform and the workspace id."""
+"""A callback that receives the platform and the id of a workspace that removed the app."""
 
 
 class SlackApp:
@@ -103,7 +103,7 @@ class SlackApp:
         return self._socket is not None and await self._socket.is_connected()
 
     async def start(self) -> None:
-        """Checks the tokens, then receives events. Raises ConfigurationError with the remedy."""
+        """Checks the tokens, then receives events. Raises ConfigurationError, whose message names the remedy."""
         await self.sign_in()
         try:
             if self._workspace.event_handler is not None:

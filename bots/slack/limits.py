@@ -6,9 +6,9 @@ From docs.slack.dev (Block Kit, chat.postMessage, Web API). Limits of our own ar
 BLOCKS_MAX = 50
 SECTION_TEXT_MAX = 3000
 MARKDOWN_TEXT_MAX = 12_000
-"""The sum over all `markdown` blocks of a message."""
+"""Limit on the total length of all `markdown` blocks in a message."""
 FILE_NOTE_MAX = 255
-"""Ours: the line above an uploaded file."""
+"""Our own limit for the line above an uploaded file."""
 ACTIONS_ELEMENTS_MAX = 25
 BUTTON_TEXT_MAX = 75
 BUTTON_VALUE_MAX = 2000
@@ -19,20 +19,20 @@ OPTION_TEXT_MAX = 75
 OPTION_VALUE_MAX = 150
 PLACEHOLDER_MAX = 150
 FALLBACK_TEXT_MAX = 4000
-"""Slack truncates `text` at 40,000 characters and recommends this limit."""
+"""The limit that Slack recommends for `text`, which it truncates at 40,000 characters."""
 PLAIN_MESSAGE_MAX = 12_000
-"""Ours: a message without blocks. Slack truncates it at 40,000."""
+"""Our own limit for a message without blocks, which Slack truncates at 40,000 characters."""
 PLAN_TITLE_MAX = 150
-"""Ours: Slack states no limit."""
+"""Our own limit, because Slack states none."""
 TASK_TITLE_MAX = 150
-"""Ours: Slack states no limit."""
+"""Our own limit, because Slack states none."""
 TASK_DETAIL_MAX = 300
-"""Ours: Slack states no limit."""
+"""Our own limit, because Slack states none."""
 TASKS_MAX = 20
-"""Ours: more would push the rest of the message off the screen."""
+"""Our own limit, because more tasks would push the rest of the message off the screen."""
 FILE_BYTES_MAX = 1_000_000_000
 ANSWER_MAX = 11_000
-"""Ours: leaves room for what Slack adds when it converts Markdown to blocks."""
+"""Our own limit, which leaves room for characters that Slack adds when it converts Markdown to blocks."""
 EDIT_INTERVAL_SECONDS = 1.0
 THREAD_PAGE_MAX = 200
 EVENT_AGE_SECONDS_MAX = 300

@@ -25,7 +25,7 @@ FIND = Failpoint("slack.find")
 
 
 class SlackSurface:
-    """ChatSurface and ChatPresence of one workspace. Message ids are Slack's `ts`."""
+    """Implements ChatSurface and ChatPresence for one workspace. Message ids are Slack's `ts` values."""
 
     platform = "slack"
     answer_limit: int = limits.ANSWER_MAX

@@ -23,10 +23,10 @@ from core.domain.threads import Address, ChatMessage, IncomingFile
 from core.ports import OutgoingFile, Precondition, Reaction
 
 TOKEN_RECHECK_SECONDS = 30.0
-"""How long a process may use a token that another process has replaced or deleted."""
+"""Maximum time for which a process may use a token that another process has replaced or deleted."""
 FOREIGN_CHANNEL_CODE = "channel_not_found"
 IDLE_SECONDS = 3600.0
-"""Closes the client of a workspace, with its caches, after this long without an event or call."""
+"""A workspace's client and its caches are closed after this time without an event or call."""
 _KNOWN_CHANNELS_MAX = 5000
 
 log = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class Workspaces:
         return tuple(self._workspaces)
 
     async def find(self, team_id: str) -> Workspace | None:
-        """Returns None if the bot is not installed there. Raises StorageUnavailable."""
+        """Returns the workspace, or None if the bot is not installed in it. Raises StorageUnavailable."""
         if (workspace := self._find_fresh(team_id)) is not None or self._tokens is None:
             return workspace
         async with self._locks.setdefault(team_id, asyncio.Lock()):
@@ -140,7 +140,7 @@ class Workspaces:
             for team_id, workspace in self._workspaces.items()
             if workspace.token_read_at is not None and workspace.token_read_at < oldest
         ]
-        # remove all of them first: while one is being closed, an event may reopen another
+        # Remove all before closing any, because an event may reopen one workspace while another is being closed.
         for workspace in [self._workspaces.pop(team_id) for team_id in silent]:
             await _close_workspace(workspace)
 
@@ -157,14 +157,14 @@ class Workspaces:
         return await self.find(team_id) if is_served else None
 
     async def get(self, team_id: str) -> Workspace:
-        """Raises SurfaceRefused if the bot is not installed, and StorageUnavailable."""
+        """Returns the workspace. Raises SurfaceRefused if the bot is not installed in it, and StorageUnavailable."""
         workspace = await self.find(team_id)
         if workspace is None:
             raise SurfaceRefused("the bot is not installed in this workspace", code="not_installed")
         return workspace
 
     async def get_for_address(self, address: Address) -> Workspace:
-        """Returns the workspace of an address. Raises as `get` does.
+        """Returns the workspace of an address. Raises SurfaceRefused or StorageUnavailable.
 
         An organisation's token can access the channels of all its workspaces, so a channel is refused unless the
         workspace already has a thread in it.
@@ -209,7 +209,7 @@ async def _close_workspace(workspace: Workspace) -> None:
 
 
 class MultiWorkspaceSurface:
-    """ChatSurface and ChatPresence of all workspaces. Uses the token of the address's workspace."""
+    """ChatSurface and ChatPresence for all workspaces. Each call uses the token of the address's workspace."""
 
     platform = "slack"
     answer_limit: int = limits.ANSWER_MAX
@@ -285,7 +285,7 @@ class MultiWorkspaceSurface:
 
 
 class MultiWorkspaceFiles:
-    """FileSource of all workspaces. Opens a file with the token of the workspace that it came from."""
+    """FileSource for all workspaces. Opens a file with the token of the workspace that received it."""
 
     def __init__(self, workspaces: Workspaces, file_ref_signer: FileRefSigner) -> None:
         self._workspaces = workspaces
@@ -308,7 +308,7 @@ class MultiWorkspaceFiles:
 
 
 class MultiWorkspaceThreadHistory:
-    """ThreadTalk of all workspaces."""
+    """Reads threads of all workspaces, each with its own token (their ChatHistory)."""
 
     def __init__(self, workspaces: Workspaces) -> None:
         self._workspaces = workspaces

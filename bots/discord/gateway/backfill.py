@@ -10,9 +10,9 @@ from bots.discord.gateway.cursors import ChannelCursors
 log = logging.getLogger(__name__)
 
 MESSAGES_MAX = 1000
-"""Missed messages read per channel, oldest first."""
+"""Limit on missed messages read per channel, oldest first."""
 UNSEEN_CHANNELS_MAX = 200
-"""Channels read at most that the gateway does not list (direct messages, archived threads)."""
+"""Limit on channels read that the gateway does not list (direct messages, archived threads)."""
 
 HandleMessage = Callable[[discord.Message], Awaitable[None]]
 
@@ -24,7 +24,7 @@ async def read_gap(
     channel_id: int,
     after: int,
 ) -> None:
-    """Handles the channel's messages after `after`, oldest first, and advances its cursor."""
+    """Handles the channel's messages after the message id `after`, oldest first, and advances its cursor."""
     channel = client.get_channel(channel_id)
     try:
         if channel is None:
@@ -71,7 +71,7 @@ async def backfill_channels(client: discord.Client, channel_cursors: ChannelCurs
 
 
 async def record_new_channels(guild: discord.Guild, channel_cursors: ChannelCursors) -> None:
-    """Stores cursors for new channels of a guild, so that not even the first mention in one can be missed."""
+    """Stores cursors for new channels of a guild, so that even the first mention in a new channel is backfilled."""
     known = await channel_cursors.load()
     for channel in guild.text_channels:
         if channel.id not in known:
@@ -90,7 +90,7 @@ async def _guarded(channel_cursors: ChannelCursors, channel_id: int) -> None:
 
 
 def _newest(channel: object) -> int | None:
-    """Returns the newest message id that the gateway reported, or None."""
+    """Returns the id of the channel's newest message as reported by the gateway, or None."""
     if isinstance(channel, discord.TextChannel | discord.Thread):
         return channel.last_message_id or channel.id
     return None

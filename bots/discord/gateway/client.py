@@ -30,7 +30,7 @@ CACHED_MESSAGES_MAX = 500
 GUILD_READY_SECONDS = 0.4
 """discord.py is ready once no new guild has arrived for this long; later guilds are still added."""
 SESSION_EVENTS = frozenset({"READY", "RESUMED"})
-"""A connection on which these cannot be parsed has no session, so their errors are not suppressed."""
+"""Events that start a session. Errors in their parsers are not suppressed, because there is no session without them."""
 MESSAGE_EVENTS = frozenset({"MESSAGE_CREATE", "MESSAGE_UPDATE"})
 _Parse = Callable[[JsonObject], None]
 
@@ -61,7 +61,7 @@ class GatewayClient(discord.AutoShardedClient):
         trace: aiohttp.TraceConfig | None = None,
         shards: Shards | None = None,
     ) -> None:
-        # the bot does not use voice, so do not warn about missing voice libraries
+        # turns off warnings about missing voice libraries, because the bot does not use voice
         discord.VoiceClient.warn_nacl = discord.VoiceClient.warn_dave = False
         super().__init__(
             intents=gateway_intents(),
@@ -99,7 +99,7 @@ class GatewayClient(discord.AutoShardedClient):
         self.channel_cursors.start_session()
 
     async def on_ready(self) -> None:
-        """discord.py calls this once all shards are ready, and after a new session only if there is one shard."""
+        """Called by discord.py once all shards are ready, and again after a new session only if there is one shard."""
         self._was_ready = True
         await backfill.backfill_channels(self, self.channel_cursors)
 

@@ -1,4 +1,4 @@
-"""Channel cursors: messages of a channel are handled in order, and a gap is filled before newer messages."""
+"""Channel cursors, which ensure that a channel's missed messages are handled before newer messages."""
 
 import asyncio
 import logging
@@ -18,11 +18,11 @@ UNADDRESSED_INTERVAL_SECONDS = 30.0
 RETRY_SECONDS_MAX = 60.0
 
 ReadGap = Callable[[int, int], Awaitable[None]]
-"""Handles a channel's messages after a message id."""
+"""Handles a channel's messages after a message id. Arguments: the channel id and the message id."""
 
 
 class CursorStore(Protocol):
-    """The part of the inbox store that cursors need."""
+    """The methods of the inbox store that cursors use."""
 
     async def forward(self, platform: str, scope: str, cursor: str) -> None: ...
 
@@ -61,7 +61,7 @@ class ChannelCursors:
         self._is_loaded = False
 
     def start_session(self) -> None:
-        """Call synchronously when a new gateway session starts, because messages may have been missed."""
+        """Marks every channel as possibly having a gap. Call synchronously when a new gateway session starts."""
         self._current.clear()
 
     @asynccontextmanager
@@ -78,7 +78,7 @@ class ChannelCursors:
 
     @asynccontextmanager
     async def lock_channel(self, channel_id: int) -> AsyncGenerator[None]:
-        """Advances the cursor occasionally for messages that are not for the agent, so that backfills stay short."""
+        """Context manager: inside the block, no other task handles messages of the channel."""
         async with self._channel_lock(channel_id):
             yield
 
@@ -92,7 +92,7 @@ class ChannelCursors:
             pass
 
     async def advance(self, channel_id: int, message_id: int) -> None:
-        """Advances the cursor of a channel. It never moves back."""
+        """Advances a channel's cursor to the message. Does nothing if the cursor is already past it."""
         if message_id <= self._known.get(channel_id, 0):
             return
         await self._store.forward(PLATFORM, self._scope(channel_id), str(message_id))
@@ -114,11 +114,11 @@ class ChannelCursors:
             await self._fill_gap(channel_id)
 
     def set_guild(self, channel_id: int, guild_id: int | None) -> None:
-        """Call before the channel's cursor is moved. A direct message channel has no guild."""
+        """Sets the channel's guild, None for direct messages. Call before the channel's cursor is moved."""
         self._guilds[channel_id] = guild_id or 0
 
     def is_on_own_shards(self, channel_id: int) -> bool:
-        """Whether this process receives the channel's messages. True if its guild is not known yet."""
+        """Whether this process receives the channel's messages. True if the channel's guild is not known yet."""
         guild_id = self._guilds.get(channel_id)
         return self._shards is None or guild_id is None or self._shards.has(guild_id)
 

@@ -43,13 +43,13 @@ MISSING_THREAD_PERMISSION = (
 THREAD_REFUSALS = {
     "160006": "This server has as many active threads as Discord allows. Please archive some, and mention me again."
 }
-"""Replies by Discord's error code, if a thread cannot be opened for a reason other than permissions."""
+"""Replies by Discord's error code, for threads that cannot be opened for a reason other than permissions."""
 
 
 class EventHandler:
     """Parses gateway events and passes them to `receive`. The client logs exceptions.
 
-    `needs_roles`: fetch the authors of backfilled messages, which lack their roles.
+    With `needs_roles`, fetches the authors of backfilled messages, because these messages lack the authors' roles.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class EventHandler:
     async def _standing(
         self, guild: discord.Guild, author: discord.abc.User, location: ChannelLocation
     ) -> ActorContext:
-        """Fetches the author of a backfilled message, which lacks their roles."""
+        """Returns the author's standing. Fetches the author of a backfilled message, because it lacks their roles."""
         try:
             return parse_standing(await guild.fetch_member(author.id), location)
         except (discord.NotFound, discord.Forbidden):
@@ -170,12 +170,12 @@ class EventHandler:
             raise translate_error(error) from error
 
     async def _start_thread(self, message: discord.Message, inbound: IncomingMessage) -> None:
-        """Stores the message, then opens its thread. A crash in between loses nothing: the address is known."""
+        """Stores the message, then opens its thread. A crash in between loses nothing, as the address is known."""
         address = inbound.address
         async with self._thread_opener.opening(address.thread_key):
             outcome = await self._receive(inbound)
             if outcome.run_id is not None:
-                # for a redelivered message too, because a crash may have prevented it the first time
+                # also opens the thread of a redelivered message, because a crash may have prevented it the first time
                 try:
                     await self._thread_opener.open_thread(address, inbound.text)
                     self._channel_cursors.set_guild(message.id, message.guild and message.guild.id)
@@ -227,7 +227,7 @@ class EventHandler:
         return locate_channel(channel, guild.id if guild else None)
 
     async def _locate_by_id(self, channel_id: int, guild_id: int | None) -> ChannelLocation | None:
-        """Finds a channel in the cache. Only threads that were archived must be fetched."""
+        """Returns the location of a channel from the cache. Fetches archived threads, which are not in the cache."""
         if guild_id is None:
             return ChannelLocation(kind="direct", channel_id=channel_id)
         channel = self._client.get_channel(channel_id)
@@ -247,7 +247,7 @@ def _unknown_standing(location: ChannelLocation) -> ActorContext:
 
 
 def _why_no_thread(message: discord.Message, location: ChannelLocation) -> str:
-    """Returns why no thread can be opened here, or ""."""
+    """Returns the reason why no thread can be opened for the message, or "" if one can."""
     if location.kind != "channel":
         return NO_THREADS_HERE
     guild = message.guild

@@ -1,4 +1,4 @@
-"""Parses discord.py's objects to inbound messages and commands; pure."""
+"""Parses discord.py's objects into messages and commands; pure functions."""
 
 import json
 import re
@@ -45,7 +45,7 @@ def parse_person(user: discord.abc.User) -> Person:
 def parse_standing(
     user: discord.abc.User, location: ChannelLocation, *, expects_answer: bool = False
 ) -> ActorContext:
-    """Returns the sender's standing. Backfilled messages lack roles; direct messages have none."""
+    """Returns the sender's standing and roles. Backfilled messages lack roles; direct messages have none."""
     if location.kind == "direct":
         return ActorContext(is_direct=True, expects_answer=expects_answer)
     roles = user.roles if isinstance(user, discord.Member) else None
@@ -70,7 +70,7 @@ def is_mentioned(message: discord.Message, bot_user_id: int) -> bool:
 def parse_message(
     message: discord.Message, location: ChannelLocation, bot_user_id: int
 ) -> IncomingMessage | CommandCalled | StopRequested | None:
-    """Returns None if the message is not for the agent. In a thread, that is decided later."""
+    """Parses a message. Returns None if it is not for the agent; for a message in a thread, that is decided later."""
     mentioned = is_mentioned(message, bot_user_id)
     if not is_from_person(message) or not (mentioned or location.kind in ("direct", "thread")):
         return None
@@ -100,8 +100,8 @@ def _parse_word(
 ) -> CommandCalled | StopRequested | None:
     """Returns the command if the whole message is one.
 
-    Without a mention only `stop` counts. The thread may be one between people: StopWished posts nothing if no run is
-    active.
+    Without a mention, only `stop` counts. People may be talking without the agent in the thread, but StopWished posts
+    nothing if no run is active.
     """
     command = _parse_command(text)
     address, key = location.address(message.id), f"discord:{message.id}"
@@ -126,7 +126,7 @@ def _parse_word(
 def parse_edit(
     message: discord.Message, location: ChannelLocation, bot_user_id: int
 ) -> MessageEdited | None:
-    """Returns None for updates without an edit time, which Discord sends for link previews and pins."""
+    """Parses an edit. Returns None for updates without an edit time, which Discord sends for link previews and pins."""
     if message.edited_at is None or not is_from_person(message):
         return None
     if location.kind not in ("direct", "thread") and not (
@@ -147,7 +147,7 @@ def parse_edit(
 def parse_delete(
     message_id: int, location: ChannelLocation, author: discord.abc.User | None
 ) -> MessageDeleted | None:
-    """`author` is known only if the message is cached, because Discord does not send it."""
+    """Parses a deletion. `author` is known only if the message is cached, because Discord does not send it."""
     if author is not None and author.bot:
         return None
     return MessageDeleted(
@@ -181,7 +181,7 @@ def parse_reaction(
 
 
 def readable_text(message: discord.Message, bot_user_id: int) -> str:
-    """Returns the text with names for ids, without mentions of the bot, and with forwarded messages quoted."""
+    """Returns the text with names instead of ids, without mentions of the bot, and with forwarded messages quoted."""
     text = _with_names(message.content, message, bot_user_id)
     for snapshot in message.message_snapshots:
         quoted = _with_names(snapshot.content, message, bot_user_id)[:FORWARDED_MAX]
@@ -238,7 +238,7 @@ def parse_files(message: discord.Message) -> tuple[IncomingFile, ...]:
 def parse_attachment(
     attachment: discord.Attachment, *, channel_id: int = 0, message_id: int = 0
 ) -> IncomingFile:
-    """Builds a reference with the message id (0: none), because attachment links expire."""
+    """Builds a file reference that holds the message id (0 for none), because attachment links expire."""
     reference = {
         "channel": str(channel_id),
         "message": str(message_id),

@@ -1,4 +1,4 @@
-"""The slash commands, and their registration if they have changed."""
+"""Defines the slash commands, and registers them if they have changed."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ AdminCommand = app_commands.Command[app_commands.Group, ..., None]
 
 
 def build_admin_commands(interactions: InteractionHandler) -> tuple[AdminCommand, ...]:
-    """`pair`, `unpair`, `who` and `audit`."""
+    """Builds the commands `pair`, `unpair`, `who` and `audit`."""
 
     @app_commands.describe(code="The code that the person was given")
     async def pair(
@@ -155,7 +155,7 @@ def _use(
 
 
 def _choosing(option: str, choices: Choices) -> Callable[[CallbackT], CallbackT]:
-    """Adds a menu to the option if all choices fit; else users type the name."""
+    """Adds a menu of choices to the command's option. If they do not all fit, users type the name instead."""
     if not 0 < len(choices) <= CHOICES_MAX:
         return lambda callback: callback
     return app_commands.choices(**{option: choices})
@@ -245,7 +245,7 @@ def is_equivalent(ours: object, theirs: object) -> bool:
 
 
 _IGNORED_KEYS = frozenset({"dm_permission"})
-"""Replaced by `contexts`; Discord's value varies."""
+"""Keys that are not compared. Discord replaced `dm_permission` by `contexts`, and its value varies."""
 
 
 def _name(item: object) -> str:

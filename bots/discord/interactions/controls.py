@@ -26,7 +26,7 @@ AnyItem = discord.ui.Item[discord.ui.LayoutView]
 
 
 class AskControl(discord.ui.DynamicItem[AnyItem], template=ASK_CUSTOM_ID):
-    """An option, the select, or "Write an answer" below a question."""
+    """A control below a question: an option's button, the select, or "Write an answer"."""
 
     def __init__(self, item: AnyItem, ask_id: str, part: str) -> None:
         super().__init__(item)
@@ -50,7 +50,7 @@ class AskControl(discord.ui.DynamicItem[AnyItem], template=ASK_CUSTOM_ID):
 
 
 class RunControl(discord.ui.DynamicItem[AnyItem], template=RUN_CUSTOM_ID):
-    """Stop, Retry or Continue below a status."""
+    """A Stop, Retry or Continue button below a status message."""
 
     def __init__(self, item: AnyItem, run_id: str, action: str) -> None:
         super().__init__(item)
@@ -69,7 +69,7 @@ class RunControl(discord.ui.DynamicItem[AnyItem], template=RUN_CUSTOM_ID):
 
 
 async def open_answer_form(interaction: AnyInteraction, ask_id: str) -> None:
-    """Opens the answer form. discord.py does not track it, because its submission is identified by its custom id."""
+    """Opens the answer form. Its submission is identified by its custom id, so discord.py need not track the form."""
     form = discord.ui.Modal(title="Your answer", custom_id=f"th:ask:{ask_id}:form", timeout=None)
     field = discord.ui.TextInput[discord.ui.Modal](
         custom_id="answer", style=discord.TextStyle.paragraph, max_length=MODAL_INPUT_MAX
@@ -122,7 +122,7 @@ def _inputs(sent: object) -> Iterator[tuple[str, str]]:
 
 
 def _walk(value: object) -> Iterator[dict[str, object]]:
-    """Yields every object inside a JSON value."""
+    """Yields every object in a JSON value, at any depth."""
     if isinstance(value, Mapping):
         found = cast(dict[str, object], value)
         yield found

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 ACKNOWLEDGE = Failpoint("discord.acknowledge")
 DEFER_AFTER_SECONDS = 1.5
-"""Defers a response that takes longer. Discord gives up after 3 s."""
+"""A response that takes longer than this is deferred, because Discord gives up after 3 s."""
 INTERNAL_ERROR = "Something broke on our side."
 UNSUPPORTED_CHANNEL = "I cannot work in this channel."
 PROMPT_SHOWN_MAX = 1500
@@ -63,7 +63,7 @@ class InteractionHandler:
         attachment: discord.Attachment | None,
         agent: str | None = None,
     ) -> None:
-        """Handles `/agent run`: in a channel, opens a thread from its own response.
+        """Handles `/agent run`. In a channel, opens a thread from the response to the command.
 
         The interaction token is valid for 15 minutes, so everything after the first edit is an ordinary message.
         """
@@ -99,7 +99,7 @@ class InteractionHandler:
         argument: str = "",
         file: discord.Attachment | None = None,
     ) -> None:
-        """Handles other slash commands. In a channel, the reply says that there is no thread."""
+        """Handles all slash commands except `/agent run`. In a channel, the reply says that there is no thread."""
         location = locate_channel(interaction.channel, interaction.guild_id)
         if location is None:
             await respond(interaction, _ready_outcome(Outcome(notice=UNSUPPORTED_CHANNEL)))
@@ -133,7 +133,7 @@ class InteractionHandler:
         await respond(interaction, self._receive(answered))
 
     async def on_run_button(self, interaction: AnyInteraction, run_id: str, action: str) -> None:
-        """Handles Stop, Retry and Continue."""
+        """Handles a click on Stop, Retry or Continue."""
         location = locate_channel(interaction.channel, interaction.guild_id)
         if location is None or action not in ("stop", "retry", "continue"):
             await respond(interaction, _ready_outcome(Outcome(notice=UNSUPPORTED_CHANNEL)))
@@ -158,7 +158,7 @@ class InteractionHandler:
 
 
 def _why_no_run(interaction: AnyInteraction, location: ChannelLocation | None) -> str:
-    """Returns why no run can start here, or ""."""
+    """Returns the reason why no run can start at this location, or "" if one can."""
     if location is None or location.kind == "other":
         return UNSUPPORTED_CHANNEL
     allowed = interaction.app_permissions
@@ -235,7 +235,7 @@ async def _ready_outcome(outcome: Outcome) -> Outcome:
 
 
 async def _respond(interaction: AnyInteraction, outcome: Outcome) -> None:
-    """Responds immediately. A command needs a visible response; a click does not."""
+    """Responds without deferring. A command needs a visible response; a click does not."""
     if not outcome.notice and not _is_command(interaction):
         await interaction.response.defer()
         return
@@ -256,7 +256,7 @@ async def _send_notice(send: Callable[..., Awaitable[object]], outcome: Outcome)
 
 
 async def _refuse(interaction: AnyInteraction, outcome: Outcome) -> None:
-    """Shows why a command was refused. The deferred response is public."""
+    """Shows why a command was refused, privately if required, because the deferred response is public."""
     if outcome.is_private:
         await _send_privately(interaction, outcome)
     else:
@@ -264,9 +264,9 @@ async def _refuse(interaction: AnyInteraction, outcome: Outcome) -> None:
 
 
 async def _send_privately(interaction: AnyInteraction, outcome: Outcome) -> None:
-    """Sends a notice with other visibility than the deferred response.
+    """Sends a notice whose visibility (private or public) differs from that of the deferred response.
 
-    A follow-up would fill the deferred response, so that is filled first and deleted afterwards.
+    Discord uses the first follow-up as the deferred response, so this fills that response first and deletes it after.
     """
     await _edit_original(interaction, "…")
     await _send_notice(interaction.followup.send, outcome)
@@ -291,7 +291,7 @@ async def _edit_original(interaction: AnyInteraction, text: str) -> None:
                 payload=parameters.payload,
             )
     except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
-        # the response is not essential: the command is carried out anyway
+        # the response is not essential, because the command is carried out anyway
         log.warning("discord: the response to a command was not shown: %s", translate_error(error))
 
 

@@ -1,4 +1,4 @@
-"""Renders content as Discord messages, with a fallback for servers that refuse layouts; pure."""
+"""Renders content as Discord messages, with a fallback for servers that refuse layouts; pure functions."""
 
 from collections.abc import Iterator
 from typing import Literal, assert_never
@@ -30,7 +30,7 @@ PRIMARY, SECONDARY, SUCCESS, DANGER = 1, 2, 3, 4
 SUPPRESS_EMBEDS = 1 << 2
 COMPONENTS_V2 = 1 << 15
 OPTION_ID_FIRST = 1000
-"""Option n of an ask has this component id plus n on its text display, so that a click finds its text."""
+"""The text display of option n has this component id plus n, so that a click on the option can find its text."""
 
 ASK_TEXT_MAX = 2200
 ANSWER_SHOWN_MAX = 600
@@ -86,12 +86,12 @@ def _layout_message(container: JsonObject, delivery_id: str) -> JsonObject:
 
 
 def text_display(text: str) -> JsonObject:
-    """A text display component with Markdown."""
+    """Builds a text display component with Markdown."""
     return {"type": TEXT_DISPLAY, "content": text}
 
 
 def button(custom_id: str, label: str, style: int = SECONDARY) -> JsonObject:
-    """A button. The label is truncated to Discord's limit."""
+    """Builds a button. The label is truncated to Discord's limit."""
     return {
         "type": BUTTON,
         "custom_id": custom_id,
@@ -101,7 +101,7 @@ def button(custom_id: str, label: str, style: int = SECONDARY) -> JsonObject:
 
 
 def action_row(*items: JsonObject) -> JsonObject:
-    """An action row: up to five buttons, or one select."""
+    """Builds an action row of up to five buttons, or one select."""
     return {"type": ACTION_ROW, "components": list(items)}
 
 
@@ -155,7 +155,7 @@ def _option_buttons(ask: Ask, options: list[str]) -> list[JsonObject]:
 
 
 def _option_style(ask: Ask, option: str) -> int:
-    """Returns green for approval and red for denial."""
+    """Returns the button style of an option, green for approval and red for denial."""
     styles = {APPROVE_ONCE: SUCCESS, DENY: DANGER}
     return styles.get(option, SECONDARY) if ask.kind == "approval" else PRIMARY
 
@@ -203,7 +203,7 @@ def _closing(ask: Ask) -> str:
 
 
 LAYOUT_REFUSED_CODES = frozenset({"50006", "50035"})
-"""Empty message (what an API without layouts sees in one), and invalid form body."""
+"""Error codes for a refused layout: 50006 (empty message, from an API without layouts) and 50035 (invalid form)."""
 
 
 def simplify_message(body: JsonObject, delivery_id: str = "") -> JsonObject | None:

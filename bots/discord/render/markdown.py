@@ -1,4 +1,4 @@
-"""Converts Markdown for Discord: aligns tables, turns images into links, neutralizes mass mentions; pure."""
+"""Converts Markdown for Discord: aligns tables, turns images into links, neutralizes mass mentions; pure functions."""
 
 import re
 import unicodedata
@@ -8,7 +8,7 @@ from bots.discord.limits import remove_unsendable, utf16_length
 
 RenderTable = Callable[[list[str]], list[str]]
 TABLE_WIDTH_MAX = 64
-"""Columns of a code block that mostly fit on a phone."""
+"""The widest table, in columns, that is shown in a code block. This width mostly fits on a phone."""
 
 _FENCE = re.compile(r"^\s{0,3}(```+|~~~+)")
 _CODE = re.compile(r"(`+)(?:.|\n)*?\1")
@@ -18,7 +18,7 @@ _PICTURE = re.compile(r"!\[([^\]]*)\]\(")
 _DEEP_HEADING = re.compile(r"^#{4,6}\s+(.+?)\s*#*$")
 _RULE = re.compile(r"^\s{0,3}([-*_])(?:\s*\1){2,}\s*$")
 _DELIMITER = re.compile(r"\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?$")
-"""Matches a stripped line, because ambiguous spaces would cause backtracking."""
+"""A table's delimiter row. Expects a stripped line, because surrounding spaces would cause backtracking."""
 _CHECK = re.compile(r"^(\s*[-*+]\s+)\[([ xX])\]\s")
 
 
@@ -91,7 +91,7 @@ def _line(line: str) -> str:
 
 
 def _table_end(lines: list[str], start: int) -> int:
-    """Returns the index after the table that starts here, or 0."""
+    """Returns the index after the table that begins at line `start`, or 0 if none does."""
     if (
         start + 1 >= len(lines)
         or "|" not in lines[start]
@@ -159,7 +159,7 @@ def _row(cells: list[str], widths: list[int], rights: list[bool]) -> str:
 
 
 def display_width(text: str) -> int:
-    """Returns the width in a fixed-width font: wide characters take two columns, combining ones none."""
+    """Returns the text's width in fixed-width columns. Wide characters count as two, combining characters as zero."""
     return sum(
         0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
         for c in text

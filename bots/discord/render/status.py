@@ -1,4 +1,4 @@
-"""The sections of a run's status message, within Discord's limits; pure."""
+"""The sections of a run's status message, within Discord's limits; pure functions."""
 
 from bots.delivery.run_view import RunView, Task, TaskState, ViewState
 from bots.discord.limits import remove_unsendable, to_single_line, truncate, utf16_length
@@ -39,7 +39,7 @@ MESSAGE_MAX = 600
 
 
 def status_sections(view: RunView) -> list[str]:
-    """Returns header, checklist, tasks, preview and message without empty ones, together under 4,000 characters."""
+    """Returns the non-empty sections (header, checklist, tasks, preview, message), under 4,000 characters in total."""
     texts = [_header(view), _checklist(view), _tasks(view), _preview(view), _message(view)]
     return [neutralize_mentions(text) for text in texts if text]
 

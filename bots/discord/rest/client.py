@@ -23,13 +23,14 @@ from core.web_access.guard import is_loopback
 WAIT_SECONDS_MAX = 30
 INTERVAL_SECONDS = 1 / 45
 BURST = 5
-"""Together with the interval at most 50 calls in any second, Discord's global limit. Interaction responses do not
-count, and discord.py enforces the limits of single routes."""
+"""Burst size. Together with the interval, it allows at most 50 calls in any second, Discord's global limit.
+
+Interaction responses do not count, and discord.py enforces the limits of each route."""
 UNCOUNTED = ("/interactions/", "/webhooks/")
 
 
 def global_allowance(token: str, *, limits_proactively: bool) -> RateLimit:
-    """Returns the allowance for all calls of a bot. Without `limits_proactively` it is enforced only after a 429."""
+    """Returns the rate limit for all calls of a bot. If not `limits_proactively`, it is enforced only after a 429."""
     return RateLimit(
         owner=rate_limit_owner("discord", token),
         name="global",
@@ -42,15 +43,15 @@ def global_allowance(token: str, *, limits_proactively: bool) -> RateLimit:
 class CallLimiter:
     """Makes the calls of one bot wait for `limiter`.
 
-    `limits_proactively`: also before Discord has refused a call. None means True, except for a simulator on this
-    machine, which has other limits or none.
+    With `limits_proactively`, calls are limited even before Discord has refused one. None means True, except for a
+    simulator on this machine, which has other limits or none.
     """
 
     def __init__(self, http: HTTPClient) -> None:
         self.limiter = RateLimiter(MemoryRateBudget())
         self.limits_proactively: bool | None = None
         self._http = http
-        # discord.py waits out a 429 silently, so observe responses here
+        # discord.py waits out a 429 silently, so watch its responses to notice them
         http.http_trace = http.http_trace or aiohttp.TraceConfig()
         http.http_trace.on_request_end.append(self._on_response)
 
@@ -95,7 +96,7 @@ log = logging.getLogger(__name__)
 
 UNKNOWN_CHANNEL = "10003"
 NOT_FOUND_CODES = frozenset({UNKNOWN_CHANNEL, "10008", "50024"})
-"""Unknown channel, unknown message, and a channel without messages (a forum)."""
+"""Discord's error codes for an unknown channel, an unknown message, and a channel without messages (a forum)."""
 THREAD_ARCHIVED = "50083"
 THREAD_EXISTS = "160004"
 TOO_LARGE = "too_large"
@@ -104,10 +105,12 @@ UPLOAD_TIMEOUT_FACTOR = 20
 
 
 class RestClient:
-    """Makes calls that continue if their caller is cancelled.
+    """Calls the API. A call that has started continues even if its caller is cancelled.
 
-    discord.py leaves its global rate limit locked if a call is cancelled while it waits. A caller that is cancelled
-    before its turn makes no call. discord.py waits out rate limits of up to 30 s and retries server errors five times;
+    If a waiting call were cancelled, discord.py would leave its global rate limit locked. A caller that is cancelled
+    before its call has started makes no call.
+
+    discord.py waits out rate limits of up to 30 s and retries server errors five times;
     `attempt_seconds` limits each attempt.
     """
 
@@ -126,7 +129,7 @@ class RestClient:
         precondition: Precondition | None = None,
         **parameters: str,
     ) -> JsonValue:
-        """Returns the decoded answer. Raises SurfaceRateLimited, SurfaceUnclear or SurfaceRefused."""
+        """Makes a call and returns the decoded JSON. Raises SurfaceRateLimited, SurfaceUnclear or SurfaceRefused."""
         options: dict[str, object] = {"timeout": self._timeout(1)}
         if body is not None:
             options["json"] = body
@@ -186,7 +189,7 @@ class RestClient:
 
 
 def translate_error(error: Exception) -> SurfaceError:
-    """Translates discord.py's errors to ours."""
+    """Returns our SurfaceError for an error from discord.py."""
     match error:
         case discord.RateLimited():
             return SurfaceRateLimited(
@@ -209,7 +212,7 @@ def translate_error(error: Exception) -> SurfaceError:
 
 
 def get_objects(value: JsonValue) -> list[JsonObject]:
-    """Returns the objects in a JSON array, none for any other value."""
+    """Returns the objects in a JSON array, or an empty list for any other value."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 

@@ -1,4 +1,4 @@
-"""Delivery markers: identify the message of a delivery when it is fetched later.
+"""Delivery markers, which identify the message of a delivery when the message is fetched later.
 
 Discord enforces a nonce only for some minutes and does not return it with a fetched message. It does return component
 ids, attachment descriptions and text, so the marker is a number on the container, a tag in the file's description, or
@@ -18,31 +18,31 @@ _MARK = "\u2060"
 _DIGITS = "\u200b\u200c"
 _BITS = 31
 INVISIBLE_MARKER_LENGTH = _BITS + 2
-"""Characters that the marker adds to a text."""
+"""The number of characters that an invisible marker adds to a text."""
 _CLOCKS_DIFFER_MS = 10 * 60_000
 _HIDDEN = re.compile(f"{_MARK}[{_DIGITS}]{{{_BITS}}}{_MARK}$")
 
 
 def delivery_nonce(delivery_id: str) -> str:
-    """Returns 24 characters that are unique to the delivery."""
+    """Returns a nonce of 24 characters that is unique to the delivery."""
     digest = hashlib.sha256(delivery_id.encode()).digest()
     return base64.b32encode(digest[:15]).decode().lower()
 
 
 def marker_number(delivery_id: str) -> int:
-    """Returns a positive 31-bit number for a component id."""
+    """Returns the delivery's marker as a positive 31-bit number, for use as a component id."""
     digest = hashlib.sha256(b"component:" + delivery_id.encode()).digest()
     return (int.from_bytes(digest[:4], "big") >> 1) | (1 << 20)
 
 
 def invisible_marker(delivery_id: str) -> str:
-    """Returns the number in invisible characters."""
+    """Returns the delivery's marker number in invisible characters."""
     bits = f"{marker_number(delivery_id):0{_BITS}b}"
     return _MARK + "".join(_DIGITS[int(bit)] for bit in bits) + _MARK
 
 
 def readable_marker(delivery_id: str) -> str:
-    """Returns the number as text for a file's description."""
+    """Returns the delivery's marker number as text for a file's description."""
     return f"ref {marker_number(delivery_id):x}"
 
 

@@ -1,4 +1,4 @@
-"""Downloads of attachments, only from Discord's file hosts and without a token, and uploads of files."""
+"""Downloads attachments, only from Discord's file hosts and without a token, and uploads files."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=15, sock_read=30)
 
 @dataclass(frozen=True, slots=True)
 class AttachmentRef:
-    """An attachment's link, and the message that has a new one after it expires."""
+    """An attachment's link, and the message from which to fetch a new link after it expires."""
 
     channel: str
     message: str
@@ -41,7 +41,7 @@ class AttachmentRef:
 
 
 class DiscordFiles:
-    """FileSource for Discord. `api_url` also allows the host of a local server."""
+    """FileSource for Discord. With `api_url`, downloads from that server are allowed too."""
 
     def __init__(self, rest: RestClient, *, api_url: str | None = None) -> None:
         self._rest = rest
@@ -49,7 +49,7 @@ class DiscordFiles:
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self, file: IncomingFile, *, bytes_max: int) -> AsyncIterator[bytes]:
-        """See FileSource. Fetches a new link once if it has expired."""
+        """Opens a file (see FileSource). If its link has expired, fetches a new link once."""
         reference = _reference(file)
         if file.size_bytes is not None and file.size_bytes > bytes_max:
             raise download_too_large(file, bytes_max)
@@ -137,7 +137,7 @@ def _gone(file: IncomingFile, detail: str) -> AgentError:
 
 
 def download_too_large(file: IncomingFile, bytes_max: int) -> AgentError:
-    """Returns the error for a file over the limit."""
+    """Returns the error for a download larger than `bytes_max`."""
     return AgentError(f"{file.name} is larger than {bytes_max // (1024 * 1024)} MiB.")
 
 

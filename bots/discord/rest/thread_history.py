@@ -20,7 +20,7 @@ MENTION = re.compile(r"<@!?(\d+)>")
 
 
 class DiscordThreadHistory:
-    """ChatHistory for Discord; what bots write is not counted as said."""
+    """ChatHistory for Discord. Leaves out messages from bots."""
 
     def __init__(self, rest: RestClient) -> None:
         self._rest = rest
@@ -53,7 +53,7 @@ class DiscordThreadHistory:
                     channel_id=message_channel_id(address),
                 )
         except SurfaceRefused as error:
-            # the thread is not open yet
+            # the thread is not open yet, so it has no messages
             if error.code == UNKNOWN_CHANNEL:
                 return []
             raise

@@ -1,4 +1,4 @@
-"""Opens the thread of a message, and lets posts into it wait until it is open."""
+"""Opens the thread of a message, and makes posts wait until the thread is open."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -37,13 +37,13 @@ class ThreadOpener:
                 del self._opening[thread_key]
 
     def mark_open(self, thread_key: str) -> None:
-        """Records that the gateway reported the thread. discord.py may return later, if it waits for a limit."""
+        """Records that the gateway reported the thread. discord.py's call may return later if rate-limited."""
         event = self._opening.get(thread_key)
         if event is not None:
             event.set()
 
     async def wait_until_open(self, address: Address) -> None:
-        """Waits until this process is not opening the thread."""
+        """Waits while this process is opening the thread. Returns immediately if it is not."""
         event = self._opening.get(address.thread_key)
         if event is not None:
             await event.wait()

@@ -29,19 +29,19 @@ OVERLAP_SECONDS = 600
 """Slack redelivers an event for about six minutes, so a later event may have moved the cursor past it. Mentions and
 direct messages in this period before the cursor are read again; all other messages only after the cursor."""
 CHANNELS_MAX = 200
-"""Channels of one workspace, most recently active first."""
+"""Limit on channels read per workspace, most recently active first."""
 THREADS_MAX = 200
-"""Threads of one workspace that the agent is in, most recently used first."""
+"""Limit on the agent's threads read per workspace, most recently used first."""
 SCAN_SECONDS_MAX = 1800.0
 WORKSPACES_AT_ONCE = 4
 OUTAGE_SECONDS = 30.0
-"""Slack redelivers what is missed in a shorter outage."""
+"""Shorter outages need no backfill, because Slack redelivers the events."""
 RETRY_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelGap:
-    """A channel whose messages after `oldest` must be read. `is_cut`: some after `cursor` are too old to be read."""
+    """A channel whose messages after `oldest` must be read. `is_cut`: some after `cursor` are too old to read."""
 
     scope: str
     channel_id: str
@@ -52,10 +52,10 @@ class ChannelGap:
 
 @dataclass(slots=True, kw_only=True)
 class _BackfillSummary:
-    """The result for one workspace.
+    """The result of backfilling one workspace.
 
-    `heard` counts messages after the cursors, `asked` those of them for the agent. `cut` are channels that had more
-    messages than were read, `skipped` channels that were not read, by reason.
+    `heard` counts the messages after the cursors, `asked` those among them that are for the agent. `cut` lists channels
+    with more messages than were read; `skipped` maps reasons to channels that were not read.
     """
 
     heard: int = 0
@@ -67,7 +67,7 @@ class _BackfillSummary:
         self.skipped.setdefault(reason, []).append(channel_id)
 
     def log(self, team_id: str) -> None:
-        """Logs a line for each kind of result that an operator may want to know."""
+        """Logs one line per reason for skipped channels, one for cut channels, and one with the message counts."""
         for reason, channels in self.skipped.items():
             arguments = (len(channels), team_id, reason, _format_channel_ids(channels))
             log.warning(
@@ -109,13 +109,13 @@ class Backfill:
         self._cursors.pause()
 
     def start(self) -> None:
-        """Starts reading in the background. Restarts if it is already reading."""
+        """Starts the backfill in the background. Restarts it if it is already running."""
         self._cursors.pause()
         self._connected_at = time.time()
         self._scan = spawn(self._run(self._scan), name="slack catch-up")
 
     def on_connection_state(self, *, is_connected: bool) -> None:
-        """Call every few seconds. Uses the wall clock, which advances while a machine sleeps."""
+        """Detects outages. Call every few seconds. Uses the wall clock, because it advances while a machine sleeps."""
         now = time.time()
         if not is_connected:
             if not self._is_disconnected:
@@ -137,7 +137,7 @@ class Backfill:
         return self._scan is not None and not self._scan.done()
 
     async def close(self) -> None:
-        """Stops reading. Cursors of unread channels stay before the gap."""
+        """Stops the backfill. Cursors of channels that were not read stay before their gaps."""
         if self._scan is not None:
             await cancel(self._scan)
 
@@ -198,7 +198,7 @@ class Backfill:
         for gap in gaps[:CHANNELS_MAX]:
             try:
                 read_until = await self._backfill_channel(gap, history, replay, summary)
-                # an empty channel has missed nothing up to the newest ts of any channel
+                # a channel without new messages has missed nothing up to the newest ts of any channel
                 await self._cursors.close_gap(gap.scope, read_until or newest)
             except SurfaceRefused as error:
                 summary.skip(error.code, gap.channel_id)
@@ -227,7 +227,7 @@ class Backfill:
 
 
 def find_gaps(cursors: Mapping[str, str], *, now: float) -> Mapping[str, list[ChannelGap]]:
-    """Returns the gaps to read by workspace, from the stored cursors."""
+    """Returns the gaps to read, grouped by workspace, for the stored cursors. `now` is in epoch seconds."""
     gaps: dict[str, list[ChannelGap]] = defaultdict(list)
     for scope, cursor in sorted(cursors.items(), key=lambda item: item[1], reverse=True):
         team_id, _, channel_id = scope.partition(":")
@@ -247,8 +247,9 @@ def find_gaps(cursors: Mapping[str, str], *, now: float) -> Mapping[str, list[Ch
 class MessageReplay:
     """Passes messages from the history to the event handler if they were for the agent when they were posted.
 
-    Messages that were ignored live are read again, so stricter rules apply: a thread message must come after the one
-    that brought the agent in, and a stop after the last message that it must not stop.
+    Backfill also reads messages that were ignored on arrival, so stricter rules apply. A thread message must come
+    after the message that brought the agent into the thread. A stop request must come after the
+    last message that the agent received in the thread.
     """
 
     def __init__(
@@ -268,7 +269,7 @@ class MessageReplay:
         return [thread_key for channel, thread_key in self._joined if channel == channel_id]
 
     async def replay_message(self, event: JsonObject, *, cursor: str) -> bool:
-        """Returns False if the message is not for the agent. Raises what the event handler raises."""
+        """Handles a message and returns True, or returns False if it is not for the agent. Raises as `on_event`."""
         inbound, ts = parse_safely(partial(parse_event, event, self._known)), get_text(event, "ts")
         match inbound:
             case IncomingMessage(is_addressed=True):
@@ -301,9 +302,9 @@ def _format_channel_ids(channels: Sequence[str]) -> str:
 
 
 CHANNEL_TYPES = ("im", "mpim", "private_channel", "public_channel")
-"""Direct messages first. Slack requires a separate scope to list each type."""
+"""Channel types to list, direct messages first. Slack requires a separate scope for each type."""
 NEW_CHANNELS_MAX = 100
-"""New channels of one workspace per start; later starts add the rest."""
+"""Limit on new channels added per workspace at each start. Later starts add the rest."""
 LISTING_SECONDS_MAX = 120.0
 LISTINGS_AT_ONCE = 4
 _MISSING_SCOPE = "missing_scope"
@@ -326,7 +327,7 @@ class UnreadChannels:
     async def with_new_channels(
         self, cursors: Mapping[str, str], *, age_seconds_max: float
     ) -> Mapping[str, str]:
-        """Returns the cursors, with those of new channels (at most that old) added. Raises StorageUnavailable."""
+        """Adds a cursor, at most `age_seconds_max` old, for each new channel. Raises StorageUnavailable."""
         newest = newest_cursor_by_workspace(cursors)
         eldest = _format_ts(time.time() - age_seconds_max)
         found: dict[str, str] = {}
@@ -348,7 +349,7 @@ class UnreadChannels:
     async def _look(
         self, team_id: str, cursor: str, cursors: Mapping[str, str], found: dict[str, str]
     ) -> bool:
-        """Whether all channels have a cursor now. Logs failures, so that the other workspaces are still read."""
+        """Adds cursors for a workspace's new channels. Returns whether all its channels have one now. Logs failures."""
         try:
             workspace = await self._workspaces.find(team_id)
             # an organisation's token also lists channels of other workspaces
@@ -410,9 +411,10 @@ def newest_cursor_by_workspace(cursors: Mapping[str, str]) -> dict[str, str]:
 
 
 def last_listed_ts(team_id: str, cursors: Mapping[str, str]) -> str:
-    """Returns since when channels without a cursor may have unread messages, or "" for a new workspace.
+    """Returns the ts after which channels without a cursor may have unread messages, or "" for a new workspace.
 
-    Takes the newest channel cursor if it is older: it is Slack's time, so a fast local clock cannot hide messages.
+    Uses the newest channel cursor if that is older, because it is in Slack's time: a fast local clock must not hide
+    messages.
     """
     context = (cursors.get(f"{team_id}:", ""), newest_cursor_by_workspace(cursors).get(team_id, ""))
     return min(filter(is_message_ts, context), default="")

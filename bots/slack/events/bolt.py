@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class RetryBuffer:
-    """Events that could not be stored because the database was down. Retries them in order.
+    """Keeps events that could not be stored because the database was down, and retries them in order.
 
     Slack redelivers an event for six minutes only, and the database may be down for longer. Buffered events are not
     acknowledged, so Slack may also redeliver them to another process; dedupe keys make that harmless.
@@ -70,7 +70,7 @@ class RetryBuffer:
 
 
 OnUninstall = Callable[[str], Awaitable[None]]
-"""Called with the id of a workspace or organisation."""
+"""A callback that receives the id of the workspace or organisation that removed the app."""
 _UNINSTALL_EVENTS = frozenset({"app_uninstalled", "team_access_revoked", "tokens_revoked"})
 
 
@@ -84,7 +84,7 @@ async def handle_uninstall(
 ) -> None:
     """Calls `on_uninstall` for each installation that the event ends. Raises StorageUnavailable.
 
-    Slack sends several such events in any order, so installations that have ended already are skipped. The end of one
+    Slack sends several of these events in any order, so installations that ended already are skipped. The end of one
     workspace's installation does not affect others that the organisation's installation serves.
     """
     for one in await _uninstalled_ids(event, origin, workspaces):
@@ -123,7 +123,7 @@ _Register = Callable[[re.Pattern[str]], Callable[[Callable[..., Awaitable[None]]
 
 
 class _Registers(Protocol):
-    """Bolt's registration methods, for which it has incomplete types."""
+    """Types for Bolt's registration methods, because Bolt's own are incomplete."""
 
     event: _Register
     action: _Register

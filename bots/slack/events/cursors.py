@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class InboxStore(Protocol):
-    """The part of the inbox store that cursors and backfill need."""
+    """The methods of the inbox store that cursors and backfill use."""
 
     async def forward(self, platform: str, scope: str, cursor: str) -> None: ...
 
@@ -36,14 +36,14 @@ class InboxStore(Protocol):
 
 
 def is_message_ts(ts: str) -> bool:
-    """Whether the string is a message ts. Such strings sort chronologically."""
+    """Whether the string is a message ts. Message ts strings sort chronologically."""
     return _MESSAGE_TS.fullmatch(ts) is not None
 
 
 class ChannelCursors:
-    """The newest message received from each `team:channel`.
+    """Tracks the newest message received from each channel, by `team:channel`.
 
-    A message after a gap moves only the cursor in memory. The stored cursor stays before the gap until it is read.
+    A message after a gap moves only the cursor in memory. The stored cursor stays before the gap until the gap is read.
     """
 
     def __init__(self, inbox: InboxStore) -> None:
@@ -74,15 +74,15 @@ class ChannelCursors:
         await self._inbox.claim(_ignored_key(dedupe_key))
 
     async def is_marked_ignored(self, dedupe_key: str) -> bool:
-        """Raises StorageUnavailable."""
+        """Whether the agent ignored the message with this dedupe key. Raises StorageUnavailable."""
         return await self._inbox.is_claimed(_ignored_key(dedupe_key))
 
     def pause(self) -> None:
-        """Stops storing cursors, because messages may be missed, until `resume` names the gaps."""
+        """Stops storing cursors until `resume` or `unpause` is called, because messages may be missed."""
         self._is_paused = True
 
     async def resume(self, gaps: Collection[str]) -> None:
-        """Stores cursors again, except for channels with a gap until `close_gap`. Never raises."""
+        """Stores cursors again. For channels in `gaps`, storing resumes only after `close_gap`. Never raises."""
         self._gaps = set(gaps)
         self._is_paused = False
         waiting, self._waiting = self._waiting - self._gaps, set()
@@ -90,11 +90,11 @@ class ChannelCursors:
             await self._write(scope)
 
     def unpause(self) -> None:
-        """Stores cursors again, because nothing was missed."""
+        """Stores cursors again. Call instead of `resume` if no message was missed."""
         self._is_paused = False
 
     async def close_gap(self, scope: str, ts: str = "") -> None:
-        """Ends a gap that was read up to `ts`, or that is given up if `ts` is empty. Never raises."""
+        """Ends the gap of a channel, which was read up to `ts`, or is given up if `ts` is empty. Never raises."""
         self._gaps.discard(scope)
         if is_message_ts(ts):
             self._remember(scope, ts)

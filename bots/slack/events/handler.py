@@ -39,9 +39,10 @@ MessageKey = tuple[str, str]
 
 
 class MentionDedup:
-    """Recently stored messages by (channel, ts), so that the two events of a mention are handled once.
+    """Remembers recently stored messages by (channel, ts), so that a mention is handled only once.
 
-    Slack sends a mention as `app_mention` and as `message`. Only the latter has the files, so the former waits for it.
+    Slack sends a mention as `app_mention` and as `message`. Only the `message` event has the files, so the
+    `app_mention` event waits for it.
     """
 
     def __init__(self) -> None:
@@ -49,7 +50,7 @@ class MentionDedup:
         self._waiting: dict[MessageKey, asyncio.Event] = {}
 
     def record(self, channel: str, ts: str) -> None:
-        """Records that the message is stored."""
+        """Records that the message was stored."""
         self._taken[channel, ts] = None
         while len(self._taken) > _STORED_MESSAGES_MAX:
             self._taken.popitem(last=False)
@@ -57,7 +58,7 @@ class MentionDedup:
             event.set()
 
     async def wait_for(self, channel: str, ts: str, *, timeout_seconds: float) -> bool:
-        """Whether the message is stored before the timeout."""
+        """Waits for the message. Returns whether it was stored before the timeout."""
         key = (channel, ts)
         if key in self._taken:
             return True
@@ -77,7 +78,7 @@ Receive = Callable[[UserAction], Awaitable[Outcome]]
 SECOND_COPY_SECONDS_MAX = 1.0
 FETCH_SECONDS_MAX = 1.0
 STANDING_SECONDS_MAX = 0.5
-"""Short, because the lookup started together with that of the name."""
+"""Timeout for a person's standing. Short, because the same lookup started earlier, for the person's name."""
 CLICK_LOOKUP_SECONDS_MAX = 1.0
 CLICK_STANDING_SECONDS = 0.0
 _THREADS_REMEMBERED_MAX = 5000
@@ -86,7 +87,7 @@ log = logging.getLogger(__name__)
 
 
 class EventHandler:
-    """Handles every payload before it is acknowledged. Exceptions of `receive` reach Bolt."""
+    """Handles every payload before it is acknowledged. Exceptions from `receive` propagate to Bolt."""
 
     def __init__(
         self,
@@ -109,14 +110,14 @@ class EventHandler:
         self._threads: OrderedDict[tuple[str, str], str] = OrderedDict()
 
     async def on_event(self, event: JsonObject) -> None:
-        """One event of the Events API."""
+        """Handles one event of the Events API."""
         is_ours = await self._on_event(event)
         if self._cursors is not None and get_text(event, "type") in {"message", "app_mention"}:
             place = self._client.identity.team_id, get_text(event, "channel"), get_text(event, "ts")
             await self._cursors.record_message(*place, is_unaddressed=not is_ours)
 
     async def _on_event(self, event: JsonObject) -> bool:
-        """Whether the event needed action."""
+        """Handles an event. Returns whether it needed action."""
         if get_text(event, "type") == "app_mention":
             if await self._has_second_copy(event):
                 return True
@@ -129,7 +130,7 @@ class EventHandler:
         return not isinstance(inbound, Ignored)
 
     async def on_click(self, payload: JsonObject) -> None:
-        """One `block_actions` payload."""
+        """Handles one `block_actions` payload, such as a button click."""
         names = await self._people.find_names({get_text(payload, "user", "id")} - {""})
         context = ParseContext(identity=self._client.identity, names=names)
         inbound = parse_safely(partial(parse_click, payload, context))
@@ -211,7 +212,7 @@ class EventHandler:
         )
 
     async def _whole_message(self, mention: JsonObject) -> JsonObject:
-        """Adds what the `message` event has, such as files. Returns the mention unchanged if Slack fails."""
+        """Adds fields that only the `message` event has, such as files. Returns the mention as is if Slack fails."""
         channel, ts = get_text(mention, "channel"), get_text(mention, "ts")
         thread_ts = get_text(mention, "thread_ts") or ts
         try:
@@ -225,7 +226,7 @@ class EventHandler:
         return {**mention, **whole}
 
     async def _thread_of(self, channel: str, ts: str) -> str:
-        """Returns the thread of a message, or "". Raises SurfaceError if Slack should redeliver the event."""
+        """Returns the thread ts of a message, or "". Raises SurfaceError if Slack should redeliver the event."""
         if context := self._threads.get((channel, ts)):
             return context
         try:

@@ -1,4 +1,4 @@
-"""The text, links, forwarded messages and files of a Slack message."""
+"""Extracts the text, links, forwarded messages and files of a Slack message."""
 
 from collections.abc import Iterator, Mapping
 
@@ -17,7 +17,7 @@ _GONE = frozenset({"tombstone", "hidden_by_limit"})
 
 
 def build_message_text(message: JsonObject, names: Mapping[str, str], *, bot: str) -> str:
-    """Returns the text, followed by link targets that it hides, external files and forwarded messages."""
+    """Returns the message's text, followed by hidden link targets, external files and forwarded messages."""
     lines = [mrkdwn_to_text(message_mrkdwn(message), names, without=bot)]
     lines += [f"Link: {url}" for url in dict.fromkeys(_urls(message)) if url not in lines[0]]
     lines += [
@@ -47,7 +47,7 @@ def parse_files(message: JsonObject) -> tuple[IncomingFile, ...]:
 
 
 def build_file_ref(file_id: str, url: str) -> str:
-    """Returns the file id and, if known, its URL. Slack Connect messages have only the id."""
+    """Returns a reference with the file's id and, if known, its URL. Slack Connect messages have only the id."""
     return f"{file_id} {url}".rstrip()
 
 

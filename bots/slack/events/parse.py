@@ -1,4 +1,4 @@
-"""Parses Slack's event and interaction payloads to inbound messages and commands; pure."""
+"""Parses Slack's event and interaction payloads into messages and commands; pure functions."""
 
 import re
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ _KNOWLEDGE = re.compile(r"knowledge(?:\s+(list|add|remove\s+\S.*))?", re.IGNOREC
 """Matches a whole message, because a longer sentence that starts with the word is a request."""
 _USE = re.compile(r"use\s+(\S{1,64})", re.IGNORECASE)
 _TS = re.compile(r"\d{1,10}\.\d{1,9}")
-# Slack or bots write messages with other subtypes.
+# The subtypes of messages that people write. Messages with other subtypes come from Slack or from bots.
 _WRITTEN = frozenset({"", "file_share", "thread_broadcast", "me_message"})
 
 
@@ -47,7 +47,7 @@ class Ignored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParseContext:
-    """What a payload lacks: the bot's identity, people's names by id, and the thread of the message reacted to."""
+    """Facts not in a payload: the bot's identity, people's names by id, and the thread of a message with a reaction."""
 
     identity: Identity
     names: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -65,7 +65,7 @@ class ParseContext:
         )
 
     def key(self, *parts: str) -> str:
-        """Returns the dedupe key of what happened, which is the same for each delivery of the event."""
+        """Returns the dedupe key of an event. Every delivery of the same event has the same key."""
         return ":".join(("slack", self.identity.team_id, *parts))
 
 
@@ -81,7 +81,7 @@ def user_ids_in(event: JsonObject) -> set[str]:
 
 
 def find_stop_reaction(event: JsonObject) -> tuple[str, str] | None:
-    """Returns the (channel, ts) of a message that got a stop reaction. Slack does not name its thread."""
+    """Returns the channel and ts of the message that got a stop reaction, or None. Slack does not send its thread."""
     if get_text(event, "type") != "reaction_added" or get_text(event, "item", "type") != "message":
         return None
     if get_text(event, "reaction").partition("::")[0] not in STOP_REACTIONS:
@@ -90,7 +90,7 @@ def find_stop_reaction(event: JsonObject) -> tuple[str, str] | None:
 
 
 def parse_event(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
-    """Parses the `event` of an Events API payload. Never raises for a malformed one."""
+    """Parses the `event` of an Events API payload. Returns Ignored for a malformed payload."""
     match get_text(event, "type"):
         case "app_mention":
             return _message(event, context, is_addressed=True)
@@ -150,7 +150,7 @@ def _message(
             files=files,
         )
     if name == "stop" and not files:
-        # the thread may be one between people: StopWished posts nothing if no run is active
+        # People may be talking without the agent in this thread; StopWished posts nothing if no run is active.
         return StopRequested(address=address, dedupe_key=key, message_ref="", person=person)
     agent_id, request = split_agent_prefix(words)
     return IncomingMessage(
@@ -182,7 +182,7 @@ def _command(
 
 
 def _not_a_persons(message: JsonObject, context: ParseContext) -> str:
-    """Returns why the message does not count as written by a person, or ""."""
+    """Returns the reason why the message does not count as written by a person, or "" if it does."""
     user = get_text(message, "user")
     if user == context.identity.user_id:
         return "our own"
@@ -274,7 +274,7 @@ def _session_stopped(event: JsonObject, context: ParseContext) -> UserAction | I
 
 
 def parse_ts(ts: str) -> datetime:
-    """Converts a Slack ts. Returns the epoch if it is malformed."""
+    """Converts a Slack ts to a datetime. Returns the Unix epoch if the ts is malformed."""
     return datetime.fromtimestamp(float(ts) if _TS.fullmatch(ts) else 0, UTC)
 
 
@@ -282,7 +282,7 @@ _RUN_ACTIONS = frozenset({"stop", "retry", "continue"})
 
 
 def parse_click(payload: JsonObject, context: ParseContext) -> UserAction | Ignored:
-    """Parses a `block_actions` payload. Never raises for a malformed one."""
+    """Parses a `block_actions` payload. Returns Ignored for a malformed payload."""
     actions = get_objects(payload, "actions")
     if not actions:
         return Ignored(reason="no action")

@@ -1,4 +1,4 @@
-"""Typed access to Slack's JSON payloads, in which a missing or ill-typed field counts as empty."""
+"""Typed access to Slack's JSON payloads. Fields that are missing or have the wrong type count as empty."""
 
 from dataclasses import dataclass
 
@@ -26,13 +26,13 @@ def get_object(source: JsonObject, *path: str) -> JsonObject:
 
 
 def get_objects(source: JsonObject, *path: str) -> list[JsonObject]:
-    """Returns the objects in the list at the path, without its other items."""
+    """Returns the objects in the list at the path, and skips other items."""
     value = _at(source, path)
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def get_strings(source: JsonObject, *path: str) -> list[str]:
-    """Returns the strings in the list at the path, without its other items."""
+    """Returns the strings in the list at the path, and skips other items."""
     value = _at(source, path)
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
@@ -88,7 +88,7 @@ def is_organisation_install(told: JsonObject) -> bool:
 
 
 def get_organisation_id(answer: JsonObject) -> str:
-    """Returns the organisation id in an OAuth answer, or ""."""
+    """Returns the organisation id in an OAuth response, or ""."""
     return get_text(get_object(answer, "enterprise"), "id")
 
 

@@ -1,4 +1,4 @@
-"""How payloads arrive: signed HTTP requests, or a Socket Mode connection."""
+"""Receives Slack's payloads, as signed HTTP requests or over a Socket Mode connection."""
 
 import asyncio
 import hashlib
@@ -26,7 +26,7 @@ EVENTS_PATH = "/slack/events"
 
 
 class HttpTransport:
-    """The HTTP route for events, interactions and Slack's certificate checks."""
+    """Handles the HTTP route for events, interactions and Slack's certificate checks."""
 
     def __init__(self, signing_secret: str) -> None:
         self._secret = signing_secret.encode()
@@ -89,7 +89,7 @@ class _SdkTasks(Protocol):
 
 
 class SocketModeTransport:
-    """Bolt's Socket Mode connection, with a watchdog for reconnects that the SDK would retry forever.
+    """Runs Bolt's Socket Mode connection, with a watchdog for reconnects that the SDK would retry forever.
 
     Calls `on_connection_state` every few seconds.
     """
@@ -126,7 +126,7 @@ class SocketModeTransport:
         return self._handler is not None and await self._handler.client.is_connected()
 
     async def _keep_fresh(self) -> None:
-        """Clears the URL of a lost connection: it is valid once, but the SDK would reuse it."""
+        """Clears the URL of a lost connection, because the URL is valid only once but the SDK would reuse it."""
         while self._handler is not None:
             await asyncio.sleep(PING_SECONDS)
             connection = self._handler.client

@@ -44,13 +44,16 @@ log = logging.getLogger(__name__)
 
 class ClaimStore(Protocol):
     async def claim(self, dedupe_key: str) -> bool:
-        """Returns False if the key was claimed before."""
+        """Claims the key. Returns False if it was claimed before."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallFlow:
-    """The two pages. `is_allowed` decides whether a workspace or organisation may install; `secret` signs states."""
+    """Serves the start page and the callback page of an installation.
+
+    `is_allowed` decides whether a workspace or organisation may install the app; `secret` signs OAuth states.
+    """
 
     oauth: OAuthClient
     token_cipher: TokenCipher
@@ -169,13 +172,13 @@ async def _revoke_token(client: SlackClient) -> None:
 
 
 def sign_state(secret: bytes, nonce: str, browser: str, *, expires_at: float) -> str:
-    """Returns a state that is valid until `expires_at`, only in that browser."""
+    """Returns an OAuth state that is valid until `expires_at`, and only in the browser with the cookie `browser`."""
     words = f"{nonce}.{int(expires_at)}"
     return f"{words}.{_signature(secret, words, browser)}"
 
 
 def verify_state(secret: bytes, state: str, browser: str, *, now: float) -> str | None:
-    """Returns the nonce of a valid state, else None."""
+    """Returns the nonce of a valid OAuth state, or None if the state is invalid or expired."""
     words, _, signature = state[:_STATE_CHARACTERS_MAX].rpartition(".")
     nonce, _, expires_at = words.rpartition(".")
     expected = _signature(secret, words, browser)

@@ -37,7 +37,7 @@ class _Answer(Protocol):
 
 
 class _Calls(Protocol):
-    """The SDK's method with types. Secrets go into the body, never into the URL."""
+    """Types for the SDK's method. Secrets go into the body, never into the URL."""
 
     async def api_call(self, api_method: str, *, data: dict[str, str]) -> _Answer: ...
 
@@ -55,7 +55,7 @@ class OAuthClient:
         return await self._call({"code": code, "redirect_uri": redirect_uri})
 
     async def refresh(self, refresh_token: str) -> JsonObject:
-        """Exchanges a refresh token, which is valid once. Raises as `exchange_code` does."""
+        """Exchanges a refresh token, which can be used only once. Raises SurfaceRefused or SurfaceUnclear."""
         return await self._call({"grant_type": "refresh_token", "refresh_token": refresh_token})
 
     async def _call(self, arguments: Mapping[str, str]) -> JsonObject:
@@ -77,7 +77,7 @@ def _object(value: object) -> JsonObject:
 
 
 def parse_bot_token(answer: JsonObject) -> BotToken:
-    """Returns the bot token of an answer, empty if it has none."""
+    """Returns the bot token in an oauth.v2.access response. Its `token` is empty if the response has none."""
     seconds = get_int(answer, "expires_in")
     return BotToken(
         access_token=get_text(answer, "access_token"),
@@ -94,7 +94,7 @@ _PAGES_MAX = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuthGrant:
-    """What Slack granted. `workspace_id` is the organisation's id if `is_organisation`."""
+    """An installation that Slack granted. `workspace_id` is the organisation's id if `is_organisation`."""
 
     workspace_id: str
     organisation_id: str
@@ -106,7 +106,7 @@ class OAuthGrant:
 
 
 def parse_grant(answer: JsonObject) -> OAuthGrant | None:
-    """Parses an oauth.v2.access answer. Returns None if it has no bot token or no workspace."""
+    """Parses an oauth.v2.access response. Returns None if it has no bot token or no workspace."""
     is_organisation, organisation_id = is_organisation_install(answer), get_organisation_id(answer)
     owner = "enterprise" if is_organisation else "team"
     grant = OAuthGrant(
@@ -123,7 +123,7 @@ def parse_grant(answer: JsonObject) -> OAuthGrant | None:
 
 
 async def fetch_bot_facts(grant: OAuthGrant, client: SlackClient) -> JsonObject | None:
-    """Fetches the bot's identity with the new token. Returns None if it is not the grant's. Raises SurfaceError."""
+    """Fetches the bot's identity with the new token. Returns None if it differs from the grant. Raises SurfaceError."""
     told = await client.read("auth.test", {})
     if is_organisation_install(told) != grant.is_organisation:
         return None
@@ -140,7 +140,7 @@ async def fetch_bot_facts(grant: OAuthGrant, client: SlackClient) -> JsonObject 
 
 
 async def fetch_workspace_ids(client: SlackClient) -> tuple[str, ...]:
-    """Returns the workspaces that an organisation's token can access. Raises SurfaceError."""
+    """Returns the ids of the workspaces that an organisation's token can access. Raises SurfaceError."""
     found: list[str] = []
     cursor = ""
     for _ in range(_PAGES_MAX):

@@ -23,7 +23,7 @@ BAD_KEY = (
 
 
 class UnreadableToken(Exception):
-    """No key decrypts the token, or it belongs to another workspace."""
+    """Raised if no key decrypts the token, or if it belongs to another workspace."""
 
 
 class TokenCipher:
@@ -94,11 +94,17 @@ class TokenSource(Protocol):
         ...
 
     async def find_token(self, team_id: str) -> WorkspaceToken | None:
-        """Returns None if the bot is not installed or its token is unreadable. Raises StorageUnavailable."""
+        """Returns the workspace's token, or None if the bot is not installed or the token is unreadable.
+
+        Raises StorageUnavailable.
+        """
         ...
 
     async def link_workspace(self, team_id: str, organisation_id: str) -> bool:
-        """Lets the organisation's token serve the workspace. Returns False if there is none. Raises as `find_token`."""
+        """Lets the organisation's token serve the workspace. Returns False if the organisation has no token.
+
+        Raises StorageUnavailable.
+        """
         ...
 
     async def has_threads_in(self, team_id: str, channel_id: str) -> bool:
@@ -108,7 +114,7 @@ class TokenSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenStore:
-    """Tokens in the database. If several processes refresh a token, all use the one that was stored first."""
+    """Stores tokens in the database. If several processes refresh a token, all use the result that was stored first."""
 
     installations: Installations
     token_cipher: TokenCipher
@@ -142,7 +148,7 @@ class TokenStore:
         return await self.installations.has_threads_in("slack", team_id, channel_id)
 
     async def _refresh(self, found: Installation, old: BotToken) -> BotToken:
-        """Returns the old token, which is still valid for a while, if the refresh fails."""
+        """Returns a refreshed token, or the old token, which is still valid for a while, if the refresh fails."""
         owner_id = found.workspace_id
         try:
             new = parse_bot_token(await self.oauth.refresh(old.refresh_token))
@@ -156,7 +162,7 @@ class TokenStore:
         return await self._find_newer(found, new)
 
     async def _find_newer(self, found: Installation, otherwise: BotToken) -> BotToken:
-        """Returns a token that another process has stored in the meantime, else `otherwise`."""
+        """Returns the newer token if another process has stored one in the meantime, else `otherwise`."""
         now = await self.installations.find("slack", found.workspace_id)
         if now is None or now.sealed_token == found.sealed_token:
             return otherwise

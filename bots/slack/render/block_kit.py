@@ -30,18 +30,18 @@ def escape_and_truncate(words: str, limit: int) -> str:
 
 
 def section_block(mrkdwn: str) -> JsonObject:
-    """Expects escaped mrkdwn within the limit."""
+    """Builds a section. Expects escaped mrkdwn that is within the limit."""
     return {"type": "section", "text": {"type": "mrkdwn", "text": mrkdwn, "verbatim": True}}
 
 
 def context_block(mrkdwn: str) -> JsonObject:
-    """A small grey line. Expects escaped mrkdwn."""
+    """Builds a context block, a line of small grey text. Expects escaped mrkdwn."""
     element: JsonObject = {"type": "mrkdwn", "text": mrkdwn, "verbatim": True}
     return {"type": "context", "elements": [element]}
 
 
 def markdown_block(words: str) -> JsonObject:
-    """Standard Markdown from a model. Its mentions notify no one."""
+    """Builds a block with a model's standard Markdown. Mentions in it notify no one."""
     shown = truncate(neutralize_mentions(words), limits.MARKDOWN_TEXT_MAX)
     return {"type": "markdown", "text": shown if shown.strip() else "…"}
 
@@ -105,7 +105,7 @@ def plain_text_object(words: str, limit: int) -> JsonObject:
 
 
 def select_element(placeholder: str, options: Sequence[str], *, action_id: str) -> JsonObject:
-    """A menu whose values are the option texts, each within OPTION_TEXT_MAX."""
+    """Builds a menu whose values are the option texts. Expects each text within OPTION_TEXT_MAX."""
     return {
         "type": "static_select",
         "action_id": action_id,
@@ -125,7 +125,7 @@ _SIGNS = {"complete": "☑", "error": "☒", "in_progress": "▸"}
 
 
 def simplify_blocks(blocks: Sequence[JsonObject]) -> list[JsonObject]:
-    """Replaces `markdown` and `plan` blocks, which not every workspace accepts, by sections."""
+    """Replaces `markdown` and `plan` blocks, which not every workspace accepts, with sections."""
     found = [plain for block in blocks for plain in _simplify_block(block)]
     return found[: limits.BLOCKS_MAX]
 

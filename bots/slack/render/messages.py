@@ -1,4 +1,4 @@
-"""Renders status, answers, asks and notices as Slack messages, within Slack's limits; pure."""
+"""Renders statuses, answers, questions and notices as Slack messages within Slack's limits; pure functions."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -39,12 +39,12 @@ _NO_HINT = "Any reply in this thread counts as a no, with your words as the reas
 
 
 def ask_fallback(ask: Ask) -> str:
-    """Returns the question as fallback text, unescaped."""
+    """Returns the question as unescaped fallback text."""
     return ask.text
 
 
 def ask_blocks(ask: Ask) -> list[JsonObject]:
-    """Returns the question with its controls, or with the answer once it is closed."""
+    """Returns blocks with the question and its controls, or with the answer once the question is closed."""
     question = markdown_block(truncate(ask.text, _QUESTION_MAX))
     if ask.state == "answered":
         who = escape_and_truncate(ask.answered_by.name if ask.answered_by else "Somebody", 100)
@@ -94,7 +94,7 @@ def _controls(ask_id: str, options: Sequence[str]) -> Iterator[JsonObject]:
 
 
 def _numbered(ask_id: str, options: Sequence[str]) -> Iterator[JsonObject]:
-    """Lists options that are too long for a label, with numbered buttons, as far as they fit."""
+    """Yields blocks that list options too long for a button label, with numbered buttons, as far as they fit."""
     lines: list[str] = []
     room = _LISTING_MAX
     for number, option in enumerate(options[: limits.ACTIONS_ELEMENTS_MAX], 1):
@@ -149,7 +149,7 @@ _PREVIEW_MAX = 600
 
 
 def status_headline(view: RunView) -> str:
-    """Returns the state as fallback text, unescaped."""
+    """Returns the run's state as unescaped fallback text."""
     _, state = _HEADLINES[view.state]
     return f"{state}: {view.activity or view.message}" if view.activity or view.message else state
 
@@ -220,7 +220,7 @@ _LEVEL_SIGNS = {"info": "", "warning": ":warning: ", "error": ":x: "}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedMessage:
-    """The fields of a Slack message. Notifications and old clients show `text`."""
+    """The fields of a Slack message. Notifications and old clients show only `text`."""
 
     text: str
     blocks: tuple[JsonObject, ...]

@@ -25,7 +25,7 @@ def mentioned_user_ids(mrkdwn: str) -> set[str]:
 def mrkdwn_to_text(mrkdwn: str, names: Mapping[str, str], *, without: str = "") -> str:
     """Returns the text as its author saw it: mentions as @name, links as `label (url)`, entities unescaped.
 
-    Removes mentions of the user `without`.
+    Removes mentions of the user whose id is `without`.
     """
     if without:
         mention = rf"<@{re.escape(without)}(?:\|[^<>]*)?>"
@@ -73,7 +73,7 @@ def escape_entities(words: str) -> str:
 
 
 def neutralize_mentions(markdown: str) -> str:
-    """Replaces the characters that start a mention by look-alikes, so that it notifies no one. Keeps the length."""
+    """Replaces the characters that start a mention with look-alikes, so that it notifies no one. Keeps the length."""
     return _BROADCAST.sub("＠", _MENTION_START.sub("‹", markdown))
 
 
@@ -82,7 +82,7 @@ _LINE_TYPES = frozenset({"rich_text_section", "rich_text_preformatted", "rich_te
 
 
 def message_mrkdwn(message: JsonObject) -> str:
-    """Returns the message's text, or that of its blocks: what an app posts for a user may have no text."""
+    """Returns the message's text, or its blocks' text, because an app's message for a user may have only blocks."""
     written = get_text(message, "text")
     if written.strip():
         return written
@@ -109,7 +109,7 @@ def _block_lines(blocks: list[JsonObject]) -> Iterator[str]:
 
 
 def _text_object_mrkdwn(node: JsonObject) -> str:
-    """Returns the text of a text object or markdown block."""
+    """Returns the mrkdwn of a Block Kit text object or markdown block."""
     kind, words = get_text(node, "type"), get_text(node, "text")
     if kind in ("plain_text", "markdown"):
         return escape_entities(words)

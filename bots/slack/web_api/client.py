@@ -36,11 +36,11 @@ from core.ports import Precondition
 from core.web_access.guard import is_loopback
 
 _TOKENLESS_METHODS = frozenset({"oauth.v2.access"})
-"""Methods called without a token, which the rate limiter does not count."""
+"""Methods that are called without a token, so the rate limiter does not count them."""
 
 
 class TokenlessCallRetry(AsyncRateLimitErrorRetryHandler):
-    """Retries rate-limited calls without a token after `Retry-After`. Slack did not carry them out, so this is safe."""
+    """Retries rate-limited calls without a token after `Retry-After`. Safe, because Slack did not carry them out."""
 
     async def _can_retry_async(
         self,
@@ -104,7 +104,7 @@ _RATE_CODES = frozenset({"ratelimited", "rate_limited"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """The bot user in a workspace (`team_id`). `organisation_id` is the workspace's organisation, if known."""
+    """Identifies the bot user in a workspace (`team_id`). `organisation_id` is empty if the organisation is unknown."""
 
     team_id: str
     user_id: str
@@ -122,7 +122,7 @@ class _Answer(Protocol):
 
 
 class _Calls(Protocol):
-    """The method of the SDK's client that makes all calls, with types."""
+    """Types for the method of the SDK's client that makes all calls."""
 
     async def api_call(
         self,
@@ -136,10 +136,10 @@ class _Calls(Protocol):
 
 
 class SlackClient:
-    """The Web API of one workspace. `web` is the SDK's client, for parts of the SDK that need one.
+    """Calls the Web API for one workspace. `web` is the SDK's client, for parts of the SDK that need one.
 
-    Calls wait for `limiter`. `limits_proactively` also spaces posts before Slack has refused one; by default it is off
-    for a simulator on this machine, which has other limits or none.
+    Calls wait for `limiter`. With `limits_proactively`, posts are spaced even before Slack has refused one. By default
+    that is off for a simulator on this machine, which has other limits or none.
     """
 
     def __init__(
@@ -261,13 +261,13 @@ class SlackClient:
     async def write(
         self, method: str, body: JsonObject, *, precondition: Precondition | None = None
     ) -> JsonObject:
-        """Changes something, arguments as JSON. Raises as `read` does."""
+        """Calls a method that changes something, with arguments as JSON. Raises the same exceptions as `read`."""
         return await self._call(method, "POST", body=body, precondition=precondition)
 
     async def write_form(
         self, method: str, parameters: Parameters, *, precondition: Precondition | None = None
     ) -> JsonObject:
-        """Changes something by a method that takes no JSON (files, reactions). Raises as `read` does."""
+        """Calls a method that changes something and accepts no JSON (files, reactions). Raises as `read` does."""
         return await self._call(method, "POST", params=parameters, precondition=precondition)
 
     async def _call(
@@ -280,7 +280,7 @@ class SlackClient:
         token: str | None = None,
         precondition: Precondition | None = None,
     ) -> JsonObject:
-        """When it is its turn. A call that Slack refuses for its limits was not carried out: it waits for another."""
+        """Waits for the rate limiter, then calls. Retries a rate-limited call, because Slack did not carry it out."""
         channel = str((body or params or {}).get("channel", ""))
         counted = (token or self.bot_token, method, channel)
         headers = {"Authorization": f"Bearer {token}"} if token else None
@@ -316,7 +316,7 @@ class SlackClient:
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise SurfaceUnclear(f"Slack gave no answer ({type(error).__name__})") from error
         except (SlackClientError, AttributeError, ValueError) as error:
-            # AttributeError: the SDK calls `.get` on a plain-text answer, for example of a broken proxy.
+            # AttributeError: the SDK calls `.get` on a plain-text response, for example from a broken proxy.
             raise SurfaceUnclear(
                 f"Slack's answer cannot be parsed ({type(error).__name__})"
             ) from error

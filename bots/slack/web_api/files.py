@@ -1,4 +1,4 @@
-"""Downloads of files that people attached, and the signed references to them."""
+"""Downloads files that people attached, and signs references to them."""
 
 import asyncio
 import hashlib
@@ -50,7 +50,7 @@ class FileRefSigner:
         return replace(file, file_ref=f"{team_id}.{seal}/{file.file_ref}")
 
     def verify(self, file: IncomingFile) -> WorkspaceFile | None:
-        """Returns the file with its workspace, or None if invalid. Accepts old references without a signature."""
+        """Returns the file with its workspace, or None if the signature is invalid. Accepts old unsigned references."""
         found = _SIGNED_REF.fullmatch(file.file_ref)
         if found is None:
             return None
@@ -94,9 +94,9 @@ log = logging.getLogger(__name__)
 
 
 async def fetch_file_metadata(client: SlackClient, file: IncomingFile) -> IncomingFile:
-    """Adds the name, type and size, which a message in a Slack Connect channel lacks.
+    """Fetches the file's name, type and size if they are missing, as in messages of Slack Connect channels.
 
-    Returns the file unchanged if it has them, or if Slack does not return them in time.
+    Returns the file unchanged if it has them already, or if Slack does not respond in time.
     """
     file_id, _, address = file.file_ref.partition(" ")
     if address:
@@ -112,7 +112,7 @@ async def fetch_file_metadata(client: SlackClient, file: IncomingFile) -> Incomi
 
 
 class SlackFiles:
-    """FileSource of one workspace."""
+    """Downloads files with the token of one workspace (its FileSource)."""
 
     def __init__(self, client: SlackClient) -> None:
         self._client = client
@@ -137,7 +137,7 @@ class SlackFiles:
                 ) from error
 
     async def _address(self, file: IncomingFile) -> URL:
-        """Returns the download URL, which a message in a Slack Connect channel lacks."""
+        """Returns the file's download URL. Fetches it if it is missing, as in messages of Slack Connect channels."""
         file_id, _, address = file.file_ref.partition(" ")
         if not address:
             try:
@@ -155,7 +155,7 @@ class SlackFiles:
 
     @asynccontextmanager
     async def _answer(self, url: URL, file: IncomingFile) -> AsyncGenerator[aiohttp.ClientResponse]:
-        """Yields the response after redirects, which must stay on Slack's hosts and are followed without the token."""
+        """Yields the final response. Redirects must stay on Slack's hosts, and are followed without the token."""
         headers = {"Authorization": f"Bearer {self._client.bot_token}"}
         for _ in range(REDIRECTS_MAX + 1):
             async with self._client.session.get(

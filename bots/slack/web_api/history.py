@@ -19,11 +19,11 @@ from core.web_access.guard import is_loopback
 
 READ = Failpoint("slack.read_talk")
 THREAD_PAGES_MAX = 5
-"""conversations.replies starts at the oldest message, so only the beginning of a longer thread is read."""
+"""Limit on pages read per thread. conversations.replies lists the oldest messages first, so later ones are left out."""
 
 
 class SlackThreadHistory:
-    """ChatHistory of one workspace."""
+    """Reads the messages that people wrote in a thread (the ChatHistory of one workspace)."""
 
     def __init__(self, client: SlackClient) -> None:
         self._client = client
@@ -92,11 +92,11 @@ class SlackThreadHistory:
 
 PAGE_SIZE = 200
 CHANNEL_PAGES_MAX = 5
-"""Per channel and per thread."""
+"""Limit on pages read per channel, and per thread."""
 NEW_THREADS_MAX = 50
-"""Threads of a channel with new replies that the agent is not in yet."""
+"""Limit per channel on threads with new replies that the agent has not joined yet."""
 PAUSE_SECONDS = 2.0
-"""Pause before each call: Slack allows about 50 a minute, and live events need some of them."""
+"""Pause before each call, because Slack allows about 50 calls a minute and live events need some of them."""
 _GONE = frozenset({"thread_not_found", "message_not_found"})
 _CATCH_UP = Failpoint("slack.catch_up")
 _LIST = Failpoint("slack.list_channels")
@@ -104,31 +104,31 @@ _LIST = Failpoint("slack.list_channels")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissedMessages:
-    """`messages` are `message` events, oldest first. `is_cut`: there were more than the limit."""
+    """Messages from a channel's history as `message` events, oldest first. `is_cut`: not all could be read."""
 
     messages: tuple[JsonObject, ...]
     is_cut: bool
 
     @property
     def newest(self) -> str:
-        """The ts of the newest message, or ""."""
+        """The ts of the newest message, or "" if there are no messages."""
         return get_text(self.messages[-1], "ts") if self.messages else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelHistory:
-    """Reads channels of one workspace, with `pause_seconds` before each call."""
+    """Reads the channels of one workspace and waits `pause_seconds` before each call."""
 
     client: SlackClient
     pause_seconds: float
 
     @classmethod
     def for_client(cls, client: SlackClient) -> "ChannelHistory":
-        """Returns a reader that leaves live events a share of Slack's rate limits."""
+        """Returns a reader that is slow enough to leave live events a share of Slack's rate limits."""
         return cls(client=client, pause_seconds=0 if is_loopback(client.api_url) else PAUSE_SECONDS)
 
     async def list_channels(self, kind: str) -> list[str]:
-        """Returns the first channels of the type that the bot is in. Raises SurfaceError."""
+        """Returns ids of the bot's channels of one type, such as `im`, up to the page limit. Raises SurfaceError."""
         parameters = {"types": kind, "exclude_archived": True, "limit": PAGE_SIZE}
         found, _ = await self._fetch_pages(
             "users.conversations", "channels", parameters, place=_LIST
@@ -138,9 +138,9 @@ class ChannelHistory:
     async def read_since(
         self, channel_id: str, oldest: str, threads: Sequence[str]
     ) -> MissedMessages:
-        """Returns messages after `oldest`: top-level ones, and those in `threads` and in threads with new replies.
+        """Returns the channel's top-level messages after `oldest`, and replies after it.
 
-        Raises SurfaceError.
+        Replies are read in `threads` and in other threads with new replies. Raises SurfaceError.
         """
         parameters: dict[str, str | int | bool] = {
             "channel": channel_id,
@@ -168,7 +168,7 @@ class ChannelHistory:
     async def _fetch_pages(
         self, method: str, what: str, parameters: Parameters, *, place: Failpoint = _CATCH_UP
     ) -> tuple[list[JsonObject], bool]:
-        """Returns the items of the first pages, and whether there are more.
+        """Returns the items of the first pages, and whether there are more pages.
 
         Slack lists a channel newest first, and a thread from its root on.
         """
@@ -186,7 +186,10 @@ class ChannelHistory:
 
 
 def _threads_of(top: Sequence[JsonObject], oldest: str, joined: Sequence[str]) -> list[str]:
-    """Returns the threads that may have new replies: joined threads, unless the root rules it out, and others."""
+    """Returns the threads that may have replies after `oldest`.
+
+    Includes a joined thread unless its root message shows that it has none; limits the number of other threads.
+    """
     latest = {get_text(one, "ts"): get_text(one, "latest_reply") for one in top}
     here = [one for one in joined if is_message_ts(one) and latest.get(one, "~") > oldest]
     others = [one for one, reply in latest.items() if reply > oldest and one not in joined]
@@ -194,7 +197,7 @@ def _threads_of(top: Sequence[JsonObject], oldest: str, joined: Sequence[str]) -
 
 
 def _as_event(message: JsonObject, channel_id: str) -> JsonObject:
-    """Adds the fields that an event has and a history message lacks."""
+    """Returns the message with the fields that a live `message` event has and a message from the history lacks."""
     return {
         **message,
         "type": "message",

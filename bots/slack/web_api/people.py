@@ -1,4 +1,4 @@
-"""Names, standings and user groups of people, looked up with short timeouts and cached."""
+"""Looks up people's names, standings (such as guest) and user groups, with short timeouts and a cache."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ _CACHED_PEOPLE_MAX = 5000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CachedPerson:
-    """`standing` is None if the lookup failed. Times are monotonic."""
+    """A cached lookup of a person. `standing` is None if the lookup failed. Times are monotonic."""
 
     name: str
     standing: ActorContext | None
@@ -35,9 +35,9 @@ class _CachedPerson:
 
 
 class People:
-    """Names and standings from users.info.
+    """Looks up names and standings with users.info.
 
-    A lookup that exceeds its timeout continues in the background for the next call.
+    A lookup that exceeds its timeout continues in the background, so the next call can use its result.
     """
 
     def __init__(self, client: SlackClient) -> None:
@@ -46,7 +46,7 @@ class People:
         self._asking: dict[str, asyncio.Task[None]] = {}
 
     async def find_names(self, ids: Iterable[str]) -> dict[str, str]:
-        """Returns the names that are known within LOOKUP_SECONDS_MAX, by id."""
+        """Returns people's names by id. Leaves out names that are not found within LOOKUP_SECONDS_MAX."""
         wanted = set(ids)
         missing = [person for person in sorted(wanted) if self._is_missing(person)]
         lookups = [self._lookup(person) for person in missing[:LOOKUPS_MAX]]
@@ -57,7 +57,7 @@ class People:
     async def find_standing(
         self, person: str, *, age_seconds_max: float, timeout_seconds: float
     ) -> ActorContext:
-        """Returns a standing of at most that age, or an unknown standing if the lookup fails."""
+        """Returns a standing that is at most `age_seconds_max` old, or an unknown standing if the lookup fails."""
         oldest = time.monotonic() - age_seconds_max
         for _ in range(2):  # the first wait may join a lookup that started earlier
             if self._asked_at(person) < oldest:
@@ -109,7 +109,7 @@ class People:
 
 
 def parse_standing(user: JsonObject, team_id: str) -> ActorContext:
-    """Parses a `user` object. In an organisation, a user is a member of every workspace listed for them.
+    """Parses the standing in a `user` object. In an organisation, users belong to every workspace listed for them.
 
     Slack always names the home workspace. If a simulator does not, `is_stranger` decides.
     """
@@ -139,7 +139,7 @@ NO_SUCH_GROUP = "no_such_subteam"
 
 
 class UserGroups:
-    """Members of user groups, from usergroups.users.list. A group of another workspace counts as empty."""
+    """Looks up members of user groups with usergroups.users.list. A group of another workspace counts as empty."""
 
     def __init__(self, client: SlackClient, group_ids: Sequence[str]) -> None:
         self._client = client
@@ -149,7 +149,7 @@ class UserGroups:
     async def find_groups(
         self, person: str, *, age_seconds_max: float, timeout_seconds: float
     ) -> frozenset[str] | None:
-        """Returns the groups that the person is in, from data of at most that age, or None if the lookup fails."""
+        """Returns the person's groups, from data at most `age_seconds_max` old, or None if the lookup fails."""
         oldest = time.monotonic() - age_seconds_max
         old = [
             one for one in self._group_ids if one not in self._members or self._asked(one) < oldest
@@ -168,7 +168,7 @@ class UserGroups:
 
     async def _ask(self, group_id: str) -> None:
         asked_at = time.monotonic()
-        # an organisation's token requires team_id; other tokens ignore it
+        # a call with an organisation's token requires team_id; with other tokens Slack ignores it
         asked = {"usergroup": group_id, "team_id": self._client.identity.team_id}
         try:
             answer = await self._client.read("usergroups.users.list", asked)

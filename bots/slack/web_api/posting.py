@@ -32,9 +32,9 @@ async def post_with_fallback(
     *,
     precondition: Precondition | None = None,
 ) -> JsonObject:
-    """Calls the method with the body and the drawing. Raises as SlackClient.write does.
+    """Posts a rendered message, in a simpler form if Slack refuses its blocks. Raises as SlackClient.write does.
 
-    A refused message was not posted, so another form of it is no second one.
+    Slack does not post a refused message, so the simpler form is not a duplicate.
     """
     blocks: Sequence[JsonObject] = drawing.blocks
     for _ in ("as drawn", "plainer"):
@@ -63,7 +63,7 @@ class NoticeSender:
         self._sending: set[asyncio.Task[None]] = set()
 
     def send(self, inbound: UserAction, outcome: Outcome, *, is_thread_open: bool) -> None:
-        """Starts sending the notice to the person, or into the thread.
+        """Starts sending the outcome's notice, either only to the person or into the thread.
 
         `is_thread_open`: the thread has a reply. Slack shows ephemeral messages only in a thread that has one.
         """
@@ -75,7 +75,7 @@ class NoticeSender:
         drawing = render_content(Notice(markdown=outcome.notice))
         address = inbound.address
         body: JsonObject = {"channel": address.channel_id}
-        # A direct message is private anyway, and an ephemeral one would be gone after a reload.
+        # A direct message is private anyway, and an ephemeral message disappears after a reload.
         is_ephemeral = outcome.is_private and not address.channel_id.startswith("D")
         if is_thread_open or not is_ephemeral:
             body["thread_ts"] = address.thread_key

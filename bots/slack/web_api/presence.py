@@ -18,11 +18,11 @@ from core.ports import Precondition, Reaction
 log = logging.getLogger(__name__)
 
 _Change = Callable[[str, str, str], Awaitable[None]]
-"""Calls a method for an emoji; the error code of the third argument counts as success."""
+"""Calls a Web API method for an emoji. Arguments: the method, the emoji, and an error code that counts as success."""
 
 TYPING_SECONDS_MAX = 2.0
 TYPING = Failpoint("slack.typing")
-# The app or its workspace has no agent features, so later calls would fail too.
+# Slack returns these if the app or its workspace has no agent features, so later calls would fail too.
 _NO_SESSIONS = frozenset(
     {"feature_not_enabled", "missing_scope", "not_authorized", "unknown_method"}
 )
@@ -53,7 +53,7 @@ class BusyStatus:
             log.debug("slack: the busy status cannot be set: %s", error)
 
     async def _set_status(self, address: Address, *, is_busy: bool) -> None:
-        """Sets the status of an agent session, which has a stop button, or else of the assistant thread."""
+        """Sets the status of the agent session, which has a stop button, or of the assistant thread if that fails."""
         thread = {"channel_id": address.channel_id, "thread_ts": address.thread_key}
         if self._has_sessions:
             status = "processing" if is_busy else "active"
@@ -79,7 +79,10 @@ EMOJI: dict[Reaction, str] = {
 
 
 class Reactions:
-    """The bot's single reaction on a message. Caches its own, and reads those that another process may have added."""
+    """Keeps at most one of the bot's reactions on a message.
+
+    Caches the reactions that this process added, and fetches those that another process may have added.
+    """
 
     def __init__(self, client: SlackClient) -> None:
         self._client = client
@@ -96,9 +99,9 @@ class Reactions:
         *,
         precondition: Precondition | None = None,
     ) -> None:
-        """Makes this the bot's only reaction on the message. Adds it before it removes the old one.
+        """Makes `reaction` the bot's only reaction on the message, or removes all if None. Adds before it removes.
 
-        Takes a lock per message, because the end of a run and the start of the next may concern the same message.
+        Holds a lock per message, because the end of a run and the start of the next may concern the same message.
         """
         lock = self._reaction_locks.setdefault((channel, ts), asyncio.Lock())
         async with lock:
@@ -142,7 +145,7 @@ class Reactions:
                 raise
 
     async def _ours(self, channel: str, ts: str) -> set[str]:
-        """Returns the bot's reactions on the message, none if Slack refuses."""
+        """Fetches the bot's reactions on the message. Returns an empty set if Slack refuses."""
         try:
             answer = await self._client.read(
                 "reactions.get", {"channel": channel, "timestamp": ts, "full": True}

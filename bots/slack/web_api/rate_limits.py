@@ -2,7 +2,7 @@
 
 From docs.slack.dev/apis/web-api/rate-limits and the page of each method: limits apply per method, workspace and app.
 Tiers are minimums a minute (20+, 50+, 100+) with unspecified bursts, so a tier is enforced only for a while after a
-429. Messages differ: Slack allows one a second per channel, with short bursts, and may drop the excess. That limit is
+429. For messages, Slack allows one a second per channel, with short bursts, and may drop the excess, so that limit is
 enforced from the start.
 """
 
@@ -14,10 +14,10 @@ WAIT_SECONDS_MAX = 30
 POST_MESSAGE = "chat.postMessage"
 POST_INTERVAL_SECONDS = 1.0
 POST_BURST = 3
-"""Ours: Slack allows "short bursts" of unspecified size."""
+"""Our own limit, because Slack allows "short bursts" of unspecified size."""
 _TIER_2, _TIER_3, _TIER_4 = 60 / 20, 60 / 50, 60 / 100
 _HUNDREDS = 60 / 200
-"""Slack documents several hundred messages a minute per workspace, and hundreds of `auth.test`."""
+"""Seconds between calls: Slack allows several hundred messages a minute per workspace, and hundreds of `auth.test`."""
 _INTERVALS: Mapping[str, float] = {
     "assistant.threads.setStatus": _HUNDREDS,
     "auth.test": _HUNDREDS,
@@ -31,11 +31,11 @@ _INTERVALS: Mapping[str, float] = {
     "users.info": _TIER_4,
 }
 
-# Waiting calls would be outdated by newer content, so these raise instead of waiting.
+# Calls of these methods raise instead of waiting, because newer content would replace theirs meanwhile.
 NEVER_WAITING_METHODS = frozenset(
     {"agents.sessions.setStatus", "assistant.threads.setStatus", "chat.update"}
 )
-# These may be retried after an unclear result.
+# Methods that may be retried if it is unclear whether Slack carried out the call.
 IDEMPOTENT_METHODS = frozenset(
     {
         "agents.sessions.setStatus",
@@ -57,7 +57,7 @@ IDEMPOTENT_METHODS = frozenset(
 def allowances_for_call(
     token: str, method: str, channel: str, *, limits_proactively: bool = True
 ) -> tuple[RateLimit, ...]:
-    """Returns the allowances that a call uses. Without `limits_proactively` none is enforced before a 429."""
+    """Returns the rate limits that apply to a call. If not `limits_proactively`, none is enforced before a 429."""
     owner = rate_limit_owner("slack", token)
     whole = RateLimit(
         owner=owner, name=method, interval_seconds=_INTERVALS.get(method, _TIER_3), burst=1

@@ -25,7 +25,7 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\\u202a-\u202e\u2066-\u2069]+")
 
 
 class FileUploads:
-    """Uploads files, and remembers their delivery ids in case the last answer is lost."""
+    """Uploads files, and remembers their delivery ids in case Slack's final response is lost."""
 
     def __init__(self, client: SlackClient) -> None:
         self._client = client
@@ -43,7 +43,7 @@ class FileUploads:
         delivery_id: str,
         precondition: Precondition | None = None,
     ) -> str:
-        """Posts the file into the thread and answers its file id. Raises as ChatSurface.upload says."""
+        """Posts the file into the thread and returns its file id. Raises the same exceptions as ChatSurface.upload."""
         _check_size(file)
         name = safe_file_name(file.name)
         ticket = await self._client.write_form(
@@ -132,7 +132,7 @@ def _check_size(file: OutgoingFile) -> None:
 
 
 async def _checked_chunks(file: OutgoingFile, broken: list[Exception]) -> AsyncIterator[bytes]:
-    """Yields the chunks. Raises SurfaceRefused if their size differs from the announced one.
+    """Yields the file's chunks. Raises SurfaceRefused if their total size differs from the file's declared size.
 
     Appends exceptions to `broken`, because aiohttp would only report a lost connection.
     """
