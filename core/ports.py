@@ -1,4 +1,5 @@
-"""The ports to the outside world, 1-4 methods each. Adapters satisfy them by shape; every docstring is the contract."""
+"""Protocols for everything outside the process: models, sandboxes, chat platforms, queues. Adapters implement them
+structurally, and the docstrings are the contract."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -13,7 +14,11 @@ from core.domain.threads import Address, ChatMessage, IncomingFile, Usage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """One model call. `messages` are OpenAI-shaped; `tools` are function schemas, empty for text dialects."""
+    """A request for one model call.
+
+    `messages` are in the OpenAI format. `tools` are function schemas; the tuple is empty for dialects that write calls
+    as text.
+    """
 
     model: str
     messages: tuple[JsonObject, ...]
@@ -38,7 +43,8 @@ class ThinkingDelta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallDelta:
-    """A piece of a native call. `index` tells parallel calls apart; id and name may come once, late, or never."""
+    """A fragment of a native tool call. `index` distinguishes parallel calls. The id and the name may arrive once,
+    late or never."""
 
     index: int
     call_id: str | None = None
@@ -49,7 +55,7 @@ class ToolCallDelta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFinished:
-    """Always the last delta. `usage` is None where the provider tells none."""
+    """The last delta of every stream. `usage` is None if the provider does not report it."""
 
     finish_reason: Literal["stop", "length", "tool_calls", "content_filter"]
     usage: Usage | None = None
@@ -57,14 +63,15 @@ class ModelFinished:
 
 
 ModelDelta = TextDelta | ThinkingDelta | ToolCallDelta | ModelFinished
-"""Where another model answers than the request's, the first delta and the last say in `model` which."""
+"""A part of a streamed model response. If another model than the requested one responds, the first and the last
+delta name it in `model`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageState:
-    """The tab in front. All of it but the numbers was written by the page.
+    """The state of the browser's active tab. Everything except the numbers comes from the page and is untrusted.
 
-    `elements` are lines that begin with an element's number in brackets. `picture` is a JPEG, or empty.
+    Each line of `elements` begins with the element's number in brackets. `picture` is a JPEG, or empty.
     """
 
     url: str
@@ -80,9 +87,9 @@ class PageState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrowserResult:
-    """What an action came to. With `error` it was not done; there may be a state all the same.
+    """The result of a browser action. If `error` is set, the action failed, but `state` may still be set.
 
-    `happened`: sentences about dialogs, tabs and downloads on the way.
+    `happened` holds sentences about dialogs, tabs and downloads that the action caused.
     """
 
     said: str = ""
@@ -92,35 +99,35 @@ class BrowserResult:
 
 
 class BrowserTakeover(Protocol):
-    """A person's connection to the browser. What comes from there was made by pages and is not trusted."""
+    """A person's connection to the thread's browser. Received messages originate from web pages and are untrusted."""
 
     async def send(self, message: JsonObject) -> None: ...
 
     def receive(self) -> AsyncIterator[tuple[JsonObject, bytes]]:
-        """Messages, some with a JPEG, until the browser ends."""
+        """Yields messages, some with a JPEG, until the browser ends."""
         ...
 
 
 class Browser(Protocol):
-    """The thread's browser, started at the first need. Its profile lives in the workspace."""
+    """The thread's browser. It starts on first use and keeps its profile in the workspace."""
 
     async def act(
         self, action: str, arguments: JsonObject, *, timeout_seconds: float
     ) -> BrowserResult:
-        """Does one thing. Raises ToolError where there is no browser, it does not start or does not answer."""
+        """Performs one action. Raises ToolError if the browser is missing, does not start or does not respond."""
         ...
 
     def take_over(self) -> AbstractAsyncContextManager[BrowserTakeover]:
-        """Gives the browser to a person while entered; every `act` is an error then."""
+        """Context manager: inside the block a person controls the browser, and every `act` fails."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandOutput:
-    """What a shell session has to say about its newest command.
+    """The state and output of the newest command of a shell session.
 
-    `exit_code` is None while it runs. `output` has kept its head and tail and lost `dropped_bytes` in between; then
-    `output_path` names the file inside the sandbox that holds all of it.
+    `exit_code` is None while the command runs. If the output is too long, `dropped_bytes` counts the bytes removed from
+    its middle, and `output_path` names the file inside the sandbox that holds the complete output.
     """
 
     output: str
@@ -140,7 +147,7 @@ class ShellSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileEntry:
-    """`path` is relative to /workspace."""
+    """A file or folder in a sandbox. `path` is relative to /workspace."""
 
     path: str
     kind: Literal["file", "folder", "link", "other"]
@@ -149,90 +156,94 @@ class FileEntry:
 
 
 class LLM(Protocol):
-    """A language model."""
-
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
-        """Yields deltas and, last, exactly one `ModelFinished`. Closing the generator ends the call at the provider.
+        """Yields deltas, the last of which is the only `ModelFinished`. Closing the generator ends the call at the
+        provider.
 
-        Raises ModelUnavailable, ModelRejected or ContextOverflow, before the first delta or in the middle; never an
-        SDK's own exception. Does not retry.
+        Raises ModelUnavailable, ModelRejected or ContextOverflow before or between deltas, never an SDK's own
+        exception. Does not retry.
         """
         ...
 
 
 class Shell(Protocol):
-    """Named shell sessions that keep directory, environment and jobs. Raises SandboxUnavailable when lost."""
+    """Named shell sessions that keep their directory, environment and jobs. Methods raise SandboxUnavailable if the
+    sandbox is lost."""
 
     async def execute(
         self, command: str, *, session: str, folder: str | None, timeout_seconds: float
     ) -> CommandOutput:
-        """Runs in the session (made on first use) and waits at most the timeout; 0 returns at once.
+        """Runs a command in a session, which is created on first use, and waits no longer than the timeout (0 does not
+        wait).
 
-        A command still running then goes on; `exit_code` is None and `check` follows it. Raises ToolError when the
-        session is busy or the folder does not exist.
+        After the timeout the command keeps running: `exit_code` is None, and `check` returns its later output. Raises
+        ToolError if the session is busy or the folder does not exist.
         """
         ...
 
     async def check(self, session: str, *, timeout_seconds: float = 0) -> CommandOutput:
-        """The output so far of the newest command. Raises ToolError for an unknown session."""
+        """Returns the output so far of the session's newest command. Raises ToolError if the session does not exist."""
         ...
 
     async def type_text(self, session: str, text: str) -> None:
-        """Types into the running command of the session; a line ends with a newline. Raises ToolError if none runs."""
+        """Types text into the session's running command; a newline submits the line. Raises ToolError if no command
+        runs."""
         ...
 
     async def terminate(self, session: str) -> None:
-        """Kills everything that the session started, and the session. Raises ToolError for an unknown one."""
+        """Kills the session and every process that it started. Raises ToolError if the session does not exist."""
         ...
 
     async def sessions(self) -> tuple[ShellSession, ...]: ...
 
 
 class Files(Protocol):
-    """Files under /workspace. Paths are relative to it; a path that leads out, by name or link, is a ToolError."""
+    """Files under /workspace. Paths are relative to it; a path that leaves it, by name or through a link, raises
+    ToolError."""
 
     def read(
         self, path: str, *, offset: int = 0, length: int | None = None
     ) -> AsyncIterator[bytes]:
-        """Yields the bytes in pieces. Raises ToolError where there is no such file."""
+        """Yields the file's bytes in pieces. Raises ToolError if the file does not exist."""
         ...
 
     async def write(
         self, path: str, pieces: AsyncIterator[bytes], *, mode: int | None = 0o644
     ) -> int:
-        """Replaces the file as a whole (never half of it seen), making folders on the way; answers its size.
+        """Replaces the file atomically, creates missing folders, and returns the file's size in bytes.
 
-        With the mode None the file keeps its permissions, and a new one gets 0644.
+        If `mode` is None, an existing file keeps its permissions and a new file gets 0644.
 
-        Raises ToolError when the disk or the quota is full, or the path is a folder.
+        Raises ToolError if the disk or the quota is full, or if the path is a folder.
         """
         ...
 
     async def list(self, path: str) -> tuple[FileEntry, ...]:
-        """The entries of a folder sorted by name, or the one entry of a file. Raises ToolError if neither."""
+        """Returns the entries of a folder, sorted by name, or the single entry of a file. Raises ToolError if the
+        path does not exist."""
         ...
 
     async def delete(self, path: str) -> None:
-        """Removes a file, or a folder with all it holds. Raises ToolError if there is none."""
+        """Deletes a file, or a folder with its contents. Raises ToolError if the path does not exist."""
         ...
 
 
 class PortStream(Protocol):
-    """A connection to a program inside. Raises SandboxUnavailable when the sandbox is lost."""
+    """A connection to a program inside the sandbox. Methods raise SandboxUnavailable if the sandbox is lost."""
 
     async def read(self, count_max: int) -> bytes:
-        """At least one byte, as soon as there is one; none at the end."""
+        """Waits for data and returns at least one byte. Returns no bytes at the end of the stream."""
         ...
 
     async def write(self, content: bytes) -> None:
-        """Raises BrokenPipeError when the other end has closed."""
+        """Raises BrokenPipeError if the other end has closed the connection."""
         ...
 
     def close(self) -> None: ...
 
 
 class Sandbox(Protocol):
-    """One thread's machine."""
+    """The isolated machine of one thread."""
 
     @property
     def shell(self) -> Shell: ...
@@ -244,45 +255,48 @@ class Sandbox(Protocol):
     def browser(self) -> Browser: ...
 
     async def connect(self, port: int) -> PortStream:
-        """Connects to what listens there on the loopback address. Raises ToolError where nothing does."""
+        """Connects to a port on the sandbox's loopback address. Raises ToolError if no program listens on the port."""
         ...
 
     async def link(self, port: int) -> str | None:
-        """The port's address at whoever runs the sandbox, for all who have it; None where there is none."""
+        """Returns the port's URL at the sandbox's provider, which works for everyone who has it, or None if there is
+        none."""
         ...
 
     async def interrupt(self) -> None:
-        """Kills every running command of every session; sessions, files and background services of ours stay."""
+        """Kills the running commands of all sessions. Sessions, files and our own background services remain."""
         ...
 
     async def close(self) -> None:
-        """Stops the machine; the workspace stays for the next `open`."""
+        """Stops the machine. The workspace remains for the next `open`."""
         ...
 
 
 class SandboxProvider(Protocol):
-    """Gives each thread its own machine."""
+    """Provides one sandbox per thread."""
 
     @property
     def name(self) -> str: ...
 
     async def open(self, thread_id: str, *, fence: int) -> Sandbox:
-        """The thread's sandbox, started or found; commands of lower fences in it are ended. Idempotent per thread.
+        """Returns the thread's sandbox and starts it if necessary. Idempotent per thread.
 
-        Raises SandboxUnavailable with a sentence for the user and the facts in `detail`.
+        Commands that were started under a lower fence are ended. Raises SandboxUnavailable with a sentence for the user
+        and the technical facts in `detail`.
         """
         ...
 
     def rest(self, thread_id: str) -> None:
-        """A run of the thread has ended: a good moment to save its files. Returns at once; a failure is logged."""
+        """Notes that a run of the thread has ended, so that its files can be saved. Returns immediately; failures
+        are logged."""
         ...
 
     async def destroy(self, thread_id: str) -> None:
-        """Stops the sandbox and deletes the workspace for good. Succeeds where there is none."""
+        """Stops the sandbox and permanently deletes the workspace. Does nothing if the thread has no sandbox."""
         ...
 
     async def close(self) -> None:
-        """Stops every sandbox that this process runs; workspaces stay."""
+        """Stops every sandbox that this process runs. The workspaces remain."""
         ...
 
 
@@ -291,22 +305,25 @@ Reaction = Literal["seen", "queued", "done", "failed", "asking"]
 
 
 Precondition = Callable[[], Awaitable[None]]
-"""Raises LeaseLost if this process may no longer write to the thread. A platform's client awaits it immediately before
-every request that changes something, after any wait for a rate limit."""
+"""Raises LeaseLost if this process may no longer write to the thread. A platform's client awaits it immediately
+before every request that changes something, after any wait for a rate limit."""
 
 
 class ChatSurface(Protocol[ContentT]):
-    """A chat platform as the delivery sees it. `ContentT` is `bots.delivery.content.Content`.
+    """A chat platform that messages are delivered to. `ContentT` is `bots.delivery.content.Content`.
 
-    Raises SurfaceRateLimited, SurfaceUnclear or SurfaceRefused, never an SDK's own exception, and whatever the
-    precondition raises.
+    Methods raise SurfaceRateLimited, SurfaceUnclear or SurfaceRefused, or the precondition's exception, but never an
+    SDK's own exception.
     """
 
     async def post(
         self, address: Address, content: ContentT, *, delivery_id: str, precondition: Precondition
     ) -> str:
-        """Posts into the thread and answers the platform's message id. The id travels with the message, so that
-        `find` can recognise it; a platform that enforces nonces refuses the second post by itself."""
+        """Posts into the thread and returns the platform's message id.
+
+        The delivery id is sent with the message, so that `find` can recognise the message later. A platform that
+        enforces nonces rejects a second post with the same id.
+        """
         ...
 
     async def edit(
@@ -321,16 +338,17 @@ class ChatSurface(Protocol[ContentT]):
         delivery_id: str,
         precondition: Precondition,
     ) -> str:
-        """Posts a file into the thread; answers a message or file id. SurfaceRefused `too_large` over the limit."""
+        """Posts a file into the thread and returns a message or file id. Raises SurfaceRefused with the code
+        `too_large` if the file exceeds the platform's limit."""
         ...
 
     async def find(self, address: Address, delivery_id: str) -> str | None:
-        """The message that was posted under this delivery id, if it is there: asked after a SurfaceUnclear."""
+        """Returns the message id of the post with this delivery id, or None. Called after a SurfaceUnclear."""
         ...
 
 
 class ChatPresence(Protocol):
-    """The signs beside the messages. Whoever gives them logs a failure, which never ends a run."""
+    """Reactions and typing indicators. Callers log failures, because a failure must not end a run."""
 
     async def react(
         self,
@@ -340,17 +358,18 @@ class ChatPresence(Protocol):
         *,
         precondition: Precondition | None = None,
     ) -> None:
-        """Makes this the bot's only reaction on the message; None removes it. May be repeated. Raises SurfaceError."""
+        """Makes this the bot's only reaction on the message; None removes the reaction. Safe to repeat. Raises
+        SurfaceError."""
         ...
 
     def typing(self, address: Address) -> AbstractAsyncContextManager[None]:
-        """Shows the agent as typing while entered, where the platform can."""
+        """Context manager: inside the block the agent is shown as typing, if the platform supports it."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutgoingFile:
-    """A file for a chat. `pieces` may be iterated once."""
+    """A file to post in a chat. `pieces` can be iterated only once."""
 
     name: str
     size_bytes: int
@@ -358,58 +377,63 @@ class OutgoingFile:
 
 
 class FileSource(Protocol):
-    """Opens the files that a platform's messages carry."""
+    """Opens files that are attached to a platform's messages."""
 
     def open(self, file: IncomingFile, *, bytes_max: int) -> AsyncIterator[bytes]:
-        """Yields the content. Raises AgentError (a sentence for the user) when it is gone, forbidden or too large.
+        """Yields the file's content. Raises AgentError, with a sentence for the user, if the file is gone, forbidden or
+        too large.
 
-        Sends the platform's token to the platform's own hosts only.
+        Sends the platform's token only to the platform's own hosts.
         """
         ...
 
 
 class ChatHistory(Protocol):
-    """What is said in a chat thread beside the agent."""
+    """Messages in a chat thread that the agent did not write."""
 
     async def read(
         self, address: Address, *, before: datetime, limit: int, after: datetime | None = None
     ) -> tuple[ChatMessage, ...]:
-        """The newest messages between the two moments, at most `limit`, oldest first; none that the agent wrote.
+        """Returns the newest messages between the two times, at most `limit`, oldest first, without the agent's own.
 
-        Raises SurfaceError: the run then goes on without them.
+        Raises SurfaceError; the run then continues without these messages.
         """
         ...
 
 
 class EventBus(Protocol):
-    """Carries run events to whoever listens now. The database is the truth; the bus only makes it live."""
+    """Sends run events to the current subscribers. The database remains authoritative."""
 
     async def publish(self, events: Sequence[RunEvent]) -> None:
-        """In order. Never blocks on a slow reader."""
+        """Publishes the events in order. Never waits for a slow subscriber."""
         ...
 
     def subscribe(self, run_id: str) -> AbstractAsyncContextManager[AsyncIterator[RunEvent]]:
-        """Everything published for the run after the context is entered. A reader that falls too far behind gets its
-        iterator ended early, and reads what it missed from the store."""
+        """Context manager: yields an iterator over the run's events that are published after the block is entered.
+
+        The iterator ends early if the subscriber falls too far behind; it must then read the missed events from the
+        store.
+        """
         ...
 
 
 class RunQueue(Protocol):
-    """Wakes workers. May lose or repeat an entry: a sweeper finds the lost, the lease settles the repeated."""
+    """Wakes workers when a run is queued. Entries may be lost or repeated: a sweeper finds lost runs, and the lease
+    rejects repeated ones."""
 
     async def put(self, run_id: str) -> None: ...
 
     async def claim(self) -> str:
-        """Waits for a run id."""
+        """Waits for the next run id and returns it."""
         ...
 
 
 class StopSignals(Protocol):
-    """Carries "stop this run" to the worker that runs it; the request itself is stored with the run."""
+    """Sends stop requests to the worker that executes the run. The request itself is stored with the run."""
 
     async def send(self, run_id: str) -> None: ...
 
     async def wait(self, run_id: str) -> None:
-        """Returns once a stop for this run is sent after the call began, or where one may have been missed: look at
-        the stored request then."""
+        """Waits for a stop signal for this run. Also returns if a signal may have been missed, so callers must check
+        the stored request."""
         ...

@@ -1,6 +1,6 @@
-"""The ports to the database, the truth of the product. Each method is one transaction.
+"""Protocols for the database, which is authoritative. Each method is one transaction.
 
-A method that takes a `Lease` locks the lease row and raises LeaseLost when its fence is no longer the newest.
+A method that accepts a `Lease` locks the lease row and raises LeaseLost if the lease's fence is no longer the newest.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,38 +35,40 @@ Decide = Callable[[ThreadSnapshot | None], Decision]
 
 
 class Inbox(Protocol):
-    """Everything that comes in, claimed before the platform is acknowledged."""
+    """Claims incoming messages and clicks exactly once, before the platform receives its acknowledgement."""
 
     async def accept(self, arrival: InboxItem, decide: Decide) -> Receipt:
-        """Claims the key, decides on the snapshot (None: no such thread yet) and carries the decision out.
+        """Claims the item's key, passes the thread's snapshot (None for a new thread) to `decide`, and applies the
+        decision.
 
-        `Accept` stores the input, makes the thread where there is none, answers the ask, and makes a queued run unless
-        one is active. A kind "edit" or "delete" with the message_ref of an input that no run has taken up changes or
-        removes that input instead. A duplicate key changes nothing.
+        `Accept` stores the input, creates the thread if necessary, answers the ask, and queues a run unless one is
+        active. An "edit" or "delete" of an input that no run has consumed changes or removes that input instead. A
+        duplicate key changes nothing.
         """
         ...
 
     async def claim(self, dedupe_key: str, *, act: AuditEntry | None = None) -> bool:
-        """Claims a key alone, for things that are not input (a command word), and records the act with it.
-        False: claimed before, and nothing is recorded."""
+        """Claims a key for an event that is not input, for example a command, and records `act` in the audit log.
+        Returns False, and records nothing, if the key was claimed before."""
         ...
 
     async def is_claimed(self, dedupe_key: str) -> bool: ...
 
     async def forward(self, platform: str, scope: str, cursor: str) -> None:
-        """Remembers how far a channel has been read; a cursor never goes back (ids compare by length, then text)."""
+        """Stores how far a channel has been read. A cursor never moves back; ids are compared by length, then as
+        text."""
         ...
 
     async def cursors(self, platform: str) -> dict[str, str]:
-        """Scope to cursor, for catching up after downtime."""
+        """Returns the cursor of each scope of the platform, for catching up after downtime."""
         ...
 
 
 class Conversations(Protocol):
-    """Threads and what was said in them."""
+    """Threads, their messages and their runs."""
 
     async def find(self, address: Address) -> ThreadSnapshot | None:
-        """The thread that the address is bound to now."""
+        """Returns the thread that is currently bound to the address, or None."""
         ...
 
     async def snapshot(self, thread_id: str) -> ThreadSnapshot | None: ...
@@ -74,42 +76,43 @@ class Conversations(Protocol):
     async def create(self, address: Address, *, title: str = "") -> Thread: ...
 
     async def unbind(self, address: Address, *, by: Person | None = None) -> None:
-        """Unbinds the address, so that the next arrival starts a new thread. The old one stays readable by id."""
+        """Unbinds the address, so that the next message starts a new thread. The old thread remains readable by its
+        id."""
         ...
 
     async def forget(self, thread_id: str, *, by: Person | None = None) -> None:
-        """Deletes the thread with all rows that hang on it. Its active run loses its lease."""
+        """Deletes the thread and all its rows. An active run of the thread loses its lease."""
         ...
 
     async def messages(
         self, thread_id: str, *, after_sequence: int = 0, limit: int | None = None
     ) -> tuple[Message, ...]:
-        """All types, in sequence."""
+        """Returns messages of all types, ordered by sequence."""
         ...
 
     async def history(self, thread_id: str) -> tuple[Message, ...]:
-        """The LLM messages, in sequence."""
+        """Returns only the LLM messages, ordered by sequence."""
         ...
 
     async def recent(self, thread_id: str) -> tuple[Message, ...]:
-        """What the next model call is made from, in sequence: the newest `summary` and the LLM messages that it does
-        not replace, with the newest `browser_state` and the newest `image_context`."""
+        """Returns the messages that the next model call is built from, ordered by sequence: the newest `summary`,
+        the LLM messages that it does not replace, the newest `browser_state` and the newest `image_context`."""
         ...
 
     async def message(self, thread_id: str, message_id: str) -> Message | None:
-        """One message of the thread; None also for one of another thread."""
+        """Returns a message of the thread, or None if the thread has no message with this id."""
         ...
 
     async def run(self, run_id: str) -> Run | None: ...
 
     async def runs(self, thread_id: str) -> tuple[Run, ...]:
-        """Oldest first."""
+        """Returns the thread's runs, oldest first."""
         ...
 
     async def usage(self, *, thread_id: str | None = None, run_id: str | None = None) -> Usage: ...
 
     async def events(self, run_id: str, *, after: Cursor | None = None) -> tuple[RunEvent, ...]:
-        """The stored events of a run after the cursor, in order; chunks are not among them."""
+        """Returns the run's stored events after the cursor, in order. Streamed chunks are not stored."""
         ...
 
 
@@ -122,10 +125,11 @@ class UsageEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalEntry:
-    """What one transaction of a run adds. Messages are numbered in the given order, after those of the thread.
+    """Rows that one transaction of a run adds or updates. Messages are numbered in the given order after the thread's
+    last.
 
-    `agent` is the one that the run begins to work as. `started` calls are inserted, `finished` ones updated.
-    `taken_input_ids` are the inputs that the messages hold.
+    `started` calls are inserted and `finished` calls are updated. `taken_input_ids` name the inputs that the messages
+    contain. `agent` is set when the run begins to work as that agent version.
     """
 
     messages: tuple[Message, ...] = ()
@@ -143,7 +147,7 @@ NOTHING_NEW = JournalEntry()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """How a run ended, and what it leaves to deliver. An ask leaves the thread waiting."""
+    """How a run ended, and what remains to be delivered. A reply of kind "ask" leaves the thread waiting."""
 
     status: Literal["completed", "failed", "stopped"]
     finish_reason: FinishReason | None
@@ -153,80 +157,91 @@ class RunResult:
 
 
 class RunClaims(Protocol):
-    """Who may run what."""
+    """Decides which worker executes a run."""
 
     async def claim(self, run_id: str, worker_id: str) -> Lease | None:
-        """Takes the thread's lease for a queued run, or a running one whose worker is gone; counts the attempt up.
-        None: it is over, a living worker holds the thread, or it has to wait. One that raises may have taken it."""
+        """Acquires the thread's lease for a queued run, or for a running one whose worker is gone, and increments the
+        attempt.
+
+        Returns None if the run has ended, has to wait, or a living worker holds the thread. If the call raises, the
+        lease may still have been acquired.
+        """
         ...
 
     async def release(self, lease: Lease) -> None:
-        """Hands an unfinished run back as queued. Does nothing when the lease is lost already."""
+        """Returns an unfinished run to the queue. Does nothing if the lease is already lost."""
         ...
 
     async def heartbeat(self, worker_id: str) -> None:
-        """To be called every second; a worker is gone 4 s after its last one, by the database's clock."""
+        """Must be called every second. A worker counts as gone 4 s after its last heartbeat, by the database's
+        clock."""
         ...
 
     async def remove_worker(self, worker_id: str) -> None:
-        """The worker's process is known to have ended: what it held is free at once."""
+        """Releases a worker's leases immediately. Call it only if the worker's process has ended."""
         ...
 
     async def claimable_runs(self) -> tuple[str, ...]:
-        """Runs that are queued, or running under a worker that is gone: the oldest ones first, and not all at once."""
+        """Returns the oldest runs that are queued, or running under a worker that is gone. The number of results is
+        limited."""
         ...
 
     async def held(self, worker_id: str) -> tuple[Lease, ...]:
-        """What that worker has claimed and neither ended nor released."""
+        """Returns the leases that the worker has claimed and neither ended nor released."""
         ...
 
 
 class RunJournal(Protocol):
-    """What the holder of a lease reads and writes."""
+    """Reads and writes of a run, reserved for the holder of its lease."""
 
     async def inputs(
         self, lease: Lease, entry: JournalEntry = NOTHING_NEW
     ) -> tuple[ThreadInput, ...]:
-        """Writes the entry first; then the inputs that no run has taken up, in the order they came in."""
+        """Writes the entry, then returns the inputs that no run has consumed, in order of arrival."""
         ...
 
     async def write(self, lease: Lease, entry: JournalEntry) -> None: ...
 
     async def finish(self, lease: Lease, entry: JournalEntry, ending: RunResult) -> bool:
-        """Ends the run, unless an input is waiting that the entry does not take: then writes nothing, answers False,
-        and the run goes on. Stopped and failed runs end all the same; a new queued run is then made for the input."""
+        """Ends the run. Writes nothing and returns False if an input is waiting that the entry does not consume; the
+        run must then continue.
+
+        Stopped and failed runs end even if an input is waiting, and a new run is queued for it.
+        """
         ...
 
     async def suspend(self, lease: Lease, entry: JournalEntry, approval: Approval) -> None:
-        """The run waits, without its lease, until the approval that is asked for here is answered.
+        """Asks for the approval and suspends the run, without its lease, until the approval is answered.
 
-        Where it was asked to stop meanwhile nobody is asked: it is queued, to come to its end.
+        If a stop was requested in the meantime, the run is queued instead, so that it can end without asking.
         """
         ...
 
     async def approval(self, run_id: str) -> Ask | None:
-        """The newest one that the run has asked for."""
+        """Returns the run's newest approval request, or None."""
         ...
 
     async def approved_tools(self, thread_id: str) -> frozenset[str]:
-        """Tools that somebody has allowed for the rest of the thread."""
+        """Returns the tools that people have allowed for the rest of the thread."""
         ...
 
     async def calls(self, run_id: str) -> tuple[ToolCallRecord, ...]:
-        """The calls of the run, in the order they were started: what a takeover needs to know."""
+        """Returns the run's tool calls in start order, so that a worker that takes over the run can repair them."""
         ...
 
 
 class StopRequests(Protocol):
     async def request_stop(self, run_id: str, *, by: Person | None = None) -> bool:
-        """Marks an active run as to be stopped. False: it is over."""
+        """Marks an active run to be stopped. Returns False if the run has ended."""
         ...
 
     async def retry(
         self, run_id: str, dedupe_key: str, *, continues: bool, by: Person | None = None
     ) -> str | None:
-        """A new queued run on the thread of a failed or limited one, claimed by the key; None: claimed before, or the
-        thread has an active run, or a newer run than this one."""
+        """Queues a new run on the thread of a failed or limited run, and returns its id.
+
+        Returns None if the key was claimed before, or if the thread has an active or newer run.
+        """
         ...
 
 
@@ -235,7 +250,8 @@ DeliverySlot = Literal["status", "answer", "ask", "file", "notice"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryDraft:
-    """Something to show in the thread: (slot, ordinal) is unique in a run. `body` is what the slot needs."""
+    """Content to show in the thread. The pair of slot and ordinal is unique within a run. The format of `body`
+    depends on the slot."""
 
     slot: DeliverySlot
     ordinal: int = 0
@@ -244,7 +260,11 @@ class DeliveryDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """`pending`: not tried. `attempting`: perhaps sent, look before sending again. `stale`: sent, must be edited."""
+    """Content of a run and the state of its delivery to the chat platform.
+
+    `pending`: not yet tried. `attempting`: possibly sent, so look for it before sending again. `stale`: sent, but must
+    be edited.
+    """
 
     delivery_id: str
     run_id: str
@@ -258,7 +278,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryLease:
-    """The right to show a run, fenced like a lease."""
+    """The right to deliver a run's messages, with a fencing token."""
 
     run_id: str
     worker_id: str
@@ -266,37 +286,41 @@ class DeliveryLease:
 
 
 class Deliveries(Protocol):
-    """The outbox. Ending a run inserts its drafts; answering an ask turns its delivery stale."""
+    """The outbox. Ending a run inserts its drafts; answering an ask marks its delivery stale."""
 
     async def open_runs(self, *, for_worker: str = "") -> tuple[str, ...]:
-        """Runs with something left to show, on platforms that show runs (all but "api"), oldest first. With
-        `for_worker` none that another living worker shows."""
+        """Returns runs with pending deliveries, oldest first, except on the platform "api", which shows no runs.
+
+        With `for_worker`, runs that another living worker delivers are excluded.
+        """
         ...
 
     async def claim(self, run_id: str, worker_id: str) -> DeliveryLease | None:
-        """None: another living worker shows it, or there is nothing left to show."""
+        """Returns None if another living worker delivers the run, or if the run has nothing left to deliver."""
         ...
 
     async def plan(
         self, rendering: DeliveryLease, drafts: Sequence[DeliveryDraft]
     ) -> tuple[Delivery, ...]:
-        """Inserts the drafts that are not there yet (the others stay as they are) and answers all of the run's, in
-        the order status, answer, ask, file, notice and then ordinal."""
+        """Inserts the drafts that are missing, and leaves existing deliveries unchanged.
+
+        Returns all deliveries of the run by slot (status, answer, ask, file, notice), then by ordinal.
+        """
         ...
 
     async def record(self, rendering: DeliveryLease, delivery: Delivery) -> None:
-        """Stores state, message_ref, error and body. LeaseLost when another shows the run now."""
+        """Stores the delivery's state, message_ref, error and body. Raises LeaseLost if another worker delivers the
+        run now."""
         ...
 
     async def close(self, rendering: DeliveryLease) -> bool:
-        """Everything is shown. False, and nothing done, if a delivery is not delivered or failed, or the run is on."""
+        """Marks the run as delivered. Returns False, and changes nothing, if the run is active or a delivery is
+        neither delivered nor failed."""
         ...
 
 
 class Asks(Protocol):
-    async def ask(self, ask_id: str) -> Ask | None:
-        """By its own id."""
-        ...
+    async def ask(self, ask_id: str) -> Ask | None: ...
 
     async def ask_of_run(self, run_id: str) -> Ask | None: ...
 
