@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from bots.bootstrap.stores import Stores
-from bots.bootstrap.worker_locks import acquire_stale_lock, is_from_this_host, new_worker_id
+from bots.bootstrap.worker_liveness import acquire_stale_lock, is_from_this_host, new_worker_id
 from bots.observability.logs import add_log_secrets
 from bots.settings import Settings, process_environment
 from core.domain.approval import describe_call

@@ -138,7 +138,7 @@ class SlackInstallDeps:
         from bots.slack.install.flow import InstallFlow
         from bots.slack.install.oauth import OAuthClient
         from bots.slack.install.tokens import TokenCipher, TokenStore
-        from bots.slack.web_api.files import FileRefSigner
+        from bots.slack.web_api.downloads import FileRefSigner
 
         self._api_url = settings.slack_api_url
         oauth = OAuthClient(
@@ -160,7 +160,7 @@ class SlackInstallDeps:
             claim_store=stores.inbox,
             public_url=settings.public_url,
             secret=hashlib.sha256(f"install:{settings.token_keys[0]}".encode()).digest(),
-            is_allowed=build_access_policy(settings).admits_workspace,
+            is_allowed=build_access_policy(settings).may_install,
             new_client=self._build_client,
         )
 

@@ -30,7 +30,7 @@ from bots.bootstrap.observability import (
 from bots.bootstrap.platforms import Platforms, add_discord, add_platform_checks, add_slack
 from bots.bootstrap.sandboxes import build_sandboxes
 from bots.bootstrap.stores import open_stores
-from bots.bootstrap.worker_locks import new_worker_id, register_worker
+from bots.bootstrap.worker_liveness import new_worker_id, register_worker
 from bots.delivery.poster import DeliveryDeps
 from bots.delivery.run_delivery import RunDelivery
 from bots.settings import Settings

@@ -16,7 +16,7 @@ from core.domain.errors import LeaseLost, StorageUnavailable, SurfaceError, Surf
 from core.domain.threads import Address, Run
 from core.observability import set_log_context
 from core.ports import Reaction
-from core.run.event_stream import follow
+from core.run.event_replay import follow
 from core.stores import Delivery, DeliveryDraft
 from core.tasks import cancel, spawn
 

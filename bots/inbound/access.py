@@ -71,7 +71,7 @@ class AccessPolicy:
             return None
         return self._refusal_of_unlisted(actor)
 
-    def admits_workspace(self, workspace_id: str) -> bool:
+    def may_install(self, workspace_id: str) -> bool:
         """Whether a workspace or an organisation may install the bot, which requires that it is listed."""
         return ANYONE in self.workspaces or workspace_id in self.workspaces
 

@@ -15,8 +15,8 @@ from core import failpoints
 from core.agents.definition import DEFAULT_AGENT
 from core.domain.errors import ConfigurationError, SandboxUnavailable
 from core.knowledge.knowledge_base import RunKnowledge
-from core.knowledge.model_questions import model_asker
 from core.knowledge.ports import Ask
+from core.knowledge.query_expansion import model_asker
 from core.mcp.server import serve_http, serve_stdio
 from core.ports import Sandbox, SandboxProvider
 from core.tools.lookup import ask_document

@@ -17,7 +17,7 @@ from bots.slack.install.flow import InstallFlow
 from bots.slack.install.tokens import TokenSource
 from bots.slack.web_api.client import API_URL, Identity, SlackClient
 from bots.slack.workspaces import (
-    MultiWorkspaceFiles,
+    MultiWorkspaceFileSource,
     MultiWorkspaceSurface,
     MultiWorkspaceThreadHistory,
     Workspaces,
@@ -79,7 +79,7 @@ class SlackApp:
             MultiWorkspaceSurface(self._workspaces) if tokens else self._workspace.surface
         )
         self.files = (
-            MultiWorkspaceFiles(self._workspaces, tokens.file_ref_signer)
+            MultiWorkspaceFileSource(self._workspaces, tokens.file_ref_signer)
             if tokens
             else self._workspace.files
         )

@@ -16,7 +16,7 @@ from bots.slack.events.payload import Origin
 from bots.slack.install.tokens import TokenSource, WorkspaceToken
 from bots.slack.surface import SlackSurface
 from bots.slack.web_api.client import SlackClient
-from bots.slack.web_api.files import FileRefSigner, SlackFiles
+from bots.slack.web_api.downloads import FileRefSigner, SlackFiles
 from bots.slack.web_api.history import SlackThreadHistory
 from core.domain.errors import AgentError, SurfaceRefused
 from core.domain.threads import Address, ChatMessage, IncomingFile
@@ -284,7 +284,7 @@ class MultiWorkspaceSurface:
             yield
 
 
-class MultiWorkspaceFiles:
+class MultiWorkspaceFileSource:
     """FileSource for all workspaces. Opens a file with the token of the workspace that received it."""
 
     def __init__(self, workspaces: Workspaces, file_ref_signer: FileRefSigner) -> None:

@@ -17,7 +17,7 @@ from bots.web.port_proxy import port_proxies_context, port_proxy_middleware
 from bots.web.request_parsing import JSON_BYTES_MAX
 from bots.web.takeover import routes
 from bots.web.takeover.sessions import TAKEOVER_SESSIONS, TakeoverSessions
-from core import server_shutdown
+from core import http_shutdown
 from core.domain.errors import ConfigurationError
 from core.tasks import cancel, spawn
 
@@ -101,7 +101,7 @@ async def serve_app(
         log.info("the HTTP API listens on %s port %d", host, bound)
         yield bound
     finally:
-        await server_shutdown.shut_down_server(runner)
+        await http_shutdown.shut_down_server(runner)
 
 
 def explain_bind_error(

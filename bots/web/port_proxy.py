@@ -31,8 +31,8 @@ from bots.web.errors import ApiError
 from bots.web.links import exposed_ports_domain, label_from_host, verify_label
 from bots.web.sandbox_files import READER_FENCE
 from core.domain.errors import AgentError, ToolError
+from core.http_shutdown import stop_accepting
 from core.ports import PortStream
-from core.server_shutdown import stop_accepting
 from core.tasks import cancel, spawn
 
 Headers = list[tuple[str, str]]

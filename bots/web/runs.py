@@ -15,8 +15,8 @@ from bots.web.errors import ApiError
 from core.domain.events import Cursor, is_terminal
 from core.domain.messages import JsonObject
 from core.domain.threads import Run
-from core.domain.wire_format import encode, suna_objects
-from core.run.event_stream import follow
+from core.domain.wire_format import compact_json, suna_objects
+from core.run.event_replay import follow
 from core.tasks import cancel, spawn
 
 log = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ class _Stream:
         try:
             async with aclosing(events):
                 async for event in events:
-                    lines = [encode(shape) for shape in suna_objects(event)]
+                    lines = [compact_json(shape) for shape in suna_objects(event)]
                     text = "".join(f"id: {event.cursor}\ndata: {line}\n\n" for line in lines)
                     await self._write(text.encode())
                     if is_terminal(event.event):
@@ -134,7 +134,7 @@ class _Stream:
         stored = await self._ports.conversations.events(run_id)
         if not any(is_terminal(event.event) for event in stored):
             end: JsonObject = {"type": "status", "status": run.status, "message": run.error or ""}
-            await self._write(f"data: {encode(end)}\n\n".encode())
+            await self._write(f"data: {compact_json(end)}\n\n".encode())
 
     async def write_heartbeats(self) -> None:
         """Keeps proxies from closing an idle stream, and detects clients that disconnected."""

@@ -59,7 +59,7 @@ class TagGrammar:
         self._block = _tag_patterns(alternatives, _BLOCK_VALUE, _BLOCK_VALUE_PART)
         self._tool = _tag_patterns(alternatives, _TOOL_VALUE, _TOOL_VALUE_PART)
 
-    def spot(self, text: str, start: int) -> re.Match[str] | None:
+    def find_token_start(self, text: str, start: int) -> re.Match[str] | None:
         """Returns a match at the next place where a tag or another special token starts or may start."""
         return self._spot.search(text, start)
 
@@ -160,12 +160,12 @@ class Lexer:
         text, start = self._buffer, self._position
         if start == len(text):
             return None
-        spot = grammar.spot(text, start)
-        if spot is None:
+        find_token_start = grammar.find_token_start(text, start)
+        if find_token_start is None:
             return self._taken(Token("text", text[start:]))
-        if spot.start() > start:
-            return self._taken(Token("text", text[start : spot.start()]))
-        return self._at_spot(spot, grammar)
+        if find_token_start.start() > start:
+            return self._taken(Token("text", text[start : find_token_start.start()]))
+        return self._at_spot(find_token_start, grammar)
 
     def _is_worth_joining(self) -> bool:
         """Returns whether to parse the held text again.
@@ -178,11 +178,11 @@ class Lexer:
             return True
         return self._has_angle or len(self._waiting) > held // 8
 
-    def _at_spot(self, spot: re.Match[str], grammar: TagGrammar) -> Token | None:
+    def _at_spot(self, find_token_start: re.Match[str], grammar: TagGrammar) -> Token | None:
         text, start = self._buffer, self._position
-        found = spot.group()
+        found = find_token_start.group()
         if found[0] in "`~":
-            if spot.end() == len(text) and not self._is_closed:
+            if find_token_start.end() == len(text) and not self._is_closed:
                 return None
             return self._taken(Token("ticks", found))
         if found == "\n":

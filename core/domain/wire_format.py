@@ -45,7 +45,7 @@ _PlainFact = (
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-def encode(value: Mapping[str, JsonValue]) -> str:
+def compact_json(value: Mapping[str, JsonValue]) -> str:
     """Compact JSON on one line, as it goes into `content`, `metadata` and the stream."""
     return _encode(value)
 

@@ -129,7 +129,7 @@ async def make_plan(flow: Flow, left: Ended | None) -> Ended | None:
     """
     draft = new_draft(flow, await flow.history())
     sign = FlowMessageTag(phase="plan", key=draft.plan_id)
-    text = plan_text(flow.descriptions)
+    text = plan_text(flow.team_descriptions)
     ended = await _drafted(flow, _planning(flow, draft, OFFERED), draft, sign, text, left)
     if draft.is_set or ended is not None:
         return ended
@@ -145,7 +145,7 @@ async def review_plan(flow: Flow, plan: Plan, left: Ended | None) -> Ended | Non
     history = await flow.history()
     draft = PlanDraft(flow, plan.plan_id, newest_person_message_id(history))
     sign = FlowMessageTag(phase="review", key=draft.seen_message_id)
-    text = review_text(plan, flow.descriptions)
+    text = review_text(plan, flow.team_descriptions)
     around = _planning(flow, draft, OFFERED_IN_REVIEW)
     ended = await _drafted(flow, around, draft, sign, text, left)
     if not draft.is_set and ended is None:

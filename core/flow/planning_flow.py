@@ -82,7 +82,7 @@ class Flow:
         return self.planner.run_log
 
     @property
-    def descriptions(self) -> Mapping[str, str]:
+    def team_descriptions(self) -> Mapping[str, str]:
         return {name: member.description for name, member in self.team.items()}
 
     @property

@@ -10,8 +10,8 @@ from typing import TypeVar
 from core.context.untrusted_text import wrap_untrusted
 from core.domain.errors import ModelError
 from core.knowledge.chunk import Chunk
-from core.knowledge.model_questions import expand_query, first_json_object
 from core.knowledge.ports import Ask, KnowledgeEntry, KnowledgeStore
+from core.knowledge.query_expansion import expand_query, first_json_object
 from core.knowledge.retrieval import HITS_MAX, SemanticSearch, retrieve_passages, safe_file_name
 from core.knowledge.terms import is_chinese, query_terms
 

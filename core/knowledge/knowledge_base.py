@@ -14,8 +14,7 @@ from core.domain.threads import Usage
 from core.knowledge.chunk import split_into_chunks
 from core.knowledge.doc_qa import Answer, answer_from_document
 from core.knowledge.document import Document, Page, ParseLimits
-from core.knowledge.model_questions import expand_query
-from core.knowledge.parsing.parse import parse_document, spool_to_file
+from core.knowledge.parsing.parser_process import parse_document, spool_to_file
 from core.knowledge.ports import (
     HEAD_BYTES,
     Ask,
@@ -24,6 +23,7 @@ from core.knowledge.ports import (
     KnowledgeStore,
     Scope,
 )
+from core.knowledge.query_expansion import expand_query
 from core.knowledge.retrieval import (
     Passage,
     render_passages,

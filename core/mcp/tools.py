@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from core.context.untrusted_text import clean_line
 from core.mcp.arguments import McpArguments, arguments_model
-from core.mcp.schema import UnusableSchema, clean_schema, split_for_providers
+from core.mcp.schema_cleaning import UnusableSchema, clean_schema, split_for_providers
 from core.mcp.settings import WRITES, McpServerConfig, tool_names
 
 log = logging.getLogger(__name__)

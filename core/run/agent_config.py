@@ -15,7 +15,7 @@ from core.domain.errors import BudgetExceeded
 from core.domain.messages import Message
 from core.domain.threads import Run, Thread, ThreadInput, Usage
 from core.knowledge.knowledge_base import RunKnowledge
-from core.knowledge.model_questions import model_asker
+from core.knowledge.query_expansion import model_asker
 from core.loop.loop import RunContext
 from core.model_usage import build_usage_pricer
 from core.prompt.system_prompt import PromptLayers, add_layers

@@ -35,7 +35,7 @@ from core.run.agent_config import (
 from core.run.deps import RunDeps
 from core.run.finish import DRAWING_TOOL, attach_drawn_pictures, build_run_result, fail_poison_run
 from core.run.history_repair import RepairContext, end_open_turns, repair_history
-from core.run.inputs import Uploads, load_user_message, unread_message
+from core.run.inputs import Uploads, prepare_user_message, unread_message
 from core.run.recorder import RunRecorder
 from core.run.thread_sandbox import ThreadSandbox
 from core.tasks import StopSwitch, cancel, spawn
@@ -287,7 +287,7 @@ class _Execution:
             raise asyncio.CancelledError("handed over between two turns, with everything stored")
         messages = await self._overheard(inputs)
         for one in inputs:
-            message = await load_user_message(one, self._lease.run_id, self._machine, uploads)
+            message = await prepare_user_message(one, self._lease.run_id, self._machine, uploads)
             self._recorder.emit(MessageAdded(message=message))
             self._recorder.take([one.input_id])
             messages.append(message)

@@ -31,7 +31,7 @@ class Uploads:
     is_repeated: bool
 
 
-async def load_user_message(
+async def prepare_user_message(
     one: ThreadInput, run_id: str, machine: ThreadSandbox, uploads: Uploads
 ) -> Message:
     """The input as the model reads it. Its files are in the sandbox then, or the text says why not."""

@@ -14,7 +14,7 @@ from yarl import URL
 from core.domain.errors import DocumentError, ToolError
 from core.domain.messages import JsonObject
 from core.knowledge.document import ParseLimits
-from core.knowledge.parsing.parse import ChildFailed, parse_document, run_in_child
+from core.knowledge.parsing.parser_process import ChildFailed, parse_document, run_in_child
 from core.web_access.client import Api, ApiRefused, Request, request_json
 from core.web_access.fetch import Fetched, FetchLimits, fetch
 from core.web_access.guard import AddressGuard, RefusedAddress, web_url
@@ -147,7 +147,7 @@ class _Read(BaseModel):
 async def _page(fetched: Fetched, limits: ParseLimits) -> Page:
     try:
         output = await run_in_child(
-            "core.web_access.content_child",
+            "core.web_access.page_and_picture_child",
             {"kind": "page", "url": fetched.url, "charset": fetched.charset},
             fetched.content,
             limits,

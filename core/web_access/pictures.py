@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from core.domain.errors import ToolError
 from core.knowledge.document import ParseLimits
-from core.knowledge.parsing.parse import ChildFailed, run_in_child
+from core.knowledge.parsing.parser_process import ChildFailed, run_in_child
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ async def prepare_for_model(
     }
     try:
         output = await run_in_child(
-            "core.web_access.content_child",
+            "core.web_access.page_and_picture_child",
             arguments,
             content,
             _LIMITS,

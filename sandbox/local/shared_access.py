@@ -20,7 +20,7 @@ from typing import cast
 
 from core.domain.errors import LeaseLost, SandboxUnavailable
 from core.domain.ids import new_id
-from core.server_shutdown import stop_accepting
+from core.http_shutdown import stop_accepting
 from core.tasks import cancel, spawn
 from sandbox.client.call import parse_json_object
 from sandbox.client.connection import Connection

@@ -9,7 +9,7 @@ from typing import Literal, cast
 
 from aiohttp import web
 
-from core import server_shutdown
+from core import http_shutdown
 
 DIMENSIONS = 64
 Fault = Literal["none", "status", "slow", "lengths", "garbage", "list", "redirect", "cut"]
@@ -99,7 +99,7 @@ async def embeddings_fake() -> AsyncGenerator[EmbeddingsFake, None]:
         fake.base_url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
         yield fake
     finally:
-        await server_shutdown.shut_down_server(runner)
+        await http_shutdown.shut_down_server(runner)
 
 
 def _refused(status: int, message: str) -> web.Response:

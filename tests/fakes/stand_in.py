@@ -11,7 +11,7 @@ from email.policy import HTTP
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from core import server_shutdown
+from core import http_shutdown
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -70,7 +70,7 @@ async def stand_in(routes: Sequence[web.RouteDef]) -> AsyncIterator[StandIn]:
     try:
         yield state
     finally:
-        await server_shutdown.shut_down_server(runner)
+        await http_shutdown.shut_down_server(runner)
 
 
 def refusal(status: int, body: object = None, **headers: str) -> Answer:

@@ -27,7 +27,7 @@ from bots.slack.events.parse import (
 )
 from bots.slack.events.payload import get_objects, get_text
 from bots.slack.web_api.client import SlackClient
-from bots.slack.web_api.files import FileRefSigner, fetch_file_metadata
+from bots.slack.web_api.downloads import FileRefSigner, fetch_file_metadata
 from bots.slack.web_api.people import STANDING_REMEMBERED_SECONDS, People, UserGroups
 from bots.slack.web_api.posting import NoticeSender
 from core.domain.errors import StorageUnavailable, SurfaceError, SurfaceRefused, SurfaceUnclear

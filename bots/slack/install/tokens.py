@@ -12,7 +12,7 @@ from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from bots.slack.events.payload import get_text
 from bots.slack.install.oauth import BotToken, OAuthClient, parse_bot_token
 from bots.slack.web_api.client import Identity
-from bots.slack.web_api.files import FileRefSigner
+from bots.slack.web_api.downloads import FileRefSigner
 from core.domain.errors import ConfigurationError, SurfaceError
 from core.domain.installations import Installation, Installations
 

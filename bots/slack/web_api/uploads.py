@@ -13,7 +13,7 @@ from bots.slack.events.payload import get_text
 from bots.slack.render.block_kit import truncate
 from bots.slack.render.mrkdwn import escape_mrkdwn
 from bots.slack.web_api.client import CALL_SECONDS_MAX, SlackClient
-from bots.slack.web_api.files import is_slack_url
+from bots.slack.web_api.downloads import is_slack_url
 from core.domain.errors import SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
 from core.domain.messages import JsonObject
 from core.domain.threads import Address

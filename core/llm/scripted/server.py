@@ -11,7 +11,7 @@ from typing import cast, overload
 
 from aiohttp import web
 
-from core import server_shutdown
+from core import http_shutdown
 from core.domain.messages import JsonObject
 from core.llm.scripted.playback import (
     ChatRequest,
@@ -224,7 +224,7 @@ async def serve_scenario(
         server.base_url = f"http://{host}:{runner.addresses[0][1]}/v1"
         yield server
     finally:
-        await server_shutdown.shut_down_server(runner)
+        await http_shutdown.shut_down_server(runner)
 
 
 def word_vector(text: str) -> list[float]:

@@ -2,77 +2,61 @@
 
 from sqlmodel import SQLModel
 
-from storage.sql.tables.conversations import (
-    claimed_keys as claimed_keys,
-)
-from storage.sql.tables.conversations import (
-    deliveries as deliveries,
-)
-from storage.sql.tables.conversations import (
-    inbound_cursors as inbound_cursors,
-)
-from storage.sql.tables.conversations import (
-    leases as leases,
-)
-from storage.sql.tables.conversations import (
-    messages as messages,
-)
-from storage.sql.tables.conversations import (
-    pending_asks as pending_asks,
-)
-from storage.sql.tables.conversations import (
-    plans as plans,
-)
-from storage.sql.tables.conversations import (
-    renderings as renderings,
-)
-from storage.sql.tables.conversations import (
-    run_events as run_events,
-)
-from storage.sql.tables.conversations import (
-    runs as runs,
-)
-from storage.sql.tables.conversations import (
-    sandboxes as sandboxes,
-)
-from storage.sql.tables.conversations import (
-    thread_inputs as thread_inputs,
-)
-from storage.sql.tables.conversations import (
-    threads as threads,
-)
-from storage.sql.tables.conversations import (
-    tool_calls as tool_calls,
-)
-from storage.sql.tables.conversations import (
-    usages as usages,
-)
-from storage.sql.tables.conversations import (
-    workers as workers,
+from storage.sql.tables.threads_and_runs import (
+    claimed_keys,
+    deliveries,
+    inbound_cursors,
+    leases,
+    messages,
+    pending_asks,
+    plans,
+    renderings,
+    run_events,
+    runs,
+    sandboxes,
+    thread_inputs,
+    threads,
+    tool_calls,
+    usages,
+    workers,
 )
 from storage.sql.tables.workspaces import (
-    agent_versions as agent_versions,
-)
-from storage.sql.tables.workspaces import (
-    audit_entries as audit_entries,
-)
-from storage.sql.tables.workspaces import (
-    knowledge_chunks as knowledge_chunks,
-)
-from storage.sql.tables.workspaces import (
-    knowledge_entries as knowledge_entries,
-)
-from storage.sql.tables.workspaces import (
-    knowledge_vectors as knowledge_vectors,
-)
-from storage.sql.tables.workspaces import (
-    pairings as pairings,
-)
-from storage.sql.tables.workspaces import (
-    takeover_claims as takeover_claims,
-)
-from storage.sql.tables.workspaces import (
-    workspaces as workspaces,
+    agent_versions,
+    audit_entries,
+    knowledge_chunks,
+    knowledge_entries,
+    knowledge_vectors,
+    pairings,
+    takeover_claims,
+    workspaces,
 )
 
 METADATA = SQLModel.metadata
+
+__all__ = [
+    "METADATA",
+    "agent_versions",
+    "audit_entries",
+    "claimed_keys",
+    "deliveries",
+    "inbound_cursors",
+    "knowledge_chunks",
+    "knowledge_entries",
+    "knowledge_vectors",
+    "leases",
+    "messages",
+    "pairings",
+    "pending_asks",
+    "plans",
+    "renderings",
+    "run_events",
+    "runs",
+    "sandboxes",
+    "takeover_claims",
+    "thread_inputs",
+    "threads",
+    "tool_calls",
+    "usages",
+    "workers",
+    "workspaces",
+]

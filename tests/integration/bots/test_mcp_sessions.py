@@ -12,7 +12,7 @@ import pytest
 
 from bots.bootstrap.mcp import McpSessions
 from bots.bootstrap.program import run_program
-from bots.bootstrap.worker_locks import new_worker_id
+from bots.bootstrap.worker_liveness import new_worker_id
 from bots.settings import load_settings
 from core.domain.errors import SandboxUnavailable
 from core.domain.threads import Address

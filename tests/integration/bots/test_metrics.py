@@ -12,7 +12,7 @@ from bots.bootstrap.observability import InstrumentedModel, build_http_trace, pl
 from bots.observability.metrics import Metrics
 from bots.web.app import monitoring_app, serve_app
 from bots.web.health import MonitoringDeps
-from core import server_shutdown
+from core import http_shutdown
 from core.domain.errors import ConfigurationError, ModelUnavailable, StorageUnavailable
 from core.domain.threads import Usage
 from core.observability import Backlog
@@ -128,7 +128,7 @@ async def test_every_attempt_at_a_platform_is_counted_and_lost_ones_as_0() -> No
     async with aiohttp.ClientSession(trace_configs=[trace]) as http:
         for _ in range(2):
             (await http.post(url)).release()
-        await server_shutdown.shut_down_server(runner)
+        await http_shutdown.shut_down_server(runner)
         with pytest.raises(aiohttp.ClientError):
             await http.post(url)
     for status in ("429", "200", "0"):

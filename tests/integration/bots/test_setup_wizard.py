@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bots.settings import VARIABLE_NAMES, load_settings
 from bots.settings import env_file as env
 from bots.setup.wizard import run_wizard
-from core import server_shutdown
+from core import http_shutdown
 
 
 @dataclass
@@ -96,7 +96,7 @@ async def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGene
         f"THREADHAND_DISCORD_API_URL={base}/discord\nTHREADHAND_LLM_BASE_URL={base}/v1\n"
     )
     yield file
-    await server_shutdown.shut_down_server(runner)
+    await http_shutdown.shut_down_server(runner)
 
 
 def values(file: Path) -> Any:

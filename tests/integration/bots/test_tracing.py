@@ -17,7 +17,7 @@ from opentelemetry.trace import StatusCode
 from bots.observability.metrics import Metrics
 from bots.observability.tracing import NO_EXTRA, CombinedMetrics, RunTracing, open_tracing
 from bots.settings import load_settings
-from core import server_shutdown
+from core import http_shutdown
 from core.domain.errors import ToolError
 from tests.paths import REPOSITORY
 
@@ -98,7 +98,7 @@ async def collector() -> AsyncGenerator[tuple[str, list[str]]]:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     yield f"http://127.0.0.1:{runner.addresses[0][1]}", names
-    await server_shutdown.shut_down_server(runner)
+    await http_shutdown.shut_down_server(runner)
 
 
 async def test_spans_reach_a_collector_before_the_program_ends(

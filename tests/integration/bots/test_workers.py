@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bots.bootstrap.worker_locks import new_worker_id, register_worker
+from bots.bootstrap.worker_liveness import new_worker_id, register_worker
 from core.domain.errors import ConfigurationError, StorageUnavailable
 from core.domain.threads import Lease
 from tests.paths import REPOSITORY
@@ -19,7 +19,7 @@ from tests.paths import REPOSITORY
 LIVE = """
 import asyncio, sys
 from pathlib import Path
-from bots.bootstrap.worker_locks import register_worker
+from bots.bootstrap.worker_liveness import register_worker
 from tests.integration.bots.test_workers import Graves
 
 async def main():

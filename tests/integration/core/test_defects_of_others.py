@@ -220,7 +220,7 @@ async def test_two_calls_of_one_name_and_the_same_arguments_both_run(world: Worl
 
 
 def test_the_tests_that_the_features_name_are_there() -> None:
-    section = FEATURES.read_text("utf-8").partition("## What others got wrong")[2]
+    section = FEATURES.read_text("utf-8").partition("## Defects of other agents")[2]
     named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", section)
     assert len(named) > 30
     for path, name in named:

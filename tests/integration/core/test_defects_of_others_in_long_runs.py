@@ -11,7 +11,7 @@ from core.domain.messages import JsonObject
 from core.domain.threads import IncomingFile
 from core.loop.run_context import LoopPolicy
 from core.ports import ModelRequest, Sandbox
-from core.run.event_stream import follow
+from core.run.event_replay import follow
 from core.run.execute import execute
 from tests.fakes.played_model import calls, text
 from tests.integration.core.conftest import World

@@ -6,7 +6,7 @@ import socket
 import pytest
 from aiohttp import web
 
-from core.server_shutdown import shut_down_server
+from core.http_shutdown import shut_down_server
 
 
 @pytest.mark.parametrize("turns", range(6))

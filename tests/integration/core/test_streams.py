@@ -10,7 +10,7 @@ import pytest
 
 from core.domain.events import Cursor, RunEvent, RunFinished, TextStreamed, TurnStarted
 from core.domain.threads import Lease
-from core.run.event_stream import follow
+from core.run.event_replay import follow
 from core.stores import JournalEntry
 from core.tasks import cancel, spawn
 from storage.memory.event_bus import MemoryEventBus

@@ -8,7 +8,7 @@ import pytest
 
 from core.domain.errors import StorageUnavailable
 from core.domain.threads import Lease, Run, ThreadInput
-from core.run.event_stream import follow
+from core.run.event_replay import follow
 from core.run.worker import Worker
 from core.stores import NOTHING_NEW, JournalEntry
 from storage.memory.run_queue import MemoryRunQueue

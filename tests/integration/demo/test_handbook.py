@@ -6,7 +6,7 @@ from pypdf import PdfReader
 
 from bots.demo.handbook_story import BONUS, BONUS_PLACE, PAGES, build_pdf, handbook_file
 from bots.demo.mcp_notice_board import mcp_settings, read_notices
-from core.knowledge.parsing.parse import parse_document
+from core.knowledge.parsing.parser_process import parse_document
 from core.mcp.settings import parse_servers
 
 

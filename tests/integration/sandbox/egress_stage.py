@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from core import server_shutdown
+from core import http_shutdown
 from core.ports import Sandbox
 from core.web_access.guard import AddressGuard
 from sandbox.local.egress_policy import EgressConfig, EgressLimits, parse_egress_policy
@@ -51,7 +51,7 @@ async def stand_in() -> AsyncGenerator[StandIn]:
     try:
         yield stage
     finally:
-        await server_shutdown.shut_down_server(runner)
+        await http_shutdown.shut_down_server(runner)
 
 
 @asynccontextmanager

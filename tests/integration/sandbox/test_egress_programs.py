@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from core import server_shutdown
+from core import http_shutdown
 from core.ports import Sandbox
 from core.web_access.guard import AddressGuard
 from sandbox.local.egress_policy import EgressConfig, parse_egress_policy
@@ -69,7 +69,7 @@ async def registry() -> AsyncGenerator[int]:
     try:
         yield port
     finally:
-        await server_shutdown.shut_down_server(runner)
+        await http_shutdown.shut_down_server(runner)
 
 
 def packed_wheel() -> bytes:

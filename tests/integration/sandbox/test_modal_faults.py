@@ -14,7 +14,7 @@ from modal_proto import api_pb2
 from core.domain.errors import SandboxUnavailable
 from core.domain.threads import IncomingFile, Person, ThreadInput
 from core.ports import Sandbox
-from core.run.inputs import Uploads, load_user_message
+from core.run.inputs import Uploads, prepare_user_message
 from sandbox.modal import account
 from sandbox.modal.account import describe_sdk_error, unavailable_from_sdk_error
 from sandbox.modal.provider import ModalSandboxProvider
@@ -219,7 +219,7 @@ async def test_a_file_that_comes_to_a_lost_sandbox_is_stored_and_the_loss_is_tol
     uploads = Uploads(
         sources={"slack": attached}, platform="slack", bytes_max=100, is_repeated=False
     )
-    message = await load_user_message(one, "run", attached, uploads)
+    message = await prepare_user_message(one, "run", attached, uploads)
     describe_sdk_error = str(message.content)
     assert "have expired" in describe_sdk_error
     assert "/workspace/uploads/a.txt (text/plain, 8 bytes)" in describe_sdk_error

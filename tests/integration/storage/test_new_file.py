@@ -24,7 +24,7 @@ async def test_whoever_comes_while_another_changes_the_journal_waits(tmp_path: P
 
         async def come(database: SqliteDatabase, together: threading.Barrier = together) -> None:
             await asyncio.get_running_loop().run_in_executor(
-                database._reading.threads, together.wait
+                database._reading.executor, together.wait
             )
             await database.read(lambda connection: connection.execute(text("SELECT 1")).all())
 

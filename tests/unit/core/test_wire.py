@@ -30,7 +30,7 @@ from core.domain.events import (
     TurnStarted,
 )
 from core.domain.messages import JsonObject, Message
-from core.domain.wire_format import encode, message_object, status_message, suna_objects
+from core.domain.wire_format import compact_json, message_object, status_message, suna_objects
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 STAMP = "2026-01-02T03:04:05+00:00"
@@ -269,7 +269,7 @@ def test_a_status_without_an_id_gets_one() -> None:
 @given(st.text())
 def test_any_text_stays_on_one_line_and_comes_back_whole(text: str) -> None:
     (shape,) = suna_objects(placed(TextStreamed(text=text, sequence=0)))
-    line = encode(shape)
+    line = compact_json(shape)
     assert "\n" not in line
     assert "\r" not in line
     assert json.loads(json.loads(line)["content"])["content"] == text

@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 
 from bots.discord.rest.files import DiscordFiles
-from core import server_shutdown
+from core import http_shutdown
 from core.domain.errors import AgentError
 from core.domain.threads import IncomingFile
 from simulator.view import SentFile
@@ -98,6 +98,6 @@ async def test_no_token_is_sent_and_no_redirect_followed(world) -> None:
             await read(files, pointing_to(await attached(world), url=f"{url}/a.csv"))
     finally:
         await files.close()
-        await server_shutdown.shut_down_server(runner)
+        await http_shutdown.shut_down_server(runner)
     (request,) = asked
     assert "Authorization" not in request.headers

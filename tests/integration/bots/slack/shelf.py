@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from bots.slack.install.tokens import WorkspaceToken
 from bots.slack.web_api.client import Identity, SlackClient
-from bots.slack.web_api.files import FileRefSigner
+from bots.slack.web_api.downloads import FileRefSigner
 from bots.slack.workspaces import Workspaces
 
 

@@ -18,7 +18,7 @@ from bots.bootstrap.stores import Stores
 from bots.inbound.actions import IncomingMessage, Outcome, UserAction
 from bots.settings import Settings
 from bots.slack.app import SlackApp
-from core import server_shutdown
+from core import http_shutdown
 from core.domain.threads import Address, InboxItem
 from simulator.slack import SlackSimulator
 from simulator.slack.people.interactions import BusyPeople
@@ -151,7 +151,7 @@ async def opened(
         yield Shop(slack, database, installs, app, desk, left, url)
     finally:
         await app.close()
-        await server_shutdown.shut_down_server(runner)
+        await http_shutdown.shut_down_server(runner)
         await database.close()
 
 

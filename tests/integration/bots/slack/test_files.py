@@ -9,9 +9,9 @@ from yarl import URL
 
 from bots.slack.app import SlackApp
 from bots.slack.events.message_content import build_file_ref
-from bots.slack.web_api.files import is_slack_url
+from bots.slack.web_api.downloads import is_slack_url
 from bots.slack.web_api.uploads import safe_file_name
-from core import server_shutdown
+from core import http_shutdown
 from core.domain.errors import AgentError, SurfaceRefused, SurfaceUnclear, ToolError
 from core.domain.threads import Address, IncomingFile
 from core.ports import OutgoingFile
@@ -159,7 +159,7 @@ async def server(
     try:
         yield URL(f"http://127.0.0.1:{runner.addresses[0][1]}")
     finally:
-        await server_shutdown.shut_down_server(runner)
+        await http_shutdown.shut_down_server(runner)
 
 
 @asynccontextmanager

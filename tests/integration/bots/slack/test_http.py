@@ -16,7 +16,7 @@ from bots.inbound.actions import AskAnswered, IncomingMessage
 from bots.slack.app import SlackApp
 from bots.slack.events.transports import is_signature_valid
 from bots.slack.install.manifest import BOT_SCOPES, build_manifest, build_manifest_yaml
-from core import server_shutdown
+from core import http_shutdown
 from core.domain.messages import JsonObject
 from simulator.slack import SlackSimulator
 from tests.integration.bots.slack.scene import Desk, channel_of, eventually
@@ -63,7 +63,7 @@ async def url(http_app: SlackApp) -> AsyncIterator[URL]:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     yield URL(f"http://127.0.0.1:{runner.addresses[0][1]}/slack/events")
-    await server_shutdown.shut_down_server(runner)
+    await http_shutdown.shut_down_server(runner)
 
 
 async def send(url: URL, body: bytes, headers: dict[str, str]) -> tuple[int, str]:
@@ -189,7 +189,7 @@ async def test_the_simulated_slack_signs_as_slack_does(desk: Desk):
         await slack.say("alice", channel_of(slack), "@threadhand by HTTP")
         await eventually(lambda: desk.taken)
         await app.close()
-    await server_shutdown.shut_down_server(runner)
+    await http_shutdown.shut_down_server(runner)
     assert isinstance(desk.taken[0], IncomingMessage)
 
 

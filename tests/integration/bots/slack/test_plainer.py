@@ -12,7 +12,7 @@ from bots.slack import limits
 from bots.slack.app import SlackApp
 from bots.slack.events.payload import get_objects, get_text
 from bots.slack.render.block_kit import blocks_to_mrkdwn, simplify_blocks
-from core import server_shutdown
+from core import http_shutdown
 from core.domain.errors import SurfaceRefused
 from core.domain.messages import JsonObject
 from core.domain.threads import Address
@@ -60,7 +60,7 @@ async def speaking(
         yield app
     finally:
         await app.close()
-        await server_shutdown.shut_down_server(runner)
+        await http_shutdown.shut_down_server(runner)
 
 
 async def test_an_answer_comes_in_sections_where_its_block_is_not_known():

@@ -3,7 +3,7 @@
 import pytest
 from yarl import URL
 
-from bots.slack.web_api.files import is_slack_url
+from bots.slack.web_api.downloads import is_slack_url
 from simulator.slack import SlackSettings, SlackSimulator
 from tests.integration.bots.slack.scene import Desk, attached, read, running
 

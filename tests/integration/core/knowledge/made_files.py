@@ -11,7 +11,7 @@ import pptx
 from pypdf import PdfReader, PdfWriter
 
 from core.knowledge.document import Document, ParseLimits
-from core.knowledge.parsing.parse import parse_document, spool_to_file
+from core.knowledge.parsing.parser_process import parse_document, spool_to_file
 
 
 async def pieces(content: bytes, size: int = 50_000) -> AsyncIterator[bytes]:

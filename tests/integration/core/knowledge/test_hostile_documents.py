@@ -15,7 +15,7 @@ import pytest
 
 from core.domain.errors import DocumentError
 from core.knowledge.document import ParseLimits
-from core.knowledge.parsing.parse import spool_to_file
+from core.knowledge.parsing.parser_process import spool_to_file
 from tests.integration.core.knowledge import made_files
 from tests.integration.core.knowledge.made_files import parsed
 

@@ -4,7 +4,7 @@ import pytest
 
 from core.context.tokens import count_text
 from core.domain.errors import ModelRejected
-from core.knowledge.model_questions import expand_query, parse_keywords
+from core.knowledge.query_expansion import expand_query, parse_keywords
 from core.knowledge.retrieval import (
     Passage,
     reciprocal_rank_fusion,

@@ -4,7 +4,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from core import server_shutdown
+from core import http_shutdown
 from core.domain.errors import ModelRejected, ModelUnavailable
 from core.domain.threads import Usage
 from core.llm.openai_client import OpenAIChatClient
@@ -33,7 +33,7 @@ async def endpoint(answer: Answer) -> AsyncIterator[OpenAIChatClient]:
         yield llm
     finally:
         await llm.close()
-        await server_shutdown.shut_down_server(runner)
+        await http_shutdown.shut_down_server(runner)
 
 
 def events(*pieces: bytes) -> Answer:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web as aiohttp_web
 
-from core import server_shutdown
+from core import http_shutdown
 from core.mcp.settings import REDACTED, parse_servers
 from core.tasks import cancel, spawn
 from tests.integration.core.mcp.conftest import HttpFake, MakeGuest, http_fake, until
@@ -115,7 +115,7 @@ async def site() -> AsyncIterator[Callable[[Answer], Awaitable[str]]]:
 
     yield serve
     for runner in runners:
-        await server_shutdown.shut_down_server(runner)
+        await http_shutdown.shut_down_server(runner)
 
 
 Site = Callable[[Answer], Awaitable[str]]

@@ -11,7 +11,7 @@ from slack_bolt.app.async_app import AsyncApp
 from slack_sdk.signature import SignatureVerifier
 from slack_sdk.web.async_client import AsyncWebClient
 
-from core import server_shutdown
+from core import http_shutdown
 from simulator.slack import SlackSettings, SlackSimulator, SlashCommand
 from tests.integration.simulator.slack.test_interactions import ASK
 from tests.integration.simulator.slack.test_web_api import general
@@ -48,7 +48,7 @@ async def receiving(handle: Any) -> AsyncIterator[str]:
     try:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}/slack/events"
     finally:
-        await server_shutdown.shut_down_server(runner)
+        await http_shutdown.shut_down_server(runner)
 
 
 def settings(url: str) -> SlackSettings:

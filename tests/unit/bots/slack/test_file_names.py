@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bots.slack.web_api.files import FileRefSigner
+from bots.slack.web_api.downloads import FileRefSigner
 from core.domain.threads import IncomingFile
 
 FILE = IncomingFile(file_ref="F1 https://files.slack.com/a", name="a", mime_type="", size_bytes=1)

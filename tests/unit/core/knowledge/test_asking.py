@@ -4,7 +4,7 @@ import pytest
 
 from core.domain.errors import ModelUnavailable
 from core.domain.threads import Usage
-from core.knowledge.model_questions import model_asker
+from core.knowledge.query_expansion import model_asker
 from core.ports import ModelFinished, TextDelta, ThinkingDelta
 from tests.fakes.played_model import USAGE, PlayedModel, text
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.mcp.arguments import arguments_model, find_problems
-from core.mcp.schema import UnusableSchema, clean_schema, split_for_providers
+from core.mcp.schema_cleaning import UnusableSchema, clean_schema, split_for_providers
 from core.tools.tool import Tool, ToolContext, ToolSet, prepare_call
 
 WHOLE: dict[str, Any] = {

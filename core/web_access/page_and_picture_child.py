@@ -1,4 +1,4 @@
-"""The child process that reads one web page or picture: `python -m core.web_access.content_child ARGUMENTS LIMITS`.
+"""The child process that reads one web page or image: `python -m core.web_access.page_and_picture_child KIND ...`.
 
 Both arguments are JSON; `kind` in the first is `page` or `picture`. The content is standard input. A page comes out as
 JSON with its title and its text as Markdown without menus; a picture as one line of JSON and the bytes after it.
