@@ -1,4 +1,4 @@
-"""Calls that people must allow: what they are asked, the answers that count, and what the model is told."""
+"""Tool calls that need people's approval: the question, the valid answers, and the refusal that the model receives."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,8 @@ CHOICES = (APPROVE_ONCE, APPROVE_ALWAYS, DENY)
 NOBODY_APPROVED = "Not run: no one has approved it. Call it again if it is still needed."
 EXPIRED = "No one approved it in time, so I did not do it. Press Retry if it is still needed."
 REASONS_CHARACTERS_MAX = 1600
-"""All of it must fit a message of each platform: nobody may allow what was cut off."""
+"""Limits the question so that it fits into one message on every platform. People must see everything that they
+approve."""
 REASONS_SHOWN_MAX = 16
 ARGUMENTS_CHARACTERS_MAX = 1200
 VALUE_CHARACTERS_MAX = 400
@@ -24,7 +25,7 @@ VALUE_CHARACTERS_MAX = 400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """What a run waits for: the calls of one turn that need a yes. `reasons` are lines for people."""
+    """The tool calls of one turn that need approval. `reasons` are lines that describe them to people."""
 
     turn_id: str
     tools: tuple[str, ...]
@@ -32,25 +33,25 @@ class Approval:
 
     @property
     def text(self) -> str:
-        """The question as people see it."""
+        """The question that people see."""
         lines = "\n".join(f"- {line}" for line in _shown(self.reasons))
         return f"May I do this?\n{lines}"
 
     @property
     def summary(self) -> str:
-        """What is waited for, in one line."""
+        """The calls that need approval, in one line."""
         first = self.reasons[0] if self.reasons else "a tool"
         more = f" and {len(self.reasons) - 1} more" if len(self.reasons) > 1 else ""
         return f"{_cut(first, 120)}{more}"
 
     @property
     def subject(self) -> str:
-        """As it is stored with the ask."""
+        """The turn id and the tool names, separated by spaces, as stored with the ask."""
         return " ".join((self.turn_id, *dict.fromkeys(self.tools)))
 
 
 def describe_call(title: str, arguments: JsonObject) -> str:
-    """A call with its arguments, in one line of Markdown for whoever has to allow it; long values are cut."""
+    """Returns one line of Markdown that shows the call with its arguments to the approver. Long values are cut."""
     parts: list[str] = []
     room = ARGUMENTS_CHARACTERS_MAX
     for at, (name, value) in enumerate(arguments.items()):
@@ -64,19 +65,19 @@ def describe_call(title: str, arguments: JsonObject) -> str:
 
 
 def tools_always_allowed(ask: Ask) -> frozenset[str]:
-    """What the answer allows for the rest of the thread."""
+    """Returns the tools that the answer allows for the rest of the thread."""
     is_always = ask.kind == "approval" and parse_choice(ask.answer or "") == APPROVE_ALWAYS
     return frozenset(ask.subject.split()[1:]) if is_always else frozenset()
 
 
 def parse_choice(answer: str) -> str | None:
-    """The button that the words are those of; None: a no, in the person's own words."""
+    """Returns the button whose label equals the answer, or None. None counts as a denial in the person's own words."""
     said = " ".join(answer.split()).casefold()
     return next((choice for choice in CHOICES if choice.casefold() == said), None)
 
 
 def is_allowed(ask: Ask) -> bool:
-    """Whether the answer is a yes."""
+    """Returns whether the answer approves the calls."""
     return ask.state == "answered" and parse_choice(ask.answer or "") in (
         APPROVE_ONCE,
         APPROVE_ALWAYS,
@@ -84,12 +85,12 @@ def is_allowed(ask: Ask) -> bool:
 
 
 def is_about_turn(ask: Ask | None, turn_id: str) -> bool:
-    """Whether the question was about the calls of that turn."""
+    """Returns whether the ask concerns the calls of that turn."""
     return ask is not None and ask.subject.startswith(f"{turn_id} ")
 
 
 def refusal_reason(ask: Ask | None, turn_id: str) -> str | None:
-    """Why the calls of the turn may not run, for the model; None: they may."""
+    """Returns the reason, written for the model, why the turn's calls may not run, or None if they may."""
     if ask is None or ask.state != "answered" or not is_about_turn(ask, turn_id):
         return NOBODY_APPROVED
     if is_allowed(ask):
@@ -101,7 +102,8 @@ def refusal_reason(ask: Ask | None, turn_id: str) -> str | None:
 
 
 def _shown(reasons: Sequence[str]) -> Iterator[str]:
-    """A line for each, shortened alike, so that a long one hides no other."""
+    """Yields a line for each reason. All lines have the same maximum length, so that a long reason cannot displace
+    others."""
     shown = reasons[:REASONS_SHOWN_MAX]
     share = REASONS_CHARACTERS_MAX // max(1, len(shown))
     yield from (_cut(reason, share) for reason in shown)
@@ -110,7 +112,7 @@ def _shown(reasons: Sequence[str]) -> Iterator[str]:
 
 
 def _plain(value: JsonValue) -> str:
-    """On one line, and without what would end a piece of code in Markdown."""
+    """Returns the value on one line, without backticks, which would end inline code in Markdown."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return " ".join(text.split()).replace("`", "'") or " "
 

@@ -1,4 +1,4 @@
-"""The audit log: who did what. Entries outlive the conversations that they describe."""
+"""The audit log, which records each person's actions. Entries outlive the conversations that they describe."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,7 +26,8 @@ AuditAction = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """One action of one person. `subject` names its object (tools, an agent, a person), never the text of a message."""
+    """One action of one person. `subject` names the action's object (tools, an agent, a person), never the text of a
+    message."""
 
     action: AuditAction
     actor: Person
@@ -38,12 +39,13 @@ class AuditEntry:
 
 
 class AuditLog(Protocol):
-    """Stores write the entry in the transaction of the action itself; use `record` for actions without a store."""
+    """The audit log. Stores write entries in the same transaction as the action; `record` is for actions that change
+    no store."""
 
     async def record(self, entry: AuditEntry) -> None: ...
 
     async def newest(
         self, *, limit: int, platform: str | None = None, workspace_id: str | None = None
     ) -> tuple[AuditEntry, ...]:
-        """Returns the newest entries first, only those of the workspace if one is given."""
+        """Returns the newest entries first. With a workspace id, returns only that workspace's entries."""
         ...

@@ -10,7 +10,8 @@ from core.domain.threads import Address, Person, Usage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """None means no limit. Tokens are input and output together, including cached ones."""
+    """A limit in US dollars, in tokens, or both. None means no limit. Tokens are input plus output, including cached
+    tokens."""
 
     usd: float | None = None
     tokens: int | None = None
@@ -21,7 +22,7 @@ NO_LIMIT = Limit()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """The limits of a run and of a UTC day."""
+    """Limits per run, and limits per UTC day for a person, a channel and a workspace."""
 
     run: Limit = NO_LIMIT
     person_day: Limit = NO_LIMIT
@@ -54,14 +55,15 @@ class Spending:
 
 
 class Ledger(Protocol):
-    """Stores the usage of model calls. Rows outlive the thread that they belong to."""
+    """Stores the usage of model calls. Its rows remain when their thread is deleted."""
 
     async def spending(self, run_id: str, *, since: datetime) -> Spending:
-        """Returns the usage of the run, and the usage since then of its requester, channel and workspace."""
+        """Returns the usage of the run, and the usage of its requester, channel and workspace since the given time."""
         ...
 
     async def spending_by(self, by: Person, at: Address, *, since: datetime) -> Spending:
-        """Returns the usage since then of the person, the channel and the workspace, for work outside runs."""
+        """Returns the usage of the person, the channel and the workspace since the given time, for work outside
+        runs."""
         ...
 
     async def book(
@@ -73,9 +75,9 @@ class Ledger(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """US dollars per million tokens: uncached input, cached input, output.
+    """Price in US dollars per million tokens of uncached input, cached input and output.
 
-    With `is_set` the operator gave the price, and it overrides other estimates.
+    If `is_set` is true, the operator configured the price, and it overrides other estimates.
     """
 
     input_per_million_usd: float
@@ -85,11 +87,11 @@ class Price:
 
 
 PriceOf = Callable[[str], Price | None]
-"""Returns the price of a model by its name, or None if it is unknown."""
+"""Function that returns a model's price by its name, or None if the price is unknown."""
 
 
 def price_usage(usage: Usage, price: Price | None) -> Usage:
-    """Adds an estimated cost if the provider reported none and the price is known."""
+    """Returns the usage with an estimated cost, if the provider reported no cost and the price is known."""
     told = usage.cost_usd - usage.estimated_usd
     if price is None or told > 0 or (usage.cost_usd and not price.is_set):
         return usage
@@ -103,7 +105,7 @@ def price_usage(usage: Usage, price: Price | None) -> Usage:
 
 
 def utc_day_start(now: datetime) -> datetime:
-    """Returns the last midnight in UTC."""
+    """Returns the start of the current UTC day."""
     return now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 

@@ -1,24 +1,24 @@
-"""Every error of the product, by audience.
+"""All errors that the product raises on purpose, grouped by audience.
 
 ThreadhandError
-├── ToolError                 the model reads it; says what to do next
-├── AgentError                the user reads it; one plain sentence, never a path, a trace or a secret
+├── ToolError                 for the model; says what to do next
+├── AgentError                for the user; one plain sentence, never a path, a traceback or a secret
 │   ├── ModelError            a model call failed
-│   │   ├── ModelUnavailable  429, 5xx, timeout, network: may pass, is retried
-│   │   ├── ModelRejected     wrong key, unknown model, bad request: will not pass
-│   │   └── ContextOverflow   the conversation is larger than the model's window
-│   ├── DocumentError         a document cannot be read: broken, protected, empty, too large, hostile
-│   ├── SandboxUnavailable    no sandbox can be had (also raised by the file and shell calls of a lost one)
-│   │   └── SandboxReplaced   files were lost with it; the next call has a fresh one
-│   ├── BudgetExceeded        a limit on cost or turns holds
-│   └── ApprovalExpired       nobody has answered what a tool needs a yes for
-├── LeaseLost                 another worker owns the thread: write nothing, say nothing
-├── ConfigurationError        the operator reads it; one sentence with the remedy
+│   │   ├── ModelUnavailable  429, 5xx, timeout, network: may be temporary, so it is retried
+│   │   ├── ModelRejected     wrong key, unknown model, bad request: permanent
+│   │   └── ContextOverflow   the conversation is larger than the model's context window
+│   ├── DocumentError         a document cannot be read: damaged, protected, empty, too large, malicious
+│   ├── SandboxUnavailable    no sandbox is available (also raised by file and shell calls of a lost sandbox)
+│   │   └── SandboxReplaced   files were lost with the sandbox; the next call uses a new one
+│   ├── BudgetExceeded        a limit on cost or tokens is reached
+│   └── ApprovalExpired       a tool needed approval, and no person answered in time
+├── LeaseLost                 another worker owns the thread, so write and post nothing
+├── ConfigurationError        for the operator; one sentence that includes the remedy
 ├── StorageUnavailable        the database failed; nothing of the transaction was stored
-└── SurfaceError              a chat platform refused or failed
+└── SurfaceError              a chat platform refused a request or failed
     ├── SurfaceRateLimited    wait `retry_after_seconds`
-    ├── SurfaceUnclear        the request may or may not have been carried out: look before sending again
-    └── SurfaceRefused        will not pass: gone, forbidden, too large; `code` is the platform's own
+    ├── SurfaceUnclear        the request may have been carried out; check before sending again
+    └── SurfaceRefused        permanent: gone, forbidden, too large; `code` is the platform's own
 """
 
 
@@ -27,13 +27,13 @@ class ThreadhandError(Exception):
 
 
 class ToolError(ThreadhandError):
-    """A tool could not do what was asked; the text is written for the model."""
+    """A tool could not do its work. The text is written for the model."""
 
 
 class AgentError(ThreadhandError):
-    """Ends a run; `str(error)` is one plain sentence for the people in the thread.
+    """Ends a run. `str(error)` is one plain sentence for the people in the thread.
 
-    `detail` holds the facts for the operator's log and is never shown in a chat.
+    `detail` holds the technical facts for the operator's log and is never shown in a chat.
     """
 
     def __init__(self, public_message: str, *, detail: str = "") -> None:
@@ -73,27 +73,27 @@ class ContextOverflow(ModelError):
 
 
 class DocumentError(AgentError):
-    """A document cannot be read, and why; it will not pass with the same file."""
+    """A document cannot be read. The message says why. Reading the same file again fails again."""
 
 
 class SandboxUnavailable(AgentError):
-    """There is no sandbox to run in, or the one in use is gone."""
+    """No sandbox could be started, or the current one is gone."""
 
 
 class SandboxReplaced(SandboxUnavailable):
-    """Told once: files were lost with the sandbox, and a fresh one is there for the next call."""
+    """The sandbox was lost together with files. Raised once; the next call uses a new sandbox."""
 
 
 class BudgetExceeded(AgentError):
-    """A limit set by the operator holds."""
+    """A limit set by the operator is reached."""
 
 
 class ApprovalExpired(AgentError):
-    """Nobody has answered in time what a tool needs a yes for."""
+    """A tool needed approval, and no person answered in time."""
 
 
 class LeaseLost(ThreadhandError):
-    """This worker no longer owns the thread; everything it would write is void."""
+    """This worker no longer owns the thread, so it must not write to it."""
 
 
 class ConfigurationError(ThreadhandError):
@@ -101,15 +101,15 @@ class ConfigurationError(ThreadhandError):
 
 
 class StorageUnavailable(ThreadhandError):
-    """The database did not do what was asked (full disk, lost server, locked file); nothing of it was stored."""
+    """The database failed (full disk, lost server, locked file). Nothing of the transaction was stored."""
 
 
 class SurfaceError(ThreadhandError):
-    """A chat platform did not do what was asked."""
+    """A chat platform failed or refused a request."""
 
 
 class SurfaceRateLimited(SurfaceError):
-    """The platform asks for patience."""
+    """The platform limits the request rate. Wait `retry_after_seconds` before the next request."""
 
     def __init__(self, message: str, *, retry_after_seconds: float) -> None:
         super().__init__(message)
@@ -117,11 +117,11 @@ class SurfaceRateLimited(SurfaceError):
 
 
 class SurfaceUnclear(SurfaceError):
-    """No answer came, or a server fault: the platform may have carried the request out."""
+    """The platform did not respond or had a server error, so it may have carried out the request."""
 
 
 class SurfaceRefused(SurfaceError):
-    """The platform said no, and will say so again."""
+    """The platform refused the request permanently."""
 
     def __init__(self, message: str, *, code: str) -> None:
         super().__init__(message)

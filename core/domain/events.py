@@ -1,7 +1,7 @@
-"""What happens in a run: a closed union of frozen facts, and the envelope that orders them.
+"""Events of a run: a closed union of frozen dataclasses, and the envelope that orders them.
 
 Exactly one terminal event (`RunFinished` or `RunFailed`) ends a run's stream. Ephemeral events (chunks) are published
-and not stored; all others are both. Consumers `match` and end in `assert_never`.
+but not stored; all other events are both. Consumers use `match` and end with `assert_never`.
 """
 
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ class ResponseStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextStreamed:
-    """Ephemeral. `sequence` counts the chunks of one turn from 0."""
+    """A chunk of the response text. Ephemeral. `sequence` counts the chunks of one turn from 0."""
 
     text: str
     sequence: int
@@ -37,7 +37,7 @@ class TextStreamed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThinkingStreamed:
-    """Ephemeral: a reasoning model thinks aloud. Shown as status, never stored."""
+    """A chunk of a model's reasoning. Ephemeral: shown as status, never stored."""
 
     text: str
     sequence: int
@@ -46,7 +46,8 @@ class ThinkingStreamed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallStreamed:
-    """Ephemeral: part of a native call. `arguments` is what has come in so far, as far as it can be read."""
+    """The partial arguments of a native tool call. Ephemeral. `arguments` holds everything received and readable so
+    far."""
 
     index: int
     call_id: str
@@ -58,7 +59,8 @@ class ToolCallStreamed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStarted:
-    """`title` is for people ("Reading report.pdf"); it comes from validated arguments."""
+    """A tool call has started. `title` is written for people ("Reading report.pdf") and built from validated
+    arguments."""
 
     index: int
     call_id: str
@@ -69,7 +71,8 @@ class ToolStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFinished:
-    """`failed`: the tool ran and reported failure. `error`: it could not run or broke."""
+    """A tool call has ended. Outcome "failed": the tool ran and reported failure. "error": it could not run, or it
+    crashed."""
 
     index: int
     call_id: str
@@ -83,7 +86,7 @@ class ToolFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageAdded:
-    """A whole message joined the thread: the assistant's, a tool's, or a person's that was taken up."""
+    """A complete message was added to the thread: the assistant's, a tool's, or a person's that the run consumed."""
 
     message: Message
     kind: Literal["message_added"] = "message_added"
@@ -97,7 +100,7 @@ class FinishReached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorRaised:
-    """Told to people in plain words; the terminal event follows if it ends the run."""
+    """An error in plain words for people. The terminal event follows if the error ends the run."""
 
     message: str
     kind: Literal["error_raised"] = "error_raised"
@@ -111,7 +114,7 @@ class ChecklistItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChecklistChanged:
-    """The whole checklist as it now is (todo.md or a plan)."""
+    """The complete current checklist, from todo.md or a plan."""
 
     title: str
     items: tuple[ChecklistItem, ...]
@@ -120,7 +123,7 @@ class ChecklistChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivityChanged:
-    """What the run is busy with outside any tool, for people: "Starting a sandbox"."""
+    """The run's current activity outside any tool, written for people, for example "Starting a sandbox"."""
 
     text: str
     kind: Literal["activity_changed"] = "activity_changed"
@@ -128,7 +131,8 @@ class ActivityChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalAsked:
-    """The run waits until somebody allows or denies what stands in `text`; `summary` is that in one line."""
+    """The run waits until a person approves or denies the calls described in `text`. `summary` describes them in one
+    line."""
 
     text: str
     summary: str = ""
@@ -137,7 +141,8 @@ class ApprovalAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFinished:
-    """`is_mended`: an attempt that was cut off had begun it; this one only ends it, or makes it whole."""
+    """A turn has ended. `is_mended` means that an interrupted attempt began the turn, and this attempt ended or
+    completed it."""
 
     turn_id: str
     is_mended: bool = False
@@ -146,7 +151,8 @@ class TurnFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFinished:
-    """Terminal. `can_continue`: a limit ended the run, and a Continue button makes sense."""
+    """Terminal event of a completed or stopped run. If `can_continue` is true, a limit ended the run and people are
+    offered a Continue button."""
 
     status: Literal["completed", "stopped"]
     finish_reason: FinishReason
@@ -158,7 +164,8 @@ class RunFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFailed:
-    """Terminal. `public_message` is one plain sentence; a Retry button is offered when `can_retry`."""
+    """Terminal event of a failed run. `public_message` is one plain sentence. If `can_retry` is true, people are
+    offered a Retry button."""
 
     public_message: str
     can_retry: bool = True
@@ -192,7 +199,7 @@ Terminal = RunFinished | RunFailed
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cursor:
-    """A place in a run's stream; a new attempt starts over at n = 1. Written "2-17" on the wire."""
+    """A position in a run's stream, written "2-17" in the HTTP stream. `n` starts at 1 in every attempt."""
 
     attempt: int
     n: int
@@ -202,14 +209,15 @@ class Cursor:
 
     @classmethod
     def parse(cls, text: str) -> "Cursor":
-        """The inverse of `str`. Raises ValueError for anything else."""
+        """Parses the output of `str`. Raises ValueError if the text is malformed."""
         attempt, _, n = text.partition("-")
         return cls(int(attempt), int(n))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEvent:
-    """One event in its place. `message_id` is None for chunks; for `MessageAdded` it is the message's own."""
+    """An event with its position in the run's stream. `message_id` is None for chunks; for `MessageAdded` it is the
+    message's id."""
 
     run_id: str
     thread_id: str
@@ -226,18 +234,18 @@ RUN_EVENT: TypeAdapter[RunEvent] = TypeAdapter(RunEvent)
 
 
 def is_chunk(event: AgentEvent) -> bool:
-    """Whether the event is ephemeral."""
+    """Returns whether the event is ephemeral."""
     return isinstance(event, TextStreamed | ThinkingStreamed | ToolCallStreamed)
 
 
 def is_terminal(event: AgentEvent) -> bool:
-    """Whether the event is the last of its run."""
+    """Returns whether the event is the last of its run."""
     return isinstance(event, RunFinished | RunFailed)
 
 
 def closing_events(terminal: Terminal, open_turn_id: str | None) -> tuple[AgentEvent, ...]:
-    """What is told right before the terminal event: the error, or the limit that no turn has told; and a turn that
-    had no end gets one."""
+    """Returns the events that precede the terminal event: the error or the limit that ended the run, and the end of
+    an open turn."""
     said: list[AgentEvent] = []
     if isinstance(terminal, RunFailed):
         said.append(ErrorRaised(message=terminal.public_message))

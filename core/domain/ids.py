@@ -1,4 +1,4 @@
-"""Identifiers: UUIDv7 strings, so that they sort by the time they were made."""
+"""Creates identifiers. They are UUIDv7 strings, so they sort by creation time."""
 
 import uuid_utils
 

@@ -1,4 +1,4 @@
-"""Workspaces and organisations that installed the bot, each with its own sealed token."""
+"""Workspaces and organisations that have installed the bot, each with its own encrypted token."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,8 +9,8 @@ from core.domain.threads import Person
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """`workspace_id` is the id of a workspace or an organisation. `sealed_token` is encrypted; `facts` describe the bot
-    there and hold no secrets."""
+    """The bot's installation in a workspace or an organisation, whose id is `workspace_id`. `sealed_token` is
+    encrypted. `facts` describe the bot there and contain no secrets."""
 
     platform: str
     workspace_id: str
@@ -19,10 +19,10 @@ class Installation:
 
 
 class Installations(Protocol):
-    """One installation per workspace. Every join and leave is recorded in the audit log."""
+    """Stores one installation per workspace. Every join and leave is recorded in the audit log."""
 
     async def save(self, installation: Installation, *, by: Person) -> None:
-        """Stores the installation, replacing an older one of the workspace."""
+        """Stores the installation and replaces the workspace's previous one."""
         ...
 
     async def reseal(self, old: Installation, sealed_token: str) -> bool:
@@ -30,19 +30,20 @@ class Installations(Protocol):
         ...
 
     async def find(self, platform: str, workspace_id: str) -> Installation | None:
-        """Returns the workspace's own installation, else the one of the organisation through which it joined."""
+        """Returns the workspace's own installation, or else that of the organisation through which the workspace
+        joined."""
         ...
 
     async def join(self, platform: str, workspace_id: str, organisation_id: str) -> bool:
-        """Lets the organisation's installation serve the workspace unless it has its own. Returns False if the
-        organisation has not installed the bot."""
+        """Makes the organisation's installation serve the workspace, unless the workspace has its own. Returns False
+        if the organisation has not installed the bot."""
         ...
 
     async def has_threads_in(self, platform: str, workspace_id: str, channel_id: str) -> bool:
-        """Returns whether the workspace has had a conversation in the channel."""
+        """Returns whether the agent has had a conversation in the workspace's channel."""
         ...
 
     async def leave(self, platform: str, workspace_id: str) -> tuple[str, ...]:
-        """Deletes the installation, and for an organisation the joins of its workspaces. Returns the ids of their
-        unfinished runs."""
+        """Deletes the installation; for an organisation, also the memberships of its workspaces. Returns the ids of
+        their unfinished runs."""
         ...

@@ -1,4 +1,4 @@
-"""What a conversation is made of: tool calls, stored messages, and their shape for a model."""
+"""Data types for the stored messages and tool calls of a conversation."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from core.domain.ids import new_id
 
 JsonObject = dict[str, JsonValue]
-"""A JSON object as it is stored and sent; never mutated once it is inside a message."""
+"""A JSON object. It must not be mutated once it is part of a message."""
 
 MessageType = Literal[
     "user", "assistant", "tool", "status", "browser_state", "image_context", "summary"
@@ -18,11 +18,11 @@ MessageType = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """One call as the model wrote it, whatever the dialect.
+    """A tool call as the model wrote it, in any dialect.
 
-    `call_id` is the model's own id, or one that we made where it gave none. `raw` is the text of the call (XML, or the
-    JSON of the arguments). `problem` is set when the call could not be parsed: it is then answered with that sentence
-    and never run, and `arguments` is empty.
+    `call_id` is the model's own id, or a generated id if the model gave none. `raw` is the text of the call: XML, or
+    the JSON of the arguments. If the call could not be parsed, `problem` says why, `arguments` is empty, and the call
+    is not run: the model receives `problem` as its result.
     """
 
     name: str
@@ -34,7 +34,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One message of a thread. `content` is what a model is sent when `is_llm_message`: `{"role", "content", ...}`.
+    """A message of a thread. If `is_llm_message` is true, `content` is sent to the model: `{"role", "content", ...}`.
 
     `sequence` is 0 until the store numbers the message within its thread.
     """

@@ -1,4 +1,4 @@
-"""Pairing: an admin admits a person by the code that the bot sent to that person in a direct message."""
+"""Pairing: an admin admits a person by a code that the bot sent to that person in a direct message."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,7 +9,7 @@ from core.domain.threads import Address, Person
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairingRequest:
-    """A person who waits for admission. Only that person knows the code; this holds its hash."""
+    """A person's request for admission. Only the person knows the code; the request stores its hash."""
 
     platform: str
     workspace_id: str
@@ -20,18 +20,20 @@ class PairingRequest:
 
 
 class Pairings(Protocol):
-    """A pairing is valid for one person in one workspace. Every change is recorded in the audit log."""
+    """Stores which people are paired. A pairing is valid for one person in one workspace. Every change is recorded
+    in the audit log."""
 
     async def is_paired(self, platform: str, workspace_id: str, person_id: str) -> bool: ...
 
     async def ask(self, request: PairingRequest, *, open_max: int) -> bool:
-        """Stores the request. Returns False if the person is paired or already waits, or if `open_max` people wait."""
+        """Stores the request. Returns False if the person is paired or already waiting, or if `open_max` people are
+        waiting."""
         ...
 
     async def pair(
         self, code_hash: str, *, workspace_id: str, at: Address, by: Person
     ) -> Person | None:
-        """Admits the person with that code to the workspace. Returns None if the code is not valid."""
+        """Admits the person with that code to the workspace. Returns None if the code is invalid."""
         ...
 
     async def unpair(

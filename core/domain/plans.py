@@ -1,4 +1,4 @@
-"""Plans of a thread: steps with their states, the changes that a model makes to them, and how they are shown."""
+"""Plans of a thread: steps with their states, functions that change them, and their text for people and the model."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -9,8 +9,9 @@ from core.domain.events import ChecklistChanged, ChecklistItem
 
 StepStatus = Literal["not_started", "in_progress", "completed", "blocked", "skipped"]
 PlanStage = Literal["own", "going", "choice", "answer", "closed"]
-"""What becomes of a plan. "own": the model keeps it itself. The others are of plans that `core.flow` carries out: it is
-worked on, people are to choose what becomes of a blocked step, a step waits for their answer, it was given up."""
+"""The stage of a plan. "own": the model maintains the plan itself. The other stages belong to plans that `core.flow`
+executes. "going": in progress. "choice": people must choose what happens to a blocked step. "answer": a step waits
+for people's answer. "closed": given up."""
 STATUS_MARKS: dict[StepStatus, str] = {
     "not_started": "[ ]",
     "in_progress": "[→]",
@@ -29,8 +30,11 @@ _SHOWN: dict[StepStatus, Literal["pending", "active", "done", "blocked"]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """`notes` is what people see beside it. The rest is of carried out steps: `key` names the newest try, `tries`
-    counts them, `result` and `attachments` are what the step has come to."""
+    """A step of a plan. People see `notes` after the step's text.
+
+    The other fields are used if `core.flow` executes the step: `key` identifies the latest try, `tries` counts the
+    tries, and `result` and `attachments` are the step's outcome.
+    """
 
     text: str
     status: StepStatus = "not_started"
@@ -43,8 +47,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """`run_id`: the run that carries it out now, or did last. `seen_message_id`: the newest message of a person that
-    the plan takes into account. `members`: the agent versions of that run's team, by name."""
+    """A plan of a thread.
+
+    `run_id` is the run that executes the plan, or last did. `seen_message_id` is the newest message of a person that
+    the plan takes into account. `members` maps names of the run's team to agent version ids.
+    """
 
     plan_id: str
     title: str
@@ -61,20 +68,18 @@ Plans = tuple[Plan, ...]
 
 
 class PlanStore(Protocol):
-    """The plans of threads."""
-
     async def change(self, thread_id: str, how: Callable[[Plans], Plans]) -> Plans:
-        """Replaces the thread's plans by what `how` makes of them, in one transaction; answers them. It may be called
-        more than once, and what it raises passes through with nothing stored."""
+        """Replaces the thread's plans with the result of `how` in one transaction, and returns them.
+
+        `how` may be called more than once. If it raises, nothing is stored and the exception propagates.
+        """
         ...
 
-    async def read(self, thread_id: str) -> Plans:
-        """The thread's plans as they are stored now."""
-        ...
+    async def read(self, thread_id: str) -> Plans: ...
 
 
 def find_plan(plans: Plans, plan_id: str | None) -> Plan:
-    """The plan of that id, or the active one. Raises ToolError."""
+    """Returns the plan with that id, or the active plan if the id is None. Raises ToolError if there is none."""
     for plan in plans:
         if plan.plan_id == plan_id or (plan_id is None and plan.is_active):
             return plan
@@ -85,7 +90,7 @@ def find_plan(plans: Plans, plan_id: str | None) -> Plan:
 
 
 def create_plan(plans: Plans, plan_id: str, title: str, steps: tuple[str, ...]) -> Plans:
-    """With a new plan, which becomes the active one."""
+    """Returns the plans with a new, active plan. Raises ToolError if the id is taken."""
     if any(plan.plan_id == plan_id for plan in plans):
         raise ToolError(f"There is a plan {plan_id!r} already: update it, or take another plan_id.")
     new = Plan(plan_id=plan_id, title=title, steps=tuple(Step(text=text) for text in steps))
@@ -95,7 +100,8 @@ def create_plan(plans: Plans, plan_id: str, title: str, steps: tuple[str, ...]) 
 def update_plan(
     plans: Plans, plan_id: str | None, title: str | None, steps: tuple[str, ...] | None
 ) -> Plans:
-    """With another title or other steps; a step whose words stay keeps its state, wherever it stands now."""
+    """Returns the plans with a new title or new steps for one plan. A step with unchanged text keeps its state, even
+    if it moves."""
     old = find_plan(plans, plan_id)
     kept = list(old.steps)
     new: list[Step] = []
@@ -114,7 +120,7 @@ def mark_step(
     status: StepStatus | None,
     notes: str | None,
 ) -> Plans:
-    """With the state of one step, counted from 0, changed."""
+    """Returns the plans with a new status or new notes for one step. `step_index` counts from 0."""
     plan = find_plan(plans, plan_id)
     if not 0 <= step_index < len(plan.steps):
         raise ToolError(f"There is no step {step_index}: the steps are 0 to {len(plan.steps) - 1}.")
@@ -127,7 +133,7 @@ def mark_step(
 
 
 def activate_plan(plans: Plans, plan_id: str) -> Plans:
-    """With that plan as the active one."""
+    """Returns the plans with that plan as the active one."""
     find_plan(plans, plan_id)
     return tuple(replace(plan, is_active=plan.plan_id == plan_id) for plan in plans)
 
@@ -138,7 +144,7 @@ def delete_plan(plans: Plans, plan_id: str) -> Plans:
 
 
 def format_plan(plan: Plan) -> str:
-    """The plan as text for the model."""
+    """Returns the plan as text for the model."""
     done = sum(step.status == "completed" for step in plan.steps)
     percent = round(100 * done / len(plan.steps)) if plan.steps else 0
     lines = [
@@ -153,7 +159,7 @@ def format_plan(plan: Plan) -> str:
 
 
 def format_plan_list(plans: Plans) -> str:
-    """All plans, one line each."""
+    """Returns a summary for the model with one line per plan."""
     if not plans:
         return "There are no plans."
     return "\n".join(
@@ -164,7 +170,7 @@ def format_plan_list(plans: Plans) -> str:
 
 
 def build_checklist(plan: Plan) -> ChecklistChanged:
-    """The plan as people see it in the status message."""
+    """Returns the plan as the checklist that people see in the status message."""
     items = tuple(
         ChecklistItem(
             text=f"{step.text} ({step.notes})" if step.notes else step.text,

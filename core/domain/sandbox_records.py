@@ -1,4 +1,4 @@
-"""Records of the threads' sandboxes, so that any process can find, stop and restore them."""
+"""Records of the threads' sandboxes, through which any process can find, stop and restore them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,9 +10,11 @@ SandboxState = Literal["started", "stopped", "archived"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxRecord:
-    """`provider_ref` is the provider's own id of the machine that runs or ran; `snapshot_ref` that of the saved files.
+    """The state of a thread's sandbox. `provider_ref` is the provider's id of the machine, and `snapshot_ref` the id of
+    the saved files.
 
-    started: a machine may run. stopped: none runs, the snapshot has all files. archived: the same, for a long time.
+    "started": a machine may be running. "stopped": no machine runs, and the snapshot contains all files. "archived":
+    like "stopped", for long-term storage.
     """
 
     thread_id: str
@@ -24,23 +26,23 @@ class SandboxRecord:
 
 
 class SandboxRecords(Protocol):
-    """One record per thread and provider. Methods raise StorageUnavailable."""
+    """Stores one record per thread and provider. Methods raise StorageUnavailable."""
 
     async def find(self, provider: str, thread_id: str) -> SandboxRecord | None: ...
 
     async def replace(self, record: SandboxRecord, *, expected: SandboxRecord | None) -> bool:
-        """Stores the record if the stored one still equals `expected` (None: no record), ignoring `last_used_at`.
+        """Stores the record if the stored one still equals `expected`, ignoring `last_used_at`. None means no record.
 
-        Returns False if another process changed it first.
+        Returns False if another process changed the record first.
         """
         ...
 
     async def remove(self, provider: str, thread_id: str) -> None:
-        """Succeeds if there is no record."""
+        """Deletes the record. Does nothing if there is none."""
         ...
 
     async def of_provider(
         self, provider: str, *, states: Sequence[SandboxState], unused_since: datetime
     ) -> tuple[SandboxRecord, ...]:
-        """Returns the records unused since that time, the longest unused first."""
+        """Returns the records in these states that have been unused since the given time, least recently used first."""
         ...

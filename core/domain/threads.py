@@ -1,4 +1,4 @@
-"""Threads, runs and what comes in for them: the nouns that chat, storage and the engine share."""
+"""Data types for threads, runs and their inputs, shared by the chat platforms, the storage and the agent loop."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -26,7 +26,7 @@ InputKind = Literal["message", "edit", "delete", "answer"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where a conversation lives. `thread_key`: Slack `thread_ts`, a Discord thread id, "dm", or an API id."""
+    """The location of a conversation. `thread_key` is a Slack `thread_ts`, a Discord thread id, "dm", or an API id."""
 
     platform: Platform
     workspace_id: str
@@ -36,7 +36,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Person:
-    """Somebody on a platform: a stable id and the name that others see."""
+    """A person on a chat platform: a stable id and the name that other people see."""
 
     person_id: str
     name: str
@@ -44,7 +44,7 @@ class Person:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncomingFile:
-    """A file that somebody attached. `file_ref` is opaque: only the platform's own FileSource can open it."""
+    """A file attached to a person's message. `file_ref` is opaque: only the platform's own FileSource can open it."""
 
     file_ref: str
     name: str
@@ -54,7 +54,7 @@ class IncomingFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatMessage:
-    """Something that was said in a chat thread, whoever it was said to."""
+    """A message in a chat thread. It need not be addressed to the agent."""
 
     author: Person
     text: str
@@ -64,10 +64,10 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxItem:
-    """Something that came in for a thread and must be claimed exactly once. `agent_id`: asked for by name.
+    """An incoming message, edit, deletion or answer that must be processed exactly once.
 
-    `dedupe_key` names the thing itself (a message, an edit, a click), never one delivery of it: two deliveries of one
-    message carry the same key. `message_ref` is the platform's id of the message, for reactions and look-ups.
+    `dedupe_key` identifies the event itself, so a redelivered event carries the same key. `message_ref` is the
+    platform's id of the message. `agent_id` is set if the person asked for an agent by name.
     """
 
     dedupe_key: str
@@ -83,7 +83,7 @@ class InboxItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadInput:
-    """An arrival that a thread has accepted and no run has taken up yet."""
+    """An input that the thread has accepted and that no run has consumed yet."""
 
     input_id: str
     thread_id: str
@@ -97,9 +97,9 @@ class ThreadInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """A question that the agent left in a thread. `options` may be empty: then any reply answers it.
+    """A question that the agent asks in a thread. If `options` is empty, any reply answers it.
 
-    Kind "approval": the run itself waits and goes on with the answer; `subject` names the turn and the tools.
+    If `kind` is "approval", the run itself waits for the answer, and `subject` names the turn and the tools.
     """
 
     ask_id: str
@@ -115,9 +115,10 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One execution of the loop. `request_ref` is the platform message that started it; it carries the reactions.
+    """One execution of the agent loop.
 
-    `agent_id` is set for an agent that was asked for by name, and with its version once the run has begun.
+    `request_ref` is the platform message that started the run and carries its reactions. `agent_id` is set if an agent
+    was requested by name; `agent_version_id` is set when the run begins.
     """
 
     run_id: str
@@ -139,8 +140,6 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thread:
-    """One agent conversation, bound to one chat thread."""
-
     thread_id: str
     address: Address
     state: ThreadState
@@ -153,7 +152,8 @@ class Thread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadSnapshot:
-    """What a decision about an arrival may look at, read in the transaction that carries the decision out."""
+    """The state of a thread that a decision about an inbox item is based on. It is read in the transaction that
+    applies the decision."""
 
     thread: Thread
     active_run: Run | None
@@ -163,10 +163,10 @@ class ThreadSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accept:
-    """Store the input. A queued or running run takes it up (steering); else a new run is made for it.
+    """Decision to store the input. An active run consumes it; otherwise a new run is queued.
 
-    With `ask_id` the input also answers that ask, if it is still open: the first answer wins and a later one is
-    stored as an ordinary message.
+    With `ask_id` the input also answers that ask if it is still open. The first answer counts, and later ones are
+    stored as ordinary messages.
     """
 
     ask_id: str | None = None
@@ -174,12 +174,13 @@ class Accept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRun:
-    """Ask the active run of the thread to stop; nothing is stored as input."""
+    """Decision to stop the thread's active run. The message itself is not stored as input."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ignore:
-    """Do nothing; not even the key is claimed. `notice`, if any, is a sentence for the person alone."""
+    """Decision to do nothing; the key is not claimed either. `notice` is an optional sentence that only the person
+    sees."""
 
     reason: str
     notice: str = ""
@@ -190,9 +191,10 @@ Decision = Accept | StopRun | Ignore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """What became of an arrival. `is_duplicate`: the key was claimed before, nothing was done now.
+    """The result of accepting an inbox item. If `is_duplicate` is true, the key was claimed before and nothing was
+    changed.
 
-    `run_id` is the run that was made, or the active one that will take the input up or was asked to stop.
+    `run_id` is the new run, or the active run that consumes the input or is asked to stop.
     """
 
     decision: Decision
@@ -205,9 +207,9 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens and cost of model calls; `input_tokens` includes the cached ones. Cost is in US dollars.
+    """Tokens and cost in US dollars of model calls. `input_tokens` includes cached tokens.
 
-    `estimated_usd` is what of it was reckoned from a price, where the provider told none.
+    `estimated_usd` is the part of `cost_usd` that is estimated from a price because the provider reported no cost.
     """
 
     input_tokens: int = 0
@@ -228,7 +230,8 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What a finished run leaves in the thread. `attachments` are sandbox paths or URLs, as the model gave them."""
+    """The reply that a finished run leaves in the thread. `attachments` are sandbox paths or URLs, as the model
+    wrote them."""
 
     kind: Literal["answer", "ask", "takeover"]
     text: str
@@ -238,10 +241,11 @@ class Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """The right to write for a thread. `fence` grows with every claim; `attempt` counts the claims of this run.
+    """The right to write to a thread. `fence` is a fencing token that grows with every claim; `attempt` counts the
+    claims of this run.
 
-    `deaths`: so many workers in a row died over the run before this claim, with no turn of it finished and no ask of it
-    answered in between. Who hands it back alive does not count.
+    `deaths` counts the consecutive workers that died during the run before this claim. A finished turn or an answered
+    ask resets the count. A worker that releases the run alive does not count.
     """
 
     thread_id: str
@@ -254,10 +258,10 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallRecord:
-    """A call as the journal knows it: recorded before it runs, so that a crash cannot hide that it did.
+    """A tool call in the journal. It is recorded before it runs, so that a crash cannot hide the call.
 
-    State "awaiting": people must allow it first. `result` is the stored tool message's `tool_execution.result` once
-    the call has ended.
+    In state "awaiting" the call needs approval first. `result` is the `tool_execution.result` of the stored tool
+    message once the call has ended.
     """
 
     run_id: str
@@ -275,7 +279,8 @@ class ToolCallRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedThread:
-    """A thread that the agent is in. `first_ref` and `last_ref`: the least and the greatest message that it took."""
+    """A chat thread that the agent takes part in. `first_ref` and `last_ref` are the lowest and the highest id of
+    the messages that the agent accepted there."""
 
     channel_id: str
     thread_key: str

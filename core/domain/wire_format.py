@@ -1,4 +1,4 @@
-"""Run events as the HTTP stream and the stored status messages spell them: Suna's objects, field by field."""
+"""Converts run events to the JSON objects of the HTTP stream and of stored status messages, in Suna's format."""
 
 import json
 from collections.abc import Mapping
@@ -46,12 +46,13 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def compact_json(value: Mapping[str, JsonValue]) -> str:
-    """Compact JSON on one line, as it goes into `content`, `metadata` and the stream."""
+    """Returns compact JSON on one line, as used in `content`, `metadata` and the stream."""
     return _encode(value)
 
 
 def suna_objects(event: RunEvent) -> tuple[JsonObject, ...]:
-    """What a subscriber is sent for the event, in order; it ends with a bare run status for a terminal event."""
+    """Returns the objects that a subscriber receives for the event, in order. For a terminal event this is a bare
+    run status."""
     match event.event:
         case TextStreamed() | ThinkingStreamed() | ToolCallStreamed():
             return (_chunk(event, event.event),)
@@ -67,7 +68,8 @@ def suna_objects(event: RunEvent) -> tuple[JsonObject, ...]:
 
 
 def message_object(message: Message, *, turn_id: str | None = None) -> JsonObject:
-    """A whole message of a thread. An assistant's is marked complete and always says whether it called tools."""
+    """Returns the object for a whole message. An assistant message is marked complete and always has `tool_calls`,
+    even if null."""
     content, metadata = message.content, message.metadata
     if message.type == "assistant":
         content = content if "tool_calls" in content else {**content, "tool_calls": None}
@@ -90,9 +92,10 @@ def message_object(message: Message, *, turn_id: str | None = None) -> JsonObjec
 
 
 def status_message(event: RunEvent) -> Message | None:
-    """The `status` row that stands for the event in the thread; None for chunks, whole messages and the end.
+    """Returns the `status` message that stores the event in the thread, or None for chunks, whole messages and terminal
+    events.
 
-    It carries the event's `message_id`, or a new one where the event has none.
+    The message has the event's `message_id`, or a new id if the event has none.
     """
     fact = event.event
     if isinstance(fact, TextStreamed | ThinkingStreamed | ToolCallStreamed):
@@ -173,7 +176,7 @@ def _chunk_content(chunk: Chunk) -> JsonObject:
 
 
 def _status(event: RunEvent, fact: _ToolFact | _PlainFact) -> tuple[JsonObject, JsonObject]:
-    """Content and metadata of an event that is a status message."""
+    """Returns the content and the metadata of an event that is stored as a status message."""
     metadata = _metadata(event)
     match fact:
         case ToolStarted():
