@@ -1,8 +1,9 @@
-"""Named places where a test can make the program die, raise or wait: before and after each write and call out.
+"""Named points in the code, before and after each write or outgoing call, where a test can make the program crash,
+raise or pause.
 
-Off unless armed by the setting THREADHAND_FAILPOINTS, a comma-separated list of `name:action[:hit]`, for example
-`storage.finish.after:kill` or `slack.post.before:raise:3` (the third time only). Actions: `kill` (SIGKILL to the own
-process), `raise` (FailpointHit), `pause` (SIGSTOP to the own process).
+Inactive unless the setting THREADHAND_FAILPOINTS arms them. It is a comma-separated list of `name:action[:hit]`, for
+example `storage.finish.after:kill` or `slack.post.before:raise:3` (only the third time). Actions: `kill` (SIGKILL to
+the process itself), `raise` (FailpointHit), `pause` (SIGSTOP to the process itself).
 """
 
 import os
@@ -30,9 +31,10 @@ _names: set[str] = set()
 
 
 class Failpoint:
-    """`with Failpoint("slack.post"):` around one call out passes `slack.post.before` and `slack.post.after`.
+    """Context manager for an outgoing call: `Failpoint("slack.post")` triggers `slack.post.before` on entry and
+    `slack.post.after` on exit, unless the block raises.
 
-    Made once, at module level, so that `names()` knows them all. `after` is passed only when nothing was raised.
+    Create instances at module level, so that `names()` can list them.
     """
 
     __slots__ = ("name",)
@@ -56,12 +58,13 @@ class Failpoint:
 
 
 def names() -> tuple[str, ...]:
-    """Every failpoint of the modules imported so far."""
+    """Returns the names of all failpoints in the modules imported so far."""
     return tuple(sorted(_names))
 
 
 def arm(specification: str) -> None:
-    """Replaces what is armed by the specification (empty: nothing). Raises ValueError for a malformed one."""
+    """Replaces all armed failpoints with those of the specification; an empty string disarms all. Raises ValueError
+    if it is malformed."""
     _armed.clear()
     for part in filter(None, (piece.strip() for piece in specification.split(","))):
         name, _, rest = part.partition(":")

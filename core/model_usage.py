@@ -1,4 +1,4 @@
-"""Recording what a model call used, exactly once: as reported by the provider, or else estimated."""
+"""Records the usage of each model call exactly once: as the provider reports it, or otherwise estimated."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -22,8 +22,11 @@ async def record_model_usage(
     request: ModelRequest,
     charge: Callable[[str, Usage], None],
 ) -> AsyncGenerator[ModelDelta, None]:
-    """Yields the deltas and calls `charge` once for the model that answered. If the stream ends early, the usage is
-    estimated from the part that was read."""
+    """Yields the deltas and calls `charge` once with the name of the model that responded and its usage.
+
+    If the provider reports no usage, for example because the stream ends early, the usage is estimated from the part of
+    the response that was received. If nothing was received, `charge` is not called.
+    """
     read: list[str] = []
     model = request.model
     usage: Usage | None = None
@@ -47,7 +50,7 @@ async def record_model_usage(
 
 
 def build_usage_pricer(price_of: PriceOf, figures: RunMetrics) -> Callable[[str, Usage], Usage]:
-    """Returns a function that adds a price to the usage of a model and reports it to the metrics."""
+    """Returns a function that adds an estimated cost to a model's usage and reports the result to the metrics."""
 
     def charge(model: str, usage: Usage) -> Usage:
         dear = price_usage(usage, price_of(model))
@@ -58,6 +61,6 @@ def build_usage_pricer(price_of: PriceOf, figures: RunMetrics) -> Callable[[str,
 
 
 def estimate_usage(request: ModelRequest, answer: str) -> Usage:
-    """Estimates the tokens of a call; the cost stays 0."""
+    """Returns an estimate of the call's tokens, with a cost of 0."""
     sent = sum(count_message(message) for message in request.messages)
     return Usage(input_tokens=sent + count_tools(request.tools), output_tokens=count_text(answer))

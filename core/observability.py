@@ -1,4 +1,5 @@
-"""Metrics that runs report, the backlog of runs, and the ids that log lines carry. Never the text of a conversation."""
+"""Protocols for metrics and the backlog of runs, and ids for log lines. None of them may contain text of a
+conversation."""
 
 from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -13,17 +14,20 @@ Step = Literal["run", "turn", "model", "tool", "sandbox", "delivery"]
 
 @dataclass(slots=True)
 class Timing:
-    """Facts that become known while a step runs. `first_seconds`: the time until the first piece of an answer."""
+    """Facts about a step that become known while it runs. `first_seconds` is the time until the first part of the
+    response."""
 
     labels: dict[str, str] = field(default_factory=dict[str, str])
     first_seconds: float | None = None
 
 
 class RunMetrics(Protocol):
-    """Receives measurements. Never raises or blocks. Labels are fixed words or ids, never text that people wrote."""
+    """Receives measurements. Methods never raise or block. Labels are fixed words or ids, never text that people
+    wrote."""
 
     def timed(self, step: Step, **labels: str) -> AbstractContextManager[Timing]:
-        """Context manager: measures the step inside the block. Exceptions are counted by type and passed on."""
+        """Context manager: measures the duration of the block as this step. Counts exceptions by type and lets them
+        propagate."""
         ...
 
     def used(self, model: str, usage: Usage) -> None:
@@ -32,7 +36,7 @@ class RunMetrics(Protocol):
 
 
 class NoRunMetrics:
-    """Discards every measurement."""
+    """Implementation of `RunMetrics` that discards every measurement."""
 
     @contextmanager
     def timed(self, step: Step, **labels: str) -> Generator[Timing]:
@@ -46,8 +50,8 @@ NO_METRICS = NoRunMetrics()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """The work in the database at one moment. `oldest_queued_seconds` is the longest wait since a run was last queued;
-    0 if no run is queued."""
+    """Numbers of unfinished runs, processes and deliveries at one moment. `oldest_queued_seconds` is how long the
+    oldest queued run has waited, or 0 if no run is queued."""
 
     runs: dict[str, int]
     oldest_queued_seconds: float
@@ -66,7 +70,8 @@ _marks: ContextVar[Mapping[str, str]] = ContextVar("log_marks", default={})  # n
 
 
 def set_log_context(**log_context: str) -> None:
-    """Adds ids to every later log line of this task and of the tasks that it starts. Never pass text of people."""
+    """Adds ids to all later log lines of this task and of the tasks that it starts. Never pass text that people
+    wrote."""
     _marks.set({**_marks.get(), **log_context})
 
 

@@ -327,9 +327,9 @@ class Asks(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeoverClaim:
-    """Which person controls the browser behind a take-over link.
+    """A person's exclusive claim on a take-over link, through which that person controls a thread's browser.
 
-    `cookie_hash` identifies that person's own browser. `expires_at` is when the link expires.
+    `cookie_hash` identifies the person's own browser. `expires_at` is when the link expires.
     """
 
     link_key: str
@@ -354,9 +354,9 @@ class TakeoverClaims(Protocol):
         ...
 
     async def end(self, link_key: str) -> bool:
-        """Returns False if the claim has ended already or does not exist."""
+        """Ends the claim. Returns False if it has already ended or does not exist."""
         ...
 
     async def active(self) -> tuple[TakeoverClaim, ...]:
-        """Claims that have not ended. Deletes claims whose links expired more than a day ago."""
+        """Returns the claims that have not ended. Deletes claims whose links expired more than a day ago."""
         ...

@@ -1,4 +1,4 @@
-"""Background tasks whose errors are logged, and blocks of code that a stop request can end."""
+"""Background tasks whose errors are logged, and code blocks that a stop request can interrupt."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ _running: set[asyncio.Task[object]] = set()
 
 
 def spawn(work: Coroutine[object, object, ResultT], *, name: str) -> asyncio.Task[ResultT]:
-    """Starts the work in a task of its own. An error is logged once with its traceback."""
+    """Starts a coroutine in a new task. If it fails, the error is logged once with its traceback."""
     task = asyncio.get_running_loop().create_task(work, name=name)
     _running.add(task)
     task.add_done_callback(_finished)
@@ -27,17 +27,18 @@ def _finished(task: asyncio.Task[object]) -> None:
 
 
 async def cancel(task: asyncio.Task[ResultT]) -> None:
-    """Cancels the task and waits until it has ended, however it ends."""
+    """Cancels the task and waits until it has ended. Its result or exception is ignored."""
     task.cancel()
     await asyncio.wait([task])
 
 
 class Stopped(Exception):
-    """A person asked for the run to stop."""
+    """A person has asked the run to stop."""
 
 
 class StopSwitch:
-    """Ends every `stoppable` block that is active when it is turned on, or that is entered later. Stays on."""
+    """Interrupts code when a person stops the run. Turning the switch on ends every active `stoppable` block, and
+    every later block on entry. It cannot be turned off."""
 
     def __init__(self) -> None:
         self._inside: set[Stoppable] = set()
@@ -49,12 +50,13 @@ class StopSwitch:
             block.interrupt()
 
     def stoppable(self) -> "Stoppable":
-        """`async with switch.stoppable():` raises Stopped out of the block as soon as the switch is on."""
+        """Returns an async context manager that raises Stopped if the switch is on or is turned on inside the block."""
         return Stoppable(self, self._inside)
 
 
 class Stoppable:
-    """Works like `asyncio.timeout`: cancels the current task and turns that one cancellation into `Stopped`."""
+    """Async context manager like `asyncio.timeout`: cancels the current task and turns only that cancellation into
+    `Stopped`."""
 
     def __init__(self, switch: StopSwitch, inside: "set[Stoppable]") -> None:
         self._switch = switch
@@ -92,7 +94,7 @@ class Stoppable:
 
 
 async def unwrap_exception_group(work: Awaitable[None]) -> None:
-    """Awaits the work. If it raises an ExceptionGroup, raises the first exception in the group instead."""
+    """Awaits the work. If it raises an ExceptionGroup, raises the group's first exception instead."""
     try:
         await work
     except BaseExceptionGroup as group:

@@ -110,7 +110,7 @@ def utc_day_start(now: datetime) -> datetime:
 
 
 def exhausted_message(budget: Budget, spending: Spending) -> str | None:
-    """Returns a sentence for the people in the thread if a limit is reached, else None."""
+    """Returns a sentence for the people in the thread if a limit is reached, or None."""
     places = (
         (budget.run, spending.run, "This run has used up its budget", ""),
         (budget.person_day, spending.person_day, "Your budget for today is used up", _ANEW),

@@ -23,7 +23,7 @@ ThreadhandError
 
 
 class ThreadhandError(Exception):
-    """Root of the errors that the product raises on purpose."""
+    """Base class of the errors that the product raises on purpose."""
 
 
 class ToolError(ThreadhandError):
@@ -97,7 +97,7 @@ class LeaseLost(ThreadhandError):
 
 
 class ConfigurationError(ThreadhandError):
-    """The program cannot start as configured; the text tells the operator what to change."""
+    """The program cannot start with this configuration. The text tells the operator what to change."""
 
 
 class StorageUnavailable(ThreadhandError):

@@ -1,4 +1,4 @@
-"""Running the tool calls of one turn: prepare, execute, finalise; in order, in parallel, one failure at a time."""
+"""Runs the tool calls of one turn, in parallel or in order. A failing call does not affect the others."""
 
 import asyncio
 import logging
@@ -23,30 +23,30 @@ Outcome = Literal["completed", "failed", "error"]
 
 
 class RunLog(Protocol):
-    """Where a run writes down what happens. One ordered writer: what is emitted first is stored and published first."""
+    """Stores and publishes the events of a run in the order in which they are emitted."""
 
     def emit(self, event: AgentEvent) -> None:
-        """Publishes the event, after the transaction that stores it; chunks are published at once and not stored."""
+        """Publishes the event after the transaction that stores it. Chunks are published immediately and not stored."""
         ...
 
     def start_call(self, record: ToolCallRecord, event: ToolStarted) -> None:
-        """Only after the next `commit` may the call run: the record must be durable first."""
+        """Records the call. Run it only after the next `commit`, because the record must be durable first."""
         ...
 
     def finish_call(self, record: ToolCallRecord) -> None: ...
 
     def used(self, entry: UsageEntry) -> None:
-        """Adds to the ledger with the next commit."""
+        """Adds the usage to the ledger at the next commit."""
         ...
 
     async def commit(self) -> None:
-        """Returns once everything emitted so far is durable."""
+        """Returns once every event and record so far is durable."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallOutcome:
-    """What became of one call. `result` is `{"success", "output", "error"}`, as the model is sent it."""
+    """The outcome of one tool call. `result` is `{"success", "output", "error"}`, as the model receives it."""
 
     call: ToolCall
     outcome: Outcome
@@ -57,7 +57,8 @@ class CallOutcome:
 
 @dataclass(slots=True)
 class CallRunner:
-    """The calls of one turn, from the first to the last. State: the running tasks, and whether a call ended the run."""
+    """Runs the tool calls of one turn. Keeps the running tasks, the outcomes, and the name of a tool that ends the
+    run."""
 
     turn_id: str
     assistant_message_id: str
@@ -77,7 +78,7 @@ class CallRunner:
     _tasks: list[asyncio.Task[None]] = field(default_factory=list[asyncio.Task[None]])
 
     def add(self, call: ToolCall) -> None:
-        """Takes the next call of the turn and starts it, unless a call before it has ended the run."""
+        """Adds the turn's next call and starts it, unless an earlier call ends the run or the call needs approval."""
         index = len(self.calls)
         self.calls.append(call)
         try:
@@ -99,7 +100,7 @@ class CallRunner:
         self._tasks.append(self.group.create_task(work, name=f"tool {call.name}"))
 
     async def settle(self) -> tuple[CallOutcome, ...]:
-        """Waits for every call; answers the outcomes in call order."""
+        """Waits for all calls and returns their outcomes in call order."""
         if self._tasks:
             await asyncio.wait(self._tasks)
         return tuple(
@@ -107,7 +108,7 @@ class CallRunner:
         )
 
     def approval(self) -> Approval:
-        """What people are asked for the calls that wait. Puts those on record, too, that could not run at all."""
+        """Returns the approval to ask for the waiting calls. Also records the calls that could not run at all."""
         for index, outcome in self.outcomes.items():
             if index not in self._recorded:
                 record = self._record(index, outcome.call)
@@ -129,7 +130,7 @@ class CallRunner:
         self.run_log.start_call(record, _started(record, f"{prepared.title} (needs approval)"))
 
     def unfinished(self, why: str) -> tuple[CallOutcome, ...]:
-        """The outcomes in call order, where calls that have none are answered with the reason."""
+        """Returns the outcomes in call order. Calls without an outcome get a failed one with the given reason."""
         return tuple(
             self.outcomes.get(index) or failed_outcome(call, why)
             for index, call in enumerate(self.calls)
@@ -194,7 +195,8 @@ ENDING_TOOLS = frozenset({"ask", "complete", "web_browser_takeover"})
 
 
 async def execute_call(call: ToolCall, prepared: PreparedCall, context: ToolContext) -> CallOutcome:
-    """Runs a prepared call. Whatever goes wrong in the tool is its own result; only a lost lease is raised."""
+    """Runs a prepared call and returns its outcome. Tool errors become failed outcomes; only LeaseLost,
+    StorageUnavailable and cancellation are raised."""
     with context.figures.timed("tool", tool=prepared.tool.name) as timing:
         outcome = await _outcome(call, prepared, context)
         timing.labels["outcome"] = outcome.outcome
@@ -224,7 +226,8 @@ async def _outcome(call: ToolCall, prepared: PreparedCall, context: ToolContext)
 
 
 async def _output(prepared: PreparedCall, context: ToolContext) -> str | ToolOutput:
-    """A tool in which something was cancelled has broken; where the call itself is unwanted, that passes."""
+    """Runs the tool with its timeout. Raises RuntimeError if the tool was cancelled from inside; a cancellation of
+    the call itself passes through."""
     try:
         async with asyncio.timeout(prepared.tool.timeout_seconds):
             return await prepared.tool.run(prepared.params, context)
@@ -236,7 +239,7 @@ async def _output(prepared: PreparedCall, context: ToolContext) -> str | ToolOut
 
 
 def build_outcome(call: ToolCall, output: str | ToolOutput) -> CallOutcome:
-    """A tool's output, cut to what a model should be sent."""
+    """Returns the outcome of a tool that ran. Output that is too long for the model is cut in the middle."""
     whole = output if isinstance(output, ToolOutput) else ToolOutput(output=output)
     text = _cut(whole.output)
     result: JsonObject = {
@@ -254,14 +257,14 @@ def build_outcome(call: ToolCall, output: str | ToolOutput) -> CallOutcome:
 
 
 def failed_outcome(call: ToolCall, why: str, *, outcome: Outcome = "error") -> CallOutcome:
-    """The outcome of a call that did not do its work."""
+    """Returns the outcome of a call that failed or did not run."""
     cut = _cut(why)
     result: JsonObject = {"success": False, "output": None, "error": cut}
     return CallOutcome(call=call, outcome=outcome, result=result)
 
 
 def tool_finished_event(index: int, outcome: CallOutcome, tool_message_id: str) -> ToolFinished:
-    """The event for a call whose result is the message."""
+    """Returns the event for an ended call. `tool_message_id` is the id of the message with its result."""
     return ToolFinished(
         index=index,
         call_id=outcome.call.call_id,

@@ -1,4 +1,5 @@
-"""The agent's loop: ask the model, run what it calls, until it answers, asks, or a limit or a person ends it."""
+"""The agent loop: calls the model and runs its tool calls, until the model answers or asks, or a limit or a person
+ends the run."""
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -29,15 +30,15 @@ from core.tools.tool import ToolContext, ToolSet
 log = logging.getLogger(__name__)
 
 TakeSteering = Callable[[], Awaitable[Sequence[Message]]]
-"""Messages that people wrote since the last turn, stored and emitted, oldest first."""
+"""Stores, emits and returns the messages that people have written since the last turn, oldest first."""
 
 CheckBudget = Callable[[], Awaitable[None]]
-"""Raises BudgetExceeded where no more may be spent."""
+"""Raises BudgetExceeded if the budget is used up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """Everything that a run's turns share."""
+    """The settings and services that all turns of a run share."""
 
     model: str
     system_prompt: str
@@ -56,10 +57,10 @@ class RunContext:
 async def run_agent(
     history: Sequence[Message], around: RunContext, *, turns_done: int = 0
 ) -> RunFinished | Approval:
-    """Plays turns on the history until the run may end, and says how it ended, or what it waits for.
+    """Runs turns until the run ends or needs approval. Returns the terminal event or the approval.
 
-    The terminal event is answered, not emitted: whoever ends the run does so in one transaction. Raises an AgentError
-    that ends the run as failed. Cancellation passes through: the run goes on elsewhere.
+    The terminal event is not emitted; the caller does so in the transaction that ends the run. Raises an AgentError if
+    the run fails. If cancelled, the run is not ended, so that another worker can continue it.
     """
     blank = base_request(around)
     window = new_window(blank, around)
@@ -89,7 +90,8 @@ async def _ended_turn(
     window: ContextWindow,
     watch: RepetitionDetector,
 ) -> TurnResult | RunFinished | Approval:
-    """Plays one turn; the end of the run where there was none, or what the turn waits for."""
+    """Runs one turn. Returns its result, the approval that it waits for, or the terminal event if a limit or a stop
+    request ends the run."""
     try:
         async with around.switch.stoppable():
             heard = await around.take_steering()
@@ -110,7 +112,7 @@ async def _ended_turn(
 
 
 def _cut_off(reason: FinishReason, message: str, *, can_continue: bool = True) -> RunFinished:
-    """The end of a run that had not come to one by itself."""
+    """Returns the terminal event of a run that a limit ended."""
     return RunFinished(
         status="completed", finish_reason=reason, message=message, can_continue=can_continue
     )
@@ -141,7 +143,7 @@ def new_turn(number: int, around: RunContext, window: ContextWindow) -> Turn:
 
 
 def new_window(blank: ModelRequest, around: RunContext) -> ContextWindow:
-    """An empty window that counts what every call carries besides the conversation."""
+    """Returns an empty context window that accounts for the tokens of the system prompt and the tools."""
     system = sum(count_message(one) for one in blank.messages)
     return ContextWindow(
         model=around.model,
@@ -156,8 +158,8 @@ def new_window(blank: ModelRequest, around: RunContext) -> ContextWindow:
 async def _asked(
     request: ModelRequest, *, around: RunContext, window: ContextWindow
 ) -> AsyncGenerator[ModelDelta, None]:
-    """The model's answer; a request that it finds too long is made shorter and sent once more, one that it refuses with
-    pictures goes without them."""
+    """Yields the model's response. If the model rejects the request before it responds, the request is sent once
+    more: shorter if it was too long, else without its pictures."""
     has_begun = False
     try:
         async with aclosing(
@@ -184,7 +186,7 @@ async def _asked(
 async def _otherwise(
     request: ModelRequest, error: ContextOverflow | ModelRejected, window: ContextWindow
 ) -> ModelRequest:
-    """What may be sent in place of a request that was refused. Raises the error where nothing may."""
+    """Returns the request to send instead of a rejected one. Raises the error if there is no alternative."""
     if isinstance(error, ContextOverflow):
         log.warning("the request is too long for %s: %s", request.model, error.detail)
         return await window.smaller(request)
@@ -195,7 +197,7 @@ async def _otherwise(
 
 
 async def _completed(request: ModelRequest, *, around: RunContext) -> str:
-    """One call beside the turns: its text alone; what it cost goes to the ledger."""
+    """Returns the text of a model call outside the turns. Its usage is recorded in the ledger."""
 
     def charge(model: str, usage: Usage) -> None:
         around.run_log.used(UsageEntry(turn_id=new_id(), model=model, usage=usage))
@@ -205,7 +207,8 @@ async def _completed(request: ModelRequest, *, around: RunContext) -> str:
 
 
 def base_request(around: RunContext) -> ModelRequest:
-    """A model call but for the conversation: the system prompt with the dialect's part, and the tools."""
+    """Returns a model request without the conversation: the system prompt with the dialect's instructions, and the
+    tools."""
     schemas, tools_text = around.dialect.request_parts(tuple(around.toolbox.specs.values()))
     system = "\n\n".join(part for part in (around.system_prompt, tools_text) if part)
     return ModelRequest(
@@ -218,7 +221,7 @@ def base_request(around: RunContext) -> ModelRequest:
 
 
 def run_finished_event(end: TurnResult, carried: str) -> RunFinished:
-    """How a run ends whose last turn left an answer or a question."""
+    """Returns the terminal event of a run whose last turn ended with an answer or a question."""
     text = (carried + end.text).strip()
     reply = end.reply or Reply(kind="answer", text=text)
     if reply.kind == "answer" and not reply.text:
@@ -227,5 +230,5 @@ def run_finished_event(end: TurnResult, carried: str) -> RunFinished:
 
 
 def stop_summary(turns: int) -> str:
-    """One factual sentence for the thread."""
+    """Returns a sentence that tells the people in the thread that the run was stopped."""
     return f"Stopped in turn {turns}. What was done so far is kept; write to go on."

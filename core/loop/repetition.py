@@ -1,4 +1,4 @@
-"""Noticing that a run goes in circles: turns whose calls, results and words have all been there before."""
+"""Detects a run that repeats itself: its latest turns contain only calls, results and text that occurred before."""
 
 import json
 from collections import deque
@@ -10,11 +10,12 @@ from core.loop.calls import CallOutcome
 
 REPEATS_BEFORE_WARNING = 2
 POLLS_MAX = 20
-"""How often a run may look at something that has not changed: waiting for a build is no circle yet."""
+"""How often a run may poll without a change. Waiting for a build is not yet a repetition."""
 
 POLLING_TOOLS = frozenset({"check_command_output"})
 TURNS_REMEMBERED = 4
-"""The longest circle that is seen; what was read long ago may be read again, since it may be out of sight by now."""
+"""The longest cycle of turns that is detected. A repeat of an older turn is allowed, because its result may no
+longer be in the model's context."""
 
 STUCK_MESSAGE = (
     "The same steps came back again and again without anything new, so I stopped. "
@@ -31,24 +32,27 @@ WARNING: JsonObject = {
 
 
 class RepetitionDetector:
-    """What one run has done lately. A turn that brings anything new clears the count."""
+    """Remembers the latest turns of one run and counts repeated turns in a row. A turn with anything new resets the
+    count."""
 
     def __init__(self) -> None:
         self._turns: deque[frozenset[bytes]] = deque(maxlen=TURNS_REMEMBERED)
         self._repeats = 0
 
     def notes(self, heard: Sequence[Message]) -> tuple[JsonObject, ...]:
-        """What the next request says to the model, and no history keeps. After a person's words the count is cleared:
-        trying the same again may make sense now."""
+        """Returns messages for the next model request only, which are not stored: a warning if the run repeats itself.
+
+        New messages from people reset the count, because trying the same steps again may then make sense.
+        """
         if heard:
             self._turns.clear()
             self._repeats = 0
         return (WARNING,) if self._repeats == REPEATS_BEFORE_WARNING else ()
 
     def is_stuck_after(self, text: str, outcomes: Sequence[CallOutcome]) -> bool:
-        """Counts a turn; whether the model was warned and did the same again.
+        """Records a turn. Returns whether the run still repeats itself after the warning.
 
-        Words beside calls do not matter; of a turn without calls the words are what it did.
+        The text of a turn counts only if the turn has no calls.
         """
         words = _mark(" ".join(text.split()))
         marks = frozenset(map(_mark_of_call, outcomes)) or frozenset((words,))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopPolicy:
-    """`xml_calls_max` applies to text dialects only; 0 means no limit."""
+    """Limits and settings of the agent loop. `xml_calls_max` applies only to text dialects; 0 means no limit."""
 
     turns_max: int = 100
     continuations_max: int = 25

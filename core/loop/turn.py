@@ -1,4 +1,4 @@
-"""One turn: a model call, read as it streams, and the tool calls in it."""
+"""One turn of the agent loop: a streamed model call and the tool calls in its response."""
 
 import asyncio
 import logging
@@ -51,9 +51,10 @@ from core.tools.tool import ToolContext, ToolSet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnResult:
-    """`text` is what a person may read; with `outcomes` the model wants to see them.
+    """The result of a turn. `text` is the part of the response that people may read. If there are `outcomes`, the model
+    must see them in another turn.
 
-    With `approval` the turn is not over: it waits for people, and mending makes it whole with their answer.
+    With `approval` the turn is unfinished: it waits for people, and history repair completes it with their answer.
     """
 
     finish_reason: FinishReason
@@ -77,9 +78,9 @@ AskModel = Callable[[ModelRequest], AsyncGenerator[ModelDelta, None]]
 
 @dataclass(slots=True)
 class Turn:
-    """The state of one turn while it lasts: what has been read so far, and which calls run.
+    """The state of one turn while it runs: the response read so far and the running calls.
 
-    `notes` tells what the assistant message's metadata is to keep of how the call was made.
+    `notes` returns extra metadata for the assistant message about how the model call was made.
     """
 
     number: int
@@ -102,7 +103,8 @@ class Turn:
     _messages: list[Message] = field(default_factory=list[Message])
 
     async def play(self, request: ModelRequest) -> TurnResult:
-        """Raises a ModelError that ends the run, or whatever the run log raises, out of its group."""
+        """Runs the turn. Raises a ModelError if the run cannot continue. Errors of tasks are raised in an
+        ExceptionGroup."""
         self._has_started = True
         self.run_log.emit(TurnStarted(turn_id=self.turn_id, number=self.number))
         self.run_log.emit(ResponseStarted())
@@ -127,7 +129,8 @@ class Turn:
         return self._end(reason, outcomes, self._runner.reply)
 
     def cut_short(self, why: str) -> tuple[Message, ...]:
-        """Makes whole what a stop has left: the text is kept, calls without a result get the reason as theirs."""
+        """Completes a turn that was stopped: keeps its text, and gives calls without a result the reason as their
+        result."""
         if self._parser is None or self._runner is None:
             if self._has_started:
                 self.run_log.emit(TurnFinished(turn_id=self.turn_id))
@@ -142,8 +145,11 @@ class Turn:
         return tuple(self._messages)
 
     async def _read_whole(self, request: ModelRequest, runner: CallRunner) -> FinishReason:
-        """Reads the answer; starts over where the stream dies (`ask_model` asks again itself where none begins), or is
-        empty, before any call is complete."""
+        """Reads the model's response. Starts over if the stream breaks off, or the response is empty, before any call
+        is complete.
+
+        If the stream breaks off before its first delta, the error is raised, because `ask_model` has already retried.
+        """
         for restart in range(RESTARTS_MAX + 1):
             if restart:
                 self.run_log.emit(ResponseStarted())
@@ -191,7 +197,10 @@ class Turn:
         raise ModelUnavailable("The model's answer broke off.")
 
     def _tell_of_filter(self, runner: CallRunner) -> None:
-        """What it left stands, and a word for people that there was more; the model never sees that word."""
+        """Keeps the text before the content filter's cut and appends a notice for people, which the model never sees.
+
+        Raises ModelRejected if there is no text.
+        """
         if not self._has_said(runner):
             raise ModelRejected(CONTENT_REJECTED, detail="content_filter")
         self._take([DisplayText(text=CUT_BY_FILTER)])
