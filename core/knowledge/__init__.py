@@ -1,1 +1,1 @@
-"""Documents that an agent can look things up in: parsed, cut, indexed, searched, asked about."""
+"""The knowledge base: parses, splits, indexes and searches documents, and answers questions about them."""

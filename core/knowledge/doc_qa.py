@@ -1,4 +1,4 @@
-"""Answering a question from one document of any length: reads its parts in parallel, then searches it."""
+"""Answers a question from one document of any length: reads its parts in parallel, then searches it."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ PART_TOKENS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Neighbouring chunks. `number` counts from 0."""
+    """A group of neighbouring chunks that the model reads together. `number` counts from 0."""
 
     number: int
     chunks: tuple[Chunk, ...]
@@ -36,7 +36,7 @@ class Part:
 
 
 def group_chunks(chunks: Iterable[Chunk], *, tokens_max: int = PART_TOKENS) -> list[Part]:
-    """Groups chunks into parts of bounded size; a chunk that is larger becomes a part of its own."""
+    """Groups chunks into parts of bounded size; a chunk over the limit becomes its own part."""
     parts, held, tokens = list[Part](), list[Chunk](), 0
     for chunk in chunks:
         if held and tokens + chunk.tokens > tokens_max:
@@ -50,7 +50,10 @@ def group_chunks(chunks: Iterable[Chunk], *, tokens_max: int = PART_TOKENS) -> l
 
 
 def select_parts(parts: Sequence[Part], numbers: Iterable[int], *, parts_max: int) -> list[Part]:
-    """Returns at most `parts_max` parts that hold these chunks, preferring earlier numbers, in document order."""
+    """Returns the parts that contain the numbered chunks, in document order.
+
+    If there are more than `parts_max` parts, those of the first numbers are returned.
+    """
     part_of = {chunk.number: part for part in parts for chunk in part.chunks}
     chosen: dict[int, Part] = {}
     for number in numbers:
@@ -60,7 +63,7 @@ def select_parts(parts: Sequence[Part], numbers: Iterable[int], *, parts_max: in
 
 
 def chunk_place(chunk: Chunk) -> str:
-    """Returns `page 3`, the heading or the sheet, or else the number of the passage."""
+    """Returns the chunk's place for people: `page 3`, the heading or sheet, or the number of the passage."""
     if chunk.page is not None:
         return f"page {chunk.page}"
     return chunk.place or f"passage {chunk.number + 1}"
@@ -71,7 +74,7 @@ ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
 PARTS_READ_MAX = 64
-"""Of a longer document, only the parts that a search ranks first are read; the others are only searched."""
+"""Limit on parts that the model reads. In a longer document it reads the parts that a search ranks highest."""
 AT_ONCE_MAX = 8
 PASSAGE_TOKENS_MAX = 4_500
 _PARTIAL_CHARACTERS_MAX = 4_000
@@ -97,7 +100,7 @@ Question: {question}
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """`place` is a page, a heading or the number of a passage."""
+    """A source of an answer. `place` is a page, a heading or the number of a passage."""
 
     name: str
     place: str
@@ -105,7 +108,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """`sources` are the sources that the text cites. `parts_read` of `parts_total` parts were read whole."""
+    """An answer and the sources that its text cites. `parts_read` of `parts_total` parts were read completely."""
 
     text: str
     sources: tuple[Source, ...]
@@ -113,7 +116,7 @@ class Answer:
     parts_total: int
 
     def told(self) -> str:
-        """Returns the text with its sources and, of a long document, how much of it was read."""
+        """Returns the answer's text with its sources and, for a long document, how much of the document was read."""
         lines = [self.text]
         if self.sources:
             name = self.sources[0].name
@@ -129,7 +132,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A text that the answer may cite."""
+    """A passage or partial answer that the final answer may cite."""
 
     place: str
     text: str
@@ -176,7 +179,7 @@ async def _chosen(
     terms = query_terms(*await expand_query(question, ask))
     hits = await store.search(terms, [entry.entry_id], limit=HITS_MAX * 2)
     found = (hit.chunk.number for hit in hits)
-    # the beginning says what the document is; the room that hits leave goes to parts spread evenly
+    # the beginning says what the document is; if hits leave room, parts spread evenly are read too
     spread = (part.chunks[0].number for part in parts[:: max(1, len(parts) // parts_max)])
     return select_parts(parts, [0, *found, *spread], parts_max=parts_max)
 
@@ -208,7 +211,7 @@ async def _partial_answers(
 
 
 def _answer_in(reply: str) -> str:
-    """Returns an empty string if the part does not help; a reply without JSON counts as the answer."""
+    """Returns the answer in a model's reply, or "" if the part does not help. A reply without JSON is the answer."""
     said = first_json_object(reply)
     if not said:
         return "" if len(reply) < 8 else reply[:_PARTIAL_CHARACTERS_MAX]
@@ -248,13 +251,13 @@ def _sum_up(entry: KnowledgeEntry, question: str, sources: Sequence[_Found]) -> 
 
 
 def _numbers(text: str, count: int) -> list[int]:
-    """Returns the numbers of cited sources that exist, in order."""
+    """Returns the numbers of the sources that the text cites, in order. Skips sources that do not exist."""
     cited = (int(found[1]) for found in _CITED.finditer(text))
     return list(dict.fromkeys(number for number in cited if 1 <= number <= count))
 
 
 def _renumbered(text: str, sources: Sequence[_Found]) -> str:
-    """Replaces source numbers, which mean nothing to readers, by places."""
+    """Replaces source numbers, which mean nothing to readers, with places in the document."""
 
     def place(found: re.Match[str]) -> str:
         number = int(found[1])

@@ -1,4 +1,4 @@
-"""A parsed document: pages of text with tables as Markdown; its limits; why a file cannot be read."""
+"""A parsed document (pages of text, with tables as Markdown), parsing limits, and reasons for failure."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,7 +10,7 @@ DocumentKind = Literal["pdf", "docx", "pptx", "xlsx", "xls", "csv", "tsv", "html
 class Page:
     """A section of a document. `number` counts from 1 in formats with pages or slides, else None.
 
-    `place` is the heading above it, the sheet, or the slide's title.
+    `place` is the heading above the section, the sheet's name, or the slide's title.
     """
 
     number: int | None
@@ -20,7 +20,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """`title` is empty if the document has none. At least one page holds text."""
+    """A parsed document with text on at least one page. `title` is empty if the file has none."""
 
     title: str
     kind: DocumentKind
@@ -60,7 +60,7 @@ Reason = Literal[
 
 
 class Unreadable(Exception):
-    """The file cannot be read. `fact` is a number for the message, such as the count of pages."""
+    """Raised if a file cannot be read. `fact` is a number for the message, such as the count of pages."""
 
     def __init__(self, reason: Reason, fact: str = "") -> None:
         super().__init__(reason, fact)

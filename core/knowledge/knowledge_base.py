@@ -1,4 +1,4 @@
-"""The knowledge base of a process, and what one run can look up in it."""
+"""The knowledge base of a process, and the view of it that a single run has."""
 
 import asyncio
 import hashlib
@@ -44,7 +44,7 @@ language, what its author asks for. Reply with that alone.
 
 
 def dialogue_to_document(messages: Sequence[Message]) -> Document:
-    """Converts messages to a document: one page each, with speaker and message id. Skips messages no model sees."""
+    """Converts messages to a document, one page each with speaker and message id. Skips messages hidden from models."""
     pages = (
         Page(None, f"message {message.message_id}", f"{_speaker(message)}: {text}")
         for message in messages
@@ -65,8 +65,10 @@ def messages_before_request(history: Sequence[Message]) -> tuple[Message, ...]:
 
 
 async def summarise_request(message: str, ask: Ask | None) -> str:
-    """Returns a short message itself; of a long one, the model's summary of its first and last thousand characters,
-    or these characters if the model does not answer."""
+    """Returns a short message unchanged, or a model's summary of a long message's first and last thousand characters.
+
+    Returns these characters themselves if there is no model or it does not answer.
+    """
     if len(message) <= LONG_REQUEST_CHARACTERS:
         return message
     ends = f"{message[:LONG_REQUEST_CHARACTERS]}\n...\n{message[-LONG_REQUEST_CHARACTERS:]}"
@@ -99,7 +101,7 @@ class KnowledgeBase:
         return replace(self, semantics=self.semantics and self.semantics.reporting_usage_to(spent))
 
     async def add(self, scope: Scope, name: str, pieces: AsyncIterator[bytes]) -> KnowledgeEntry:
-        """Parses and stores a file. If the scope already has this content, only missing embeddings are made.
+        """Parses and stores a file. If the scope already has the content, only makes missing embeddings.
 
         Raises DocumentError.
         """
@@ -124,7 +126,7 @@ class KnowledgeBase:
         size_bytes: int,
         is_embedded: bool = True,
     ) -> KnowledgeEntry:
-        """Splits and indexes a parsed document. `is_embedded` False: it is searched by words only."""
+        """Splits and indexes a parsed document. If not `is_embedded`, the document is searched by words only."""
         draft = EntryDraft(
             name=name,
             kind=document.kind,
@@ -158,7 +160,7 @@ class KnowledgeBase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunKnowledge:
-    """The knowledge base as one run sees it. `agent_id` None: the run's agent has no knowledge of its own."""
+    """The knowledge base as one run sees it. `agent_id` is None if the run's agent has no knowledge of its own."""
 
     knowledge_base: KnowledgeBase
     thread_id: str
@@ -166,13 +168,13 @@ class RunKnowledge:
     ask: Ask | None = None
 
     async def agents(self) -> tuple[KnowledgeEntry, ...]:
-        """Newest first."""
+        """Returns the agent's entries, newest first."""
         if self.agent_id is None:
             return ()
         return await self.knowledge_base.store.entries([Scope("agent", self.agent_id)])
 
     async def threads(self) -> tuple[KnowledgeEntry, ...]:
-        """Newest first."""
+        """Returns the thread's entries, newest first."""
         return await self.knowledge_base.store.entries([Scope("thread", self.thread_id)])
 
     async def has_entries(self) -> bool:
@@ -180,10 +182,10 @@ class RunKnowledge:
         return bool(await self.threads() or await self.agents())
 
     async def for_prompt(self, question: str = "", *, tokens_max: int = PROMPT_TOKENS) -> str:
-        """Returns the block for the system prompt: agent entries get at most half of it, thread entries the rest.
+        """Returns the block for the system prompt. The agent's entries get at most half of it, the thread's the rest.
 
-        Entries that fit go in whole, newest first; of the others, the passages that the question's own words find
-        (no model is asked), or the beginnings if there is no question. Empty if there are no entries.
+        If the entries fit, they are included whole. Otherwise the block has the passages that match the question's own
+        words (no model is asked), or the beginnings of the entries if there is no question. Empty without entries.
         """
         agents = await self._share(await self.agents(), question, tokens_max // 2)
         room = tokens_max - sum(passage.chunk.tokens for passage in agents)
@@ -191,13 +193,13 @@ class RunKnowledge:
         return render_passages((*agents, *threads), chinese=is_chinese(question))
 
     async def direct(self, *, tokens_max: int = PROMPT_TOKENS, chinese: bool = False) -> str:
-        """Returns the block with the first 100 KB of each entry's text, newest first, in the same shares."""
+        """Returns a prompt block with the first 100 KB of each entry, newest first. Agent entries get at most half."""
         texts, used = await self._heads(await self.agents(), tokens_max // 2)
         more, _ = await self._heads(await self.threads(), tokens_max - used)
         return render_texts([*texts, *more], chinese=chinese)
 
     async def search(self, question: str, *, tokens_max: int = SEARCH_TOKENS) -> str:
-        """Returns the passages of all entries for the question, with keywords from the model; empty without entries."""
+        """Returns passages that match the question or the model's keywords for it, from all entries."""
         entries = (*await self.threads(), *await self.agents())
         if not entries:
             return ""
@@ -209,7 +211,7 @@ class RunKnowledge:
     async def answer(self, name: str, pieces: AsyncIterator[bytes], question: str) -> Answer:
         """Answers a question from a document without adding the document to the thread's knowledge.
 
-        Raises DocumentError, and ModelError, also if there is no model to ask.
+        Raises DocumentError, or ModelError, also if no model is configured.
         """
         if self.ask is None:
             raise ModelError("There is no model to read documents with.")
@@ -225,7 +227,7 @@ class RunKnowledge:
     async def recall(
         self, messages: Sequence[Message], question: str, *, tokens_max: int = SEARCH_TOKENS
     ) -> str:
-        """Returns the passages of a long conversation that the question's words find."""
+        """Returns the passages of a long conversation that match the question or the model's keywords for it."""
         document = await asyncio.to_thread(dialogue_to_document, messages)
         if not document.pages:
             return ""
@@ -266,7 +268,7 @@ class RunKnowledge:
     async def _heads(
         self, entries: Sequence[KnowledgeEntry], tokens_max: int
     ) -> tuple[list[tuple[str, str]], int]:
-        """Returns the names and texts, and the tokens that they use."""
+        """Returns names and beginnings of the entries within the token limit, and the number of tokens used."""
         texts, room = list[tuple[str, str]](), tokens_max
         for entry in entries:
             if room <= 0:
@@ -279,6 +281,6 @@ class RunKnowledge:
 
 
 def _head(document: Document) -> str:
-    """Returns enough characters to fill HEAD_BYTES in any encoding."""
+    """Returns the first HEAD_BYTES characters of the document, which fill HEAD_BYTES bytes in any encoding."""
     text = "\n\n".join(page.text for page in islice(document.pages, HEAD_BYTES))
     return text[:HEAD_BYTES]

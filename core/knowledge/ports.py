@@ -1,4 +1,4 @@
-"""The ports of the knowledge base: storage and search of entries and chunks, and embeddings."""
+"""The interfaces of the knowledge base to storage, full-text search, and embedding models."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -11,13 +11,14 @@ from core.knowledge.document import DocumentKind
 from core.knowledge.terms import Term
 
 HEAD_BYTES = 100_000
-"""How much of an entry's text is stored unsplit, for `render_texts`."""
+"""How many bytes of an entry's beginning are stored unsplit, for `render_texts`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The owner of entries: an agent or a thread. `reading` holds documents that a thread asked about without adding
-    them to its knowledge, and its own conversation. Forgetting a thread deletes both of its scopes.
+    """The owner of entries: an agent or a thread. A thread's `reading` scope holds documents that were
+    asked about without adding them to its knowledge, and its own conversation. Deleting a thread deletes both its
+    scopes.
     """
 
     kind: Literal["agent", "thread", "reading"]
@@ -26,7 +27,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryDraft:
-    """A new entry. `content_hash` is the SHA-256 of the file's bytes and identifies the entry, not its name."""
+    """A new entry. `content_hash` is the SHA-256 of the file's bytes and identifies the entry; the name does not."""
 
     name: str
     kind: DocumentKind
@@ -38,7 +39,7 @@ class EntryDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnowledgeEntry:
-    """`tokens` is the sum over the chunks."""
+    """A stored document. `tokens` is the sum over its chunks."""
 
     entry_id: str
     scope: Scope
@@ -54,7 +55,7 @@ class KnowledgeEntry:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A chunk that a search found. A greater score is better; scores of two searches do not compare."""
+    """A chunk that a search found. A higher score is better. Scores of different searches are not comparable."""
 
     entry_id: str
     chunk: Chunk
@@ -62,22 +63,22 @@ class Hit:
 
 
 class KnowledgeStore(Protocol):
-    """Entries with their chunks, and the full-text index over these. Raises StorageUnavailable."""
+    """Stores entries with their chunks in a full-text index. Every method raises StorageUnavailable."""
 
     async def add(self, scope: Scope, draft: EntryDraft, chunks: Iterable[Chunk]) -> KnowledgeEntry:
-        """Stores and indexes the chunks, numbered from 0. Readers see all of them or none.
+        """Stores an entry and indexes its chunks, numbered from 0. Readers see all chunks or none.
 
-        Returns the existing entry if the scope has this content; replaces an entry of the same name with other content.
-        Writes in batches, so that no other writer waits long.
+        Returns the existing entry if the scope already has the content. Replaces an entry that has the same name but
+        other content. Writes in batches, so that no other writer waits long.
         """
         ...
 
     async def entries(self, scopes: Sequence[Scope]) -> tuple[KnowledgeEntry, ...]:
-        """Newest first."""
+        """Returns the entries of the scopes, newest first."""
         ...
 
     async def head(self, entry_id: str) -> str:
-        """The first HEAD_BYTES of the text; empty for an unknown entry."""
+        """Returns the first HEAD_BYTES bytes of the entry's text, or "" for an unknown entry."""
         ...
 
     async def remove(self, scope: Scope, entry_id: str) -> bool:
@@ -99,10 +100,10 @@ class KnowledgeStore(Protocol):
 
 
 class KnowledgeVectors(Protocol):
-    """Embeddings of chunks, kept apart by model. Raises StorageUnavailable."""
+    """Stores embeddings of chunks, separately for each model. Every method raises StorageUnavailable."""
 
     async def put(self, entry_id: str, model: str, vectors: Sequence[Sequence[float]]) -> None:
-        """Stores one vector per chunk of the entry, in order. Idempotent."""
+        """Stores one vector per chunk of the entry, in the order of the chunks. Idempotent."""
         ...
 
     async def has(self, entry_id: str, model: str) -> bool:
@@ -112,7 +113,7 @@ class KnowledgeVectors(Protocol):
     async def nearest(
         self, vector: Sequence[float], model: str, entry_ids: Sequence[str], *, limit: int
     ) -> tuple[Hit, ...]:
-        """Returns the chunks with the greatest cosine similarity, best first. Skips vectors of another length."""
+        """Returns the chunks with the greatest cosine similarity, best first. Skips vectors of a different length."""
         ...
 
 
@@ -125,7 +126,7 @@ class Embedder(Protocol):
     async def embed(
         self, texts: Sequence[str], *, spent: Callable[[str, Usage], object]
     ) -> list[list[float]]:
-        """Returns one vector per text, all of one length. Calls `spent` with the model and usage. Raises ModelError."""
+        """Returns one vector per text, of equal length. Calls `spent` with the model and usage. Raises ModelError."""
         ...
 
 

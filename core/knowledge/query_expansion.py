@@ -1,4 +1,4 @@
-"""Single questions to a model outside any conversation, and search keywords from its answers."""
+"""Asks a model single questions outside any conversation, and parses search keywords from its answers."""
 
 import logging
 from collections.abc import AsyncGenerator, Callable
@@ -25,7 +25,7 @@ def model_asker(
     output_tokens_max: int = OUTPUT_TOKENS_MAX,
     on_usage: Callable[[str, Usage], None] = lambda _model, _usage: None,
 ) -> Ask:
-    """Returns a function that asks the model one question. `on_usage` gets the model and usage of each answer."""
+    """Returns a function that asks the model one question. `on_usage` receives the model and usage of each answer."""
 
     async def ask(question: str) -> str:
         request = ModelRequest(
@@ -57,9 +57,9 @@ Question: {question}
 
 
 async def expand_query(question: str, ask: Ask | None, *, found: str = "") -> tuple[str, ...]:
-    """Returns the question and, if there is a model, keywords from it. `found` is what the documents said so far.
+    """Returns the question and, if `ask` is given, search keywords from a model. `found` is text found so far.
 
-    A model error is logged; the search then uses the question's own words only.
+    Logs a model error and returns only the question.
     """
     if ask is None or not question.strip():
         return (question,)
@@ -93,7 +93,7 @@ def first_json_object(answer: str) -> dict[str, object]:
     if start < 0:
         return {}
     end = answer.rfind("}")
-    # first without the text after the object, which would make it invalid
+    # tries it first without text after the object, because such text would make the JSON invalid
     for candidate in (answer[start : end + 1], answer[start:]):
         try:
             value: object = jiter.from_json(candidate.encode("utf-8", "replace"), partial_mode=True)

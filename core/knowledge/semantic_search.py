@@ -21,21 +21,21 @@ PAUSE_SECONDS = 60.0
 
 @dataclass(slots=True)
 class _Health:
-    """Recent failures of the model."""
+    """Records recent failures of the embedding model."""
 
     is_failing: bool = False
     paused_until: float = 0.0
 
 
 def _ignore_usage(_model: str, _usage: Usage) -> None:
-    """Ignores the usage."""
+    """Does nothing. The default for `spent`."""
 
 
 @dataclass(slots=True, eq=False)
 class SemanticSearch:
     """Search by embeddings, in addition to the search by words. `spent` receives the model and its usage.
 
-    Never raises ModelError; logs the first failure, and the next one only after a success.
+    Never raises ModelError. Logs the first failure, and later failures only after a success.
     """
 
     embedder: Embedder
@@ -52,7 +52,7 @@ class SemanticSearch:
     async def nearest(
         self, question: str, entry_ids: Sequence[str], *, limit: int
     ) -> tuple[Hit, ...]:
-        """Returns the chunks of these entries closest in meaning; nothing if the model does not answer."""
+        """Returns the entries' chunks that are closest in meaning, or none if the embedding model does not answer."""
         if asyncio.get_running_loop().time() < self._health.paused_until:
             return ()
         found = await self._embedded([question], seconds=self.question_seconds)
@@ -61,11 +61,11 @@ class SemanticSearch:
         return await self.vectors.nearest(found[0], self.embedder.model, entry_ids, limit=limit)
 
     async def knows(self, entry_id: str) -> bool:
-        """Returns whether the entry has embeddings."""
+        """Returns whether the entry has embeddings of this model."""
         return await self.vectors.has(entry_id, self.embedder.model)
 
     async def keep(self, entry_id: str, texts: Sequence[str]) -> None:
-        """Stores the embeddings of an entry's chunks, given in order: all of them or none."""
+        """Stores the embeddings of an entry's chunks, given in order. Stores all of them or none."""
         kept = list[list[float]]()
         for at in range(0, len(texts), EMBEDDED_AT_ONCE):
             batch = await self._embedded(texts[at : at + EMBEDDED_AT_ONCE], seconds=BATCH_SECONDS)

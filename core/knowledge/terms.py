@@ -1,7 +1,7 @@
-"""The terms of the full-text index, made by the same rules from texts and from queries.
+"""Splits texts and queries into terms for the full-text index, by the same rules.
 
-Scripts without spaces between words are split into pairs of characters; the last character of a run is also a term of
-its own, so that every character begins some term. Words of other scripts are case-folded and stemmed.
+Scripts without spaces between words are split into pairs of characters; the last character of a run is also its
+own term, so that every character begins some term. Words of other scripts are case-folded and stemmed.
 """
 
 import re
@@ -39,7 +39,7 @@ _CHINESE_STOPS = (
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """`is_prefix`: matches any indexed term that begins with it."""
+    """A search term. If `is_prefix`, it matches every indexed term that begins with it."""
 
     text: str
     is_prefix: bool = False
@@ -79,7 +79,7 @@ def _asked(text: str) -> Iterator[Term]:
 
 
 def _pieces(text: str) -> Iterator[tuple[str, str]]:
-    """Yields pairs of a run of a script without spaces and a word; one of the two is empty."""
+    """Yields pairs of which one item is empty: (characters of a script without spaces, a word of another script)."""
     if text.isascii():
         for word in _ASCII_WORD.findall(text.lower()):
             yield "", word
@@ -89,14 +89,14 @@ def _pieces(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _folded(text: str) -> str:
-    """Normalises width, case and accents."""
+    """Returns the text with width, case and accents normalised."""
     apart = unicodedata.normalize("NFKD", text.casefold())
     return unicodedata.normalize("NFC", _ACCENT.sub("", apart))
 
 
 @lru_cache(maxsize=_STEMS_KEPT)
 def _stem(word: str) -> str:
-    """Removes the most common English endings, roughly."""
+    """Returns the word without the most common English endings, as an approximate stem."""
     word = word[:_WORD_CHARACTERS_MAX]
     if len(word) < 4 or not word.isascii() or not word.isalpha():
         return word

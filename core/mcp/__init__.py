@@ -1,1 +1,1 @@
-"""The Model Context Protocol, both ways: tools of other servers for our agents, and our tools for other clients."""
+"""The Model Context Protocol: a client that uses other servers' tools, and a server that offers ours."""

@@ -1,4 +1,4 @@
-"""Validation of a call's arguments against the schema of an MCP tool, in bounded time."""
+"""Validates a call's arguments against the schema of an MCP tool, in bounded time."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -37,7 +37,7 @@ class McpArguments(RootModel[dict[str, JsonValue]]):
 def arguments_model(
     name: str, description: str, validation_schema: JsonObject, provider_schema: JsonObject
 ) -> type[McpArguments]:
-    """Returns the params model of one tool."""
+    """Returns the pydantic model for the arguments of one tool."""
     fields = {"__doc__": description, "__module__": __name__}
     made = cast(type[McpArguments], type(name, (McpArguments,), fields))
     made.validation_schema = validation_schema
@@ -46,7 +46,7 @@ def arguments_model(
 
 
 class _Exhausted(Exception):
-    """Validation used up its steps or its depth."""
+    """Raised if validation exceeds its limit on steps or depth."""
 
 
 @dataclass(slots=True)
@@ -58,8 +58,8 @@ class _Check:
 def find_problems(schema: JsonObject, value: JsonValue) -> list[str]:
     """Returns sentences for the model about arguments that do not fit the schema; an empty list if all fit.
 
-    Never rejects valid arguments. Leaves regular expressions, negations and other costly or rare rules to the
-    server, and everything if validation takes too long.
+    Never rejects valid arguments. Regular expressions, negations and other costly or rare rules are left to the
+    server. Returns an empty list if validation takes too long.
     """
     try:
         return _problems(_Check(schema), schema, value, "", 0)[:PROBLEMS_MAX]
@@ -122,7 +122,7 @@ _TYPES: Mapping[str, type] = {
 
 
 def _same(one: JsonValue, other: JsonValue) -> bool:
-    """Compares as JSON does: 1 equals 1.0 but not true."""
+    """Whether two JSON values are equal. 1 equals 1.0 but not true."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, list) and isinstance(other, list):
@@ -230,7 +230,7 @@ def _parts(schema: JsonObject, word: str) -> list[JsonValue]:
 
 
 def _target(reference: str, root: JsonObject) -> JsonValue:
-    """Resolves a reference. Returns True, which accepts anything, if it points nowhere."""
+    """Returns the schema that a reference points to, or True, which accepts anything, if there is none."""
     place: JsonValue = root if reference in ("#", "#/") or reference.startswith("#/") else True
     for step in filter(None, reference.removeprefix("#").split("/")):
         if not isinstance(place, dict):

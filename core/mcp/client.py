@@ -1,4 +1,4 @@
-"""The configured MCP servers: connections that are made on demand and restored after a loss, and their tools."""
+"""Connects to the configured MCP servers on demand, reconnects after a loss, and provides the servers' tools."""
 
 import asyncio
 import fnmatch
@@ -34,9 +34,10 @@ PROBE_SECONDS = 5.0
 
 @dataclass(slots=True)
 class ReconnectingServer:
-    """A server whose connection is made on demand. `tools` are as last listed; empty before the first connection.
+    """A server to which a connection is made on demand. `tools` are as last listed; empty before the first connection.
 
-    `tools_needing_approval` only grows: a tool that needed approval once keeps needing it, whatever the server says.
+    `tools_needing_approval` only grows. A tool that needed approval once keeps needing it, even if the server later
+    marks it as read-only.
     """
 
     config: McpServerConfig
@@ -147,7 +148,7 @@ class ReconnectingServer:
             self._tell_once(str(error))
             return str(error)
         except Exception as error:
-            # an edge: a server must not cost a run
+            # catches everything, because a broken server must not end the run
             log.exception("connecting to the MCP server %s broke", self.config.name)
             await connection.close()
             self._failed()
@@ -165,7 +166,7 @@ class ReconnectingServer:
         return connection
 
     def _tell_once(self, why: str) -> None:
-        """Warns the operator once, until the server is reached again."""
+        """Logs a warning, unless the log already has one since the server was last reached."""
         if not self._is_told:
             log.warning(
                 "the MCP server %s cannot be reached, its tools are left out: %s",
@@ -228,7 +229,7 @@ class ReconnectingServer:
             )
 
     async def close(self) -> None:
-        """Ends the connection. Later calls are refused."""
+        """Closes the connection. Later calls fail."""
         self._is_closed = True
         for task in (self._opening, self._reading, self._watching):
             if task is not None:
@@ -241,7 +242,7 @@ WAIT_SECONDS = 3.0
 """How long a run waits for servers that are still connecting; connecting continues in the background."""
 
 CONNECT_GRACE_SECONDS = 60.0
-"""Extra time in a tool's limit for connecting before the call."""
+"""Extra time in a tool's time limit, for connecting before the call."""
 
 
 class McpServers:
@@ -293,7 +294,7 @@ class McpServers:
         return tuple(found)
 
     def needs_approval(self, tool_name: str) -> bool:
-        """Returns whether a person must approve a call of this tool; False for tools that are not from MCP servers.
+        """Returns whether a person must approve a call of this tool; False for tools of our own.
 
         A tool that its server no longer lists needs approval if any tool of that server does.
         """

@@ -1,4 +1,4 @@
-"""One live connection to an MCP server, and a check whether a server works. Imports the MCP SDK, so import it late."""
+"""A live connection to an MCP server, and a check that a server works. Slow to import, because of the MCP SDK."""
 
 import asyncio
 import logging
@@ -40,27 +40,27 @@ TOOLS_MAX = 2_000
 LIST_SECONDS = 30.0
 CLOSE_SECONDS = 8.0
 CALL_GRACE_SECONDS = 2.0
-"""How much longer than the SDK's own limit a call may take, in case the SDK hangs."""
+"""How much longer than the SDK's own timeout a call may take, in case the SDK hangs."""
 
 SESSION_ENDED = "Session terminated"
-"""The SDK's message if an HTTP server no longer knows the session; the request was not carried out."""
+"""The SDK's message if an HTTP server no longer knows the session. The server did not carry out the request."""
 
 
 class ServerUnreachable(Exception):
-    """There is no connection, and no request was sent. The message is for the operator and the model."""
+    """Raised if there is no connection, so no request was sent. The message is for the operator and the model."""
 
 
 class CallLost(Exception):
-    """The connection ended during the call, or the server did not answer; the message says which."""
+    """Raised if the connection ended during the call or the server did not answer; the message says which."""
 
 
 class CallRefused(Exception):
-    """The server answered with a protocol error."""
+    """Raised if the server answered with a protocol error."""
 
 
 @dataclass(slots=True)
 class Connection:
-    """A connection in a task of its own, as the SDK demands. `is_open` becomes False when the server goes away."""
+    """A connection with its own task, as the SDK requires. `is_open` becomes False when the server goes away."""
 
     config: McpServerConfig
     tools_changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -80,7 +80,7 @@ class Connection:
         return self._client is not None and not self._ended.is_set()
 
     async def open(self, host_environment: Mapping[str, str]) -> None:
-        """Raises ServerUnreachable."""
+        """Connects to the server. Raises ServerUnreachable."""
         ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._owner = spawn(self._own(host_environment, ready), name=f"mcp {self.config.name}")
         seconds = self.config.connect_timeout_seconds
@@ -112,7 +112,7 @@ class Connection:
                     ready.set_result(client)
                 await _first(self._leaving, self._ended)
         except Exception as error:
-            # an edge: any error of the SDK and its transports becomes one sentence
+            # catches everything, because any error of the SDK or a transport becomes one sentence
             if not ready.done():
                 ready.set_exception(ServerUnreachable(explain_error(error)))
             elif not self._leaving.is_set():
@@ -127,7 +127,7 @@ class Connection:
                 ready.cancel()
 
     async def tools(self) -> tuple[Tool, ...]:
-        """Returns the tools of all pages of the list, within the limits. Raises ServerUnreachable."""
+        """Returns the server's tools, from all pages of the list within the limits. Raises ServerUnreachable."""
         client = self._reached()
         found: list[Tool] = []
         cursor: str | None = None
@@ -152,7 +152,7 @@ class Connection:
         return tuple(found[:TOOLS_MAX])
 
     async def call(self, tool: str, arguments: JsonObject, context: ToolContext) -> ToolOutput:
-        """Raises ServerUnreachable (the tool was not called), CallLost or CallRefused."""
+        """Calls a tool. Raises ServerUnreachable (the tool was not called), CallLost or CallRefused."""
         client = self._reached()
         seconds = self.config.call_timeout_seconds
         sent = clean_json(arguments)
@@ -203,7 +203,7 @@ class Connection:
 
 @asynccontextmanager
 async def _listening(client: Client) -> AsyncGenerator[None, None]:
-    """Subscribes to tool list changes if this protocol version requires a subscription."""
+    """Context manager: subscribes to tool list changes if the protocol version requires a subscription."""
     capabilities = client.server_capabilities.tools
     is_asked = client.session.discover_result is not None
     async with AsyncExitStack() as stack:
@@ -226,7 +226,7 @@ async def _first(*events: asyncio.Event) -> None:
 
 
 def explain_error(error: BaseException) -> str:
-    """Describes an error of the SDK or a transport without addresses, keys or content."""
+    """Returns a description of an error of the SDK or a transport, without addresses, keys or content."""
     if isinstance(error, BaseExceptionGroup):
         return explain_error(cast(BaseExceptionGroup[BaseException], error).exceptions[0])
     if isinstance(error, ServerUnreachable | CallLost | CallRefused):

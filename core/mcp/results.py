@@ -1,4 +1,4 @@
-"""Results of MCP tools, converted to tool outputs: text, data, pictures and resources, within limits."""
+"""Converts results of MCP tools (text, data, pictures and resources) to tool outputs, within limits."""
 
 import base64
 import binascii
@@ -26,7 +26,7 @@ RESOURCE_CHARACTERS_MAX = 30_000
 PARTS_MAX = 200
 IMAGES_MAX = 4
 IMAGE_BYTES_MAX = 3_750_000
-"""Five million characters as base64, the limit of the strictest provider for a picture."""
+"""Limit for a picture: five million characters as base64, the limit of the strictest model provider."""
 
 _SIGNATURES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -104,7 +104,7 @@ def _read_resource(part: EmbeddedResource, reading: _Reading) -> None:
 
 
 def _picture(encoded: str, said_type: str, name: str, reading: _Reading) -> str:
-    """Keeps the picture for the thread. Returns the line that represents it in the text."""
+    """Adds the picture to the output if it is valid. Returns the line that represents it in the text."""
     what = f"{name}, {clean_line(said_type, 80)}"
     if len(reading.images) >= IMAGES_MAX:
         return f"[{what}; left out: only {IMAGES_MAX} pictures are taken from one result]"
@@ -139,7 +139,7 @@ def _image_message(content: bytes, mime_type: str, reading: _Reading) -> Message
 
 
 def _kind_of_picture(content: bytes) -> str | None:
-    """Detects the type by the first bytes; the type that the server states is not trusted."""
+    """Returns the MIME type by the first bytes, or None, because the type that the server states is not trusted."""
     if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for start, kind in _SIGNATURES if content.startswith(start)), None)
@@ -162,7 +162,7 @@ def _is_said(structure: JsonValue, said: str) -> bool:
         and [*structure] == ["result"]
         and str(structure["result"]) == said
     ):
-        return True  # servers wrap a plain value this way
+        return True  # servers wrap a plain value in an object with the key `result`
     if not said or len(said) > RESOURCE_CHARACTERS_MAX:
         return False
     try:

@@ -1,4 +1,4 @@
-"""Parameter schemas from MCP servers, made valid for every model provider without losing constraints."""
+"""Cleans parameter schemas from MCP servers, so that every model provider accepts them."""
 
 import json
 import re
@@ -19,7 +19,7 @@ _PROPERTY = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 _COMBINED = ("anyOf", "oneOf", "allOf")
 _LISTED = frozenset((*_COMBINED, "prefixItems", "items"))
-"""`items` with a list is the older spelling of `prefixItems`."""
+"""Keywords whose value is a list of schemas. `items` with a list is the older spelling of `prefixItems`."""
 
 _NAMED = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
 _NESTED = frozenset(
@@ -32,14 +32,14 @@ _BOUNDS = frozenset(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum
 
 
 class UnusableSchema(ValueError):
-    """The schema cannot be sent to a model; the message tells the operator why."""
+    """Raised if the schema cannot be sent to a model; the message tells the operator why."""
 
 
 def clean_schema(raw: object) -> JsonObject:
     """Returns a checked copy of a tool's parameter schema; a valid schema keeps its meaning.
 
-    Drops invalid keywords, so that the tool accepts more, and references to other documents.
-    Raises UnusableSchema if too little would remain.
+    Drops invalid keywords, so the copy may accept more arguments, and references to other documents.
+    Raises UnusableSchema if too little of the schema remains.
     """
     if not isinstance(raw, dict):
         raise UnusableSchema("its schema is no object")
@@ -95,7 +95,7 @@ def _checked(schema: JsonObject, depth: int) -> JsonObject:
 
 
 def _kept(key: str, value: JsonValue, depth: int) -> tuple[str, JsonValue] | None:
-    """Returns one keyword with its cleaned value, or None if it is unknown or its value is invalid."""
+    """Returns the keyword with its cleaned value, or None if it is unknown or its value is invalid."""
     match value:
         case dict() if key in _NAMED:
             parts = ((str(clean_json(name)), _object(one)) for name, one in value.items())

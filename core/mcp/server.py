@@ -38,8 +38,8 @@ STDIN = 0
 async def standard_input_lines() -> AsyncGenerator[anyio.AsyncFile[str] | None, None]:
     """Context manager: yields the lines of standard input, or None if it is a file or device that never blocks.
 
-    The SDK would read in a thread; one that waits for a pipe cannot be cancelled and would keep the program alive
-    after a signal. Inside the block, child processes inherit an empty standard input.
+    The SDK would read in a thread. A thread that waits for a pipe cannot be cancelled, so it would keep the program
+    alive after a signal. Inside the block, child processes inherit an empty standard input.
     """
     mode = os.fstat(STDIN).st_mode
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(STDIN)):
@@ -54,7 +54,7 @@ async def standard_input_lines() -> AsyncGenerator[anyio.AsyncFile[str] | None, 
     os.dup2(nothing, STDIN)
     os.close(nothing)
     try:
-        # the SDK only iterates over it
+        # the cast is safe, because the SDK only iterates over the lines
         yield cast("anyio.AsyncFile[str]", _lines(reader))
     finally:
         os.dup2(pipe.fileno(), STDIN)
@@ -73,7 +73,7 @@ ContextFactory = Callable[[], ToolContext]
 LOOPBACK = frozenset(("127.0.0.1", "::1", "localhost"))
 PATH = "/mcp"
 SHUTDOWN_SECONDS = 2
-"""How long running calls may continue after the server is told to stop."""
+"""How long running calls may continue after the server begins to stop."""
 
 NOT_ALLOWED = "a person must allow it first, and nobody can be asked here. Find a way without it."
 
@@ -166,8 +166,8 @@ def _picture(message: Message) -> types.ImageContent | None:
 async def serve_stdio(toolbox: ToolSet, context_factory: ContextFactory) -> None:
     """Serves the client on stdin and stdout until it disconnects, or until cancelled.
 
-    Nothing else may write to stdout meanwhile; logs go to stderr. The factory makes a context for each call; contexts
-    with the same thread id share one sandbox for the whole session.
+    No other code may write to stdout meanwhile; logs go to stderr. `context_factory` makes a context for each call.
+    Contexts with the same thread id share one sandbox for the whole session.
     """
     server = build_server(toolbox, context_factory)
     async with standard_input_lines() as lines, stdio_server(stdin=lines) as (incoming, outgoing):
@@ -211,7 +211,7 @@ async def serve_http(
 
 
 async def _serve(config: uvicorn.Config, listener: socket.socket) -> None:
-    """Serves until cancelled, then lets running calls finish."""
+    """Serves until cancelled, then lets running calls finish within SHUTDOWN_SECONDS."""
     served = _Served(config)
     serving = spawn(served.serve([listener]), name="mcp server")
     try:

@@ -1,4 +1,4 @@
-"""The settings of MCP servers: parsed from YAML or JSON, with secrets filled in; their tools' names; redaction."""
+"""Parses the settings of MCP servers, names their tools, and redacts their secrets."""
 
 import hashlib
 import re
@@ -35,8 +35,8 @@ def tool_name_prefix(server: str) -> str:
 def tool_names(server: str, tools: Iterable[str]) -> Mapping[str, str]:
     """Maps the server's own tool names to the names that models see: `mcp_<server>_<tool>`, unique and valid.
 
-    If several tools would get the same name, the one that needed no change keeps it and the others get a digest
-    of their own names as suffix, as does a name that is too long. The order of the tools does not matter.
+    If several tools would get the same name, the tool whose name needed no change keeps it. The other tools,
+    and tools with too long a name, get a digest of their own name as suffix. The order of the tools does not matter.
     """
     wanted: dict[str, list[str]] = defaultdict(list)
     for tool in dict.fromkeys(tools):
@@ -67,7 +67,7 @@ NAME_CHARACTERS_MAX = 32
 SERVERS_MAX = 50
 SECRET_CHARACTERS_MIN = 4
 WRITES = "writes"
-"""A value of `needs_approval`: every tool that its server does not mark as read-only."""
+"""A value of `needs_approval` that selects every tool that its server does not mark as read-only."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
@@ -102,7 +102,7 @@ def _environment(value: dict[str, str]) -> dict[str, str]:
 
 
 def _strings(value: object) -> object:
-    """Turns numbers and booleans to strings: YAML reads `PORT: 8080` as a number."""
+    """Converts numbers and booleans to strings, because YAML reads `PORT: 8080` as a number."""
     if not isinstance(value, dict):
         return value
     items = cast(dict[object, object], value).items()
@@ -165,7 +165,10 @@ class McpServerConfig(BaseModel):
 
 
 def read_servers(file: Path, secrets: Mapping[str, str]) -> tuple[McpServerConfig, ...]:
-    """Parses a settings file with `parse_servers`. Raises ConfigurationError, also if the file cannot be read."""
+    """Returns the servers of a settings file (see `parse_servers`).
+
+    Raises ConfigurationError, also if the file cannot be read.
+    """
     try:
         text = file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -268,7 +271,7 @@ def _filled(value: object, secrets: Mapping[str, str], used: set[str], server: s
 
 REDACTED = "[secret]"
 REDACTED_CHARACTERS_MIN = 8
-"""Shorter values also occur in ordinary texts."""
+"""Shorter values are not redacted, because they also occur in ordinary texts."""
 _SECRET_NAME = re.compile(r"(?i)key|token|secret|passw|credential|auth|cookie|session")
 _PLACE = re.compile(r"[/.~]|https?://[^@]*$")
 
@@ -290,7 +293,7 @@ def secret_values(config: McpServerConfig) -> tuple[str, ...]:
 
 
 def redact(text: str, secrets: tuple[str, ...]) -> str:
-    """Replaces the secrets in the text."""
+    """Returns the text with the secrets replaced."""
     for secret in secrets:
         text = text.replace(secret, REDACTED)
     return text

@@ -1,4 +1,4 @@
-"""The tools that an MCP server lists, checked and converted to tools that a model can be given."""
+"""Checks the tools that an MCP server lists, and converts them for use by a model."""
 
 import asyncio
 import fnmatch
@@ -15,13 +15,13 @@ from core.mcp.settings import WRITES, McpServerConfig, tool_names
 log = logging.getLogger(__name__)
 
 TOOLS_PER_SERVER_MAX = 128
-"""More tools from one server would fill a model's context window; `enabled_tools` selects some."""
+"""Limit on tools from one server, because more would fill the context window. `enabled_tools` selects them."""
 
 DESCRIPTION_CHARACTERS_MAX = 1_000
 SCHEMA_CHARACTERS_OF_ALL_MAX = 400_000
 TOOLS_BETWEEN_YIELDS = 8
 SCHEMA_KEY = "threadhand/schema"
-"""The `_meta` key under which a listed tool carries the schema exactly as its server wrote it."""
+"""The `_meta` key under which a listed tool stores its schema exactly as the server sent it."""
 
 
 class ToolHints(Protocol):

@@ -52,7 +52,7 @@ Streams = tuple[
 
 
 class MessageTooLarge(Exception):
-    """Ends a connection. The message is for the model."""
+    """Raised for a message over the size limit; ends the connection. The exception's message is for the model."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -96,7 +96,7 @@ async def stdio_transport(
             task.cancel()
         for stream in (inbox, incoming, outgoing, outbox):
             stream.close()
-        # a child outside the group may have inherited the pipes, so they may never reach their end
+        # close the pipes: a child outside the group may have inherited them, so they may never reach their end
         transport = cast(asyncio.SubprocessTransport, getattr(process, "_transport"))  # noqa: B009 - not public
         transport.close()
         gone = spawn(process.wait(), name=f"mcp {config.name} end")
@@ -104,7 +104,10 @@ async def stdio_transport(
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:
-    """Shuts down in the protocol's order: close the input, wait, SIGTERM, wait. The caller kills what remains."""
+    """Shuts the server down as the protocol prescribes: closes its input, waits, sends SIGTERM, waits.
+
+    The caller kills processes that remain.
+    """
     if process.stdin is not None:
         process.stdin.close()
     for ask in (None, signal.SIGTERM):
@@ -146,7 +149,7 @@ async def _read(process: asyncio.subprocess.Process, inbox: Inbox, name: str) ->
 
 
 def parse_message(raw: bytes) -> JSONRPCMessage | None:
-    """Parses one line. A malformed answer to a request becomes its error; returns None for any other invalid line."""
+    """Parses one line. A malformed response becomes an error response; returns None for any other invalid line."""
     with suppress(ValueError):
         return jsonrpc_message_adapter.validate_json(raw, by_name=False)
     try:
@@ -176,7 +179,7 @@ async def _write(process: asyncio.subprocess.Process, outbox: Outbox, inbox: Inb
 
 
 async def _note(process: asyncio.subprocess.Process, config: McpServerConfig) -> None:
-    """Logs the server's stderr, within limits and without secrets."""
+    """Logs the server's stderr, up to a limit and without secrets."""
     assert process.stderr is not None  # noqa: S101 - made with a pipe
     rest = b""
     noted = 0
@@ -205,13 +208,13 @@ _PASSED = frozenset(("notifications/cancelled", "notifications/subscriptions/ack
 """The notifications that the SDK needs; all others are dropped."""
 
 for _name in ("mcp", "client", "httpx2", "httpcore2"):
-    # they log addresses and whole messages with keys in them; the caller reports what matters
+    # these loggers log addresses and whole messages, including keys; the caller reports errors that matter
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 
 
 @dataclass(slots=True)
 class ConnectionState:
-    """The state of a connection, learned from incoming messages. `on_end` is called once when the input ends."""
+    """The state of a connection, derived from incoming messages. `on_end` is called once when the input ends."""
 
     on_tools_changed: Callable[[], None]
     on_end: Callable[[], None]
@@ -272,7 +275,7 @@ def _client_factory(config: McpServerConfig) -> Callable[..., httpx2.AsyncClient
 class BoundedTransport(httpx2.AsyncBaseTransport):
     """Refuses compressed responses, which may unpack to any size, and responses larger than a message may be.
 
-    The SDK bounds the events of a stream that it requested; it reads every other response whole.
+    The SDK bounds the events of a stream that it requested, but reads every other response in one piece.
     """
 
     def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:

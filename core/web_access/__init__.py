@@ -1,1 +1,1 @@
-"""What the host asks of the world outside for a model: pages, searches, pictures, data, deployments."""
+"""Web access of the host on behalf of a model: pages, searches, pictures, data providers and deployments."""

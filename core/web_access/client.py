@@ -1,4 +1,4 @@
-"""A client for web services: one request, a checked answer, and errors that tell a model what to do."""
+"""A client for web services, with retries, and with errors that tell the model what to do."""
 
 import asyncio
 import io
@@ -32,14 +32,14 @@ _WAIT_SECONDS_MAX = 5.0
 _DETAIL_CHARACTERS_MAX = 300
 _PASSING = frozenset((429, 500, 502, 503, 504))
 _USED_UP = frozenset((402, 432, 433))
-"""432 and 433 are Tavily's: the limits of the plan and of pay-as-you-go."""
+"""Statuses for a used-up quota. 432 and 433 are Tavily's, for the limits of the plan and of pay-as-you-go."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
     """The HTTP API of a web service. `name` is for messages; `url` has no slash at its end.
 
-    `headers` carry the key. `key_remedy` names another possible cause if the key is rejected.
+    `headers` contain the key. `key_remedy` names another possible cause if the key is rejected.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Api:
 
 
 class ApiRefused(ToolError):
-    """The service refused the request. `status` is the HTTP status."""
+    """Raised if the service refused the request. `status` is the HTTP status."""
 
     def __init__(self, text: str, *, status: int) -> None:
         super().__init__(text)
@@ -61,9 +61,9 @@ class ApiRefused(ToolError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request. At most one of `body` (sent as JSON) and `form` (bytes are sent as files).
+    """A request with at most one of `body` (sent as JSON) and `form` (its bytes values are sent as files).
 
-    `headers` override those of the service. `is_repeatable`: it is safe to repeat after an unclear failure.
+    `headers` override those of the service. `is_repeatable`: repeating the request after an unclear failure is safe.
     """
 
     method: str
@@ -76,7 +76,7 @@ class Request:
 
 
 async def request_json(api: Api, request: Request) -> JsonValue:
-    """Sends a request and returns the answer as JSON. Raises ToolError, and ApiRefused if the service refuses."""
+    """Sends a request and returns the response as JSON. Raises ToolError, and ApiRefused if the service refuses."""
     content = await send_request(api, request)
     try:
         answer: JsonValue = json.loads(content)
@@ -105,7 +105,7 @@ async def send_request(api: Api, request: Request) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """`wait_seconds` is None if a retry is pointless, 0 if the service names no time."""
+    """A failed attempt. `wait_seconds` is None if a retry is pointless, 0 if the service names no time."""
 
     error: ToolError
     wait_seconds: float | None = None
@@ -127,7 +127,7 @@ async def _tried(api: Api, request: Request) -> tuple[_Failure | None, bytes]:
                 params=request.query or None,
                 data=_payload(request),
                 headers={hdrs.USER_AGENT: USER_AGENT, **api.headers, **request.headers},
-                allow_redirects=False,  # the key stays with the host that the operator named
+                allow_redirects=False,  # so that the key is sent only to the host that the operator configured
             ) as response,
         ):
             content = await _content(response, api)
@@ -199,13 +199,13 @@ def _failure(
 
 
 def _retry_after(response: ClientResponse) -> float:
-    """Returns seconds, or 0 if there is no number; the date form is ignored."""
+    """Returns the seconds in `Retry-After`, or 0 if it has no number. Ignores dates."""
     text = response.headers.get(hdrs.RETRY_AFTER, "")
     return min(float(text), 86_400.0) if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text) else 0.0
 
 
 def _detail(content: bytes, api: Api) -> str:
-    """Returns the service's error text on one line, without the key."""
+    """Returns the error text in the service's response on one line, without the key."""
     text = content[: 4 * _DETAIL_CHARACTERS_MAX].decode("utf-8", "replace")
     for value in api.headers.values():
         for secret in (value, value.rpartition(" ")[2]):

@@ -1,4 +1,4 @@
-"""Websites on Cloudflare Pages: direct upload of files by content hash, then a deployment."""
+"""Deploys websites to Cloudflare Pages: uploads files by content hash, then creates a deployment."""
 
 import base64
 import hashlib
@@ -17,7 +17,7 @@ from core.web_access.client import Api, ApiRefused, Request, request_json
 from core.web_access.search import parse_answer
 
 FILE_BYTES_MAX = 25 * 1024 * 1024
-"""The service's own limit for one file."""
+"""Cloudflare's size limit for one file."""
 BRANCH = "main"
 RULES = ("_headers", "_redirects")
 """Files that configure the service's responses and are not part of the site."""
@@ -31,14 +31,14 @@ Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.-]{1,253}$")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteFile:
-    """`path` is the URL path and begins with a slash."""
+    """A file of a website. `path` is its URL path and begins with a slash."""
 
     path: str
     content: bytes
 
     @property
     def key(self) -> str:
-        """The content hash that the service uses: equal content with the same ending is uploaded once."""
+        """The hash that Cloudflare uses to upload equal content with the same file extension only once."""
         ending = PurePosixPath(self.path).suffix.removeprefix(".")
         hashed = hashlib.sha256(base64.b64encode(self.content) + ending.encode())
         return hashed.hexdigest()[:_HASH_CHARACTERS]
@@ -46,7 +46,7 @@ class SiteFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """`url` stays with the project, `version_url` with this deployment."""
+    """A finished deployment. `url` always shows the project's newest version, `version_url` only this deployment."""
 
     url: str
     version_url: str
@@ -87,7 +87,7 @@ class _DeployedAnswer(_Part):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudflarePages:
-    """One Cloudflare account. `api` carries the token."""
+    """Deploys to one Cloudflare account. The headers of `api` contain the token."""
 
     api: Api
     account_id: str
@@ -97,7 +97,7 @@ class CloudflarePages:
     ) -> Deployment:
         """Deploys the files as the newest version of the project, which is created if it does not exist.
 
-        The site does not change before the last step. Raises ToolError, written for the model.
+        The site changes only in the last step. Raises ToolError with a message for the model.
         """
         projects = f"/accounts/{self.account_id}/pages/projects"
         host = (await self._project(projects, project)).subdomain
@@ -128,7 +128,7 @@ class CloudflarePages:
         return parse_answer(found, _ProjectAnswer, self.api).result
 
     async def _upload(self, project_path: str, files: Sequence[SiteFile]) -> int:
-        """Uploads the files that the service lacks and returns their number."""
+        """Uploads the files that Cloudflare does not have yet, and returns their number."""
         told = await request_json(
             self.api, Request(method="GET", path=f"{project_path}/upload-token")
         )
@@ -179,7 +179,7 @@ def _asset(file: SiteFile) -> JsonObject:
 
 
 def project_name(name: str) -> str:
-    """Converts a name to lower-case letters, digits and dashes. Raises ToolError if nothing remains."""
+    """Returns the name in lower-case letters, digits and dashes. Raises ToolError if the result is empty."""
     kept = "".join(one if one.isascii() and one.isalnum() else "-" for one in name.strip().lower())
     project = "-".join(part for part in kept.split("-") if part)[:58].strip("-")
     if not project:

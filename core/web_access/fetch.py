@@ -1,4 +1,4 @@
-"""Fetching one public URL for a model, within limits for size, time and redirects."""
+"""Fetches a public URL for a model, within limits on size, time and redirects."""
 
 import asyncio
 import logging
@@ -35,7 +35,7 @@ USER_AGENT = f"Threadhand/{metadata.version('threadhand')}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchLimits:
-    """Limits of one fetch. `seconds_max` covers all of it, including redirects."""
+    """Limits of one fetch. `seconds_max` covers the whole fetch, including redirects."""
 
     bytes_max: int = 10_000_000
     seconds_max: float = 30
@@ -44,7 +44,7 @@ class FetchLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """`url` is the address after redirects; `content_type` and `charset` come from the server."""
+    """A fetched document. `url` is its address after redirects; `content_type` and `charset` come from the server."""
 
     url: str
     content: bytes
@@ -55,7 +55,7 @@ class Fetched:
 async def fetch(
     address: str, guard: AddressGuard, *, accept: str = "*/*", limits: FetchLimits | None = None
 ) -> Fetched:
-    """Fetches a URL. Raises ToolError, written for the model, for any failure."""
+    """Fetches a URL. Raises ToolError with a message for the model if it fails."""
     limits = limits or FetchLimits()
     url = web_url(address)
     try:
@@ -70,7 +70,7 @@ async def fetch(
 
 @asynccontextmanager
 async def _session(guard: AddressGuard, limits: FetchLimits) -> AsyncGenerator[ClientSession, None]:
-    """Opens a session that shares no cookies or connections with other fetches."""
+    """Context manager: opens a session that shares no cookies or connections with other fetches."""
     async with ClientSession(
         connector=guard.connector(),
         cookie_jar=DummyCookieJar(),
@@ -89,7 +89,7 @@ async def _followed(session: ClientSession, url: URL, accept: str, limits: Fetch
                 return found
             url = web_url(str(url.join(URL(found))))
         except TimeoutError:
-            raise  # the overall timeout, which is an OSError too
+            raise  # the overall timeout, which would match OSError below
         except (ClientError, OSError, ValueError) as error:
             raise ToolError(_why(url, error)) from error
     raise ToolError(f"{url} leads on more than {limits.redirects_max} times. Use another address.")
@@ -98,7 +98,7 @@ async def _followed(session: ClientSession, url: URL, accept: str, limits: Fetch
 async def _asked(
     session: ClientSession, url: URL, accept: str, limits: FetchLimits
 ) -> Fetched | str:
-    """Returns the content, or the target of a redirect."""
+    """Sends one request. Returns the content, or the target of a redirect."""
     headers = {hdrs.ACCEPT: accept}
     async with session.get(url, headers=headers, allow_redirects=False) as response:
         target = response.headers.get(hdrs.LOCATION)

@@ -16,7 +16,7 @@ IPAddress = IPv4Address | IPv6Address
 SCHEMES = ("http", "https")
 URL_CHARACTERS_MAX = 4096
 
-# addresses that `is_global` accepts, in all or some versions of Python
+# private or special addresses that `is_global` accepts in some or all versions of Python
 _REFUSED_4 = tuple(
     map(
         IPv4Network,
@@ -34,15 +34,18 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 
 
 class RefusedAddress(OSError):
-    """The guard refused to connect. The message is always the same, so that it reveals nothing about the target."""
+    """Raised if the guard refuses to connect. The message is always the same, to reveal nothing about the target."""
 
     def __init__(self) -> None:
         super().__init__(errno.EACCES, "not an address of the public internet")
 
 
 def is_refused(address: IPAddress | str) -> bool:
-    """Returns whether the address is not an ordinary public one: this machine, its network, metadata services,
-    multicast, reserved ranges, and IPv6 forms of such IPv4 addresses. Invalid addresses are refused too."""
+    """Returns whether connections to the address are refused, because it is invalid or not an ordinary public address.
+
+    Refused are this machine, its network, metadata services, multicast, reserved ranges, and the IPv6 forms of these
+    IPv4 addresses.
+    """
     try:
         known = ip_address(address)
     except ValueError:
@@ -64,7 +67,7 @@ def _is_refused_6(address: IPv6Address) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AddressGuard:
-    """`allowed` are pairs of address and port that are exempt, for stand-ins in tests."""
+    """Allows connections to public addresses only. `allowed` lists exempt pairs of address and port, for tests."""
 
     allowed: frozenset[tuple[str, int]] = frozenset()
 
@@ -82,7 +85,7 @@ class AddressGuard:
         return socket.socket(family, kind, protocol)
 
     async def addresses(self, host: str, port: int) -> tuple[str, ...]:
-        """Resolves the host to its permitted addresses. Connect to one of them instead of resolving the name again.
+        """Resolves the host and returns its permitted addresses. Connect to these; do not resolve the name again.
 
         Raises RefusedAddress if none is permitted, and OSError if the name is unknown.
         """

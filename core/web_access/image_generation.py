@@ -1,4 +1,4 @@
-"""Generating and editing pictures with a model."""
+"""Generates and edits pictures with an image model."""
 
 import asyncio
 import base64
@@ -23,12 +23,12 @@ _UNKNOWN = "The model of pictures answered in a form that is not known. Try it o
 
 
 class ImageModel(Protocol):
-    """A client of image models: `core.llm.litellm_client.LiteLLMClient`."""
+    """A client for image models, implemented by `core.llm.litellm_client.LiteLLMClient`."""
 
     async def draw(self, model: str, prompt: str, picture: bytes | None) -> Mapping[str, object]:
-        """Generates a picture, or edits the given one. Returns an answer in the shape of OpenAI's images API.
+        """Generates a picture, or edits the given one. Returns a response in the format of OpenAI's images API.
 
-        The answer may have an estimated `cost_usd`. Raises ModelError.
+        The response may have an estimated `cost_usd`. Raises ModelError.
         """
         ...
 
@@ -63,7 +63,7 @@ class _Cost(BaseModel):
 
 @dataclass(slots=True)
 class ImageGenerator:
-    """One image model. Remembers the cost of its last picture."""
+    """Generates pictures with one image model. Remembers the cost of the last picture."""
 
     source: ImageModel
     model: str
@@ -77,10 +77,10 @@ class ImageGenerator:
         *,
         spent: Callable[[str, Usage], None],
     ) -> bytes:
-        """Returns a new picture, or the given one edited as the prompt says. Raises ToolError, written for the model.
+        """Returns a new picture, or the given one edited as the prompt says. Raises ToolError for the model.
 
-        Calls `spent` with the model and the cost, even if the answer holds no usable picture. A late or cancelled
-        request counts as much as the last picture, because it may have been generated.
+        Calls `spent` with the model and the cost, even if the response has no usable picture. A request that
+        timed out or was cancelled counts as much as the last picture, because a picture may have been generated.
         """
         given = picture.content if picture is not None else None
         try:
@@ -102,7 +102,7 @@ class ImageGenerator:
         return await self._content(answer.data[0])
 
     def _likely(self, prompt: str) -> Usage:
-        """Estimates the cost of an unanswered request: that of the last picture, or else the tokens of the prompt."""
+        """Returns the estimated usage of an unanswered request: the last picture's cost, else the prompt's tokens."""
         return self._last or Usage(input_tokens=count_text(prompt))
 
     async def _content(self, image: _Image) -> bytes:
@@ -121,7 +121,7 @@ class ImageGenerator:
 
 
 def parse_usage(answer: Mapping[str, object]) -> Usage:
-    """Returns the usage that the answer states. Invalid figures count as missing."""
+    """Returns the usage stated in the response. Invalid figures count as missing."""
     tokens, cost = _Tokens(), _Cost()
     with suppress(ValidationError):
         tokens = _Tokens.model_validate(answer.get("usage") or {})

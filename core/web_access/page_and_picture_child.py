@@ -1,7 +1,7 @@
 """The child process that reads one web page or image: `python -m core.web_access.page_and_picture_child KIND ...`.
 
-Both arguments are JSON; `kind` in the first is `page` or `picture`. The content is standard input. A page comes out as
-JSON with its title and its text as Markdown without menus; a picture as one line of JSON and the bytes after it.
+Both arguments are JSON; `kind` in the first is `page` or `picture`. The content is standard input. For a page, the
+output is JSON with its title and its text as Markdown without menus; for a picture, a line of JSON and then the bytes.
 """
 
 import io
@@ -23,7 +23,7 @@ _PIXELS_MAX = 60_000_000
 _QUALITIES = (85, 70, 50)
 _SHRINK = 0.7
 _LOSSLESS_SHARE = 0.4
-"""A picture that may be a drawing stays PNG if that takes at most this share of the byte limit."""
+"""A picture that may be a drawing is kept as PNG if the PNG uses at most this share of the byte limit."""
 
 
 class _Metadata(Protocol):
@@ -31,14 +31,14 @@ class _Metadata(Protocol):
 
 
 class _Trafilatura(Protocol):
-    """The part of the package that is used."""
+    """Types for the part of trafilatura that this module uses."""
 
     def extract(self, page: str | bytes, **options: object) -> str | None: ...
     def extract_metadata(self, page: str | bytes) -> _Metadata | None: ...
 
 
 def extract_page(content: bytes, *, url: str, charset: str, limits: ParseLimits) -> tuple[str, str]:
-    """Returns title and text. Falls back to all text of the page if hardly any main content is found."""
+    """Returns the page's title and text. Returns all of its text if hardly any main content is found."""
     import trafilatura
 
     reader = cast(_Trafilatura, trafilatura)
@@ -63,7 +63,7 @@ def extract_page(content: bytes, *, url: str, charset: str, limits: ParseLimits)
 
 
 def _decoded(content: bytes, charset: str) -> str | bytes:
-    """Decodes with the server's charset if that works; else leaves the decision to the parser."""
+    """Returns the text decoded with the server's charset, or the bytes if that fails, so that the parser decides."""
     if not charset:
         return content
     try:
@@ -73,13 +73,13 @@ def _decoded(content: bytes, charset: str) -> str | bytes:
 
 
 class _PictureRefused(Exception):
-    """The message is the reason, in one word."""
+    """Raised if a picture cannot be converted. The message is the reason, in one word."""
 
 
 def fit_picture(
     content: bytes, *, side_max: int, bytes_max: int
 ) -> tuple[bytes, str, tuple[int, int]]:
-    """Returns the bytes, type and size of the first frame: upright, without metadata, within the limits.
+    """Converts the first frame: upright, without metadata, within the limits. Returns its bytes, type and size.
 
     Raises _PictureRefused.
     """
@@ -146,7 +146,7 @@ def _write_picture(content: bytes, arguments: dict[str, int]) -> None:
     except MemoryError:
         _write_line({"error": "memory"})
     except Exception:
-        # the edge of this process: the library may raise anything for a broken file
+        # catches everything, because the library may raise any exception for a broken file
         _write_line({"error": "broken"})
     else:
         _write_line({"mime_type": mime_type, "width": width, "height": height})

@@ -1,4 +1,4 @@
-"""Reading web pages: with Firecrawl if it has a key, else directly."""
+"""Reads web pages, with Firecrawl if its key is configured, else directly."""
 
 import asyncio
 import logging
@@ -36,7 +36,7 @@ _NO_TEXT = re.compile(r"(image|audio|video|font)/")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A page as Markdown. `url` is its final address."""
+    """A web page as Markdown. `url` is its address after redirects."""
 
     url: str
     title: str
@@ -44,10 +44,10 @@ class Page:
 
 
 class PageReader(Protocol):
-    """Reads one page."""
+    """Reads web pages."""
 
     async def read(self, address: str) -> Page:
-        """Raises ToolError, written for the model."""
+        """Returns the page at the address. Raises ToolError with a message for the model."""
         ...
 
 
@@ -74,8 +74,10 @@ class _FirecrawlAnswer(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Firecrawl:
-    """Reads pages with Firecrawl's API. Checks the address first, because a self-hosted Firecrawl could reach private
-    networks."""
+    """Reads pages with Firecrawl's API.
+
+    Checks the address first, because a self-hosted Firecrawl may reach private networks.
+    """
 
     api: Api
     guard: AddressGuard
@@ -90,7 +92,7 @@ class Firecrawl:
         except ApiRefused as refused:
             if refused.status != 404:
                 raise
-            # older self-hosted versions
+            # older self-hosted versions of Firecrawl have only this endpoint
             told = await request_json(
                 self.api, Request(method="POST", path="/v1/scrape", body=body)
             )
@@ -115,7 +117,7 @@ async def _check(url: URL, guard: AddressGuard) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LocalReader:
-    """Reads pages without a service: fetches through the guard and parses in a child process."""
+    """Reads pages without a service. Fetches only public addresses, and parses in a child process."""
 
     guard: AddressGuard
     limits: ParseLimits = CHILD_LIMITS

@@ -1,4 +1,4 @@
-"""Foreign pictures, converted for a model: checked, upright, without metadata, within limits."""
+"""Converts untrusted pictures for a model: checks, rotates and shrinks them, and removes metadata."""
 
 import logging
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from core.knowledge.parsing.parser_process import ChildFailed, run_in_child
 log = logging.getLogger(__name__)
 
 IMAGE_BYTES_MAX = 10_000_000
-"""The limit for a picture before conversion."""
+"""Size limit for a picture before conversion."""
 SHOWN_BYTES_MAX = 3_750_000
-"""The limit for a picture for a model: five million characters as base64, the limit of the strictest provider."""
+"""Size limit for a converted picture: five million characters as base64, the limit of the strictest provider."""
 SIDE_PIXELS_MAX = 1920
 _LIMITS = ParseLimits(memory_bytes_max=1_500_000_000, cpu_seconds_max=20, wall_seconds_max=60)
 _SENTENCES = {
@@ -27,7 +27,7 @@ _SENTENCES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """`content` is PNG or JPEG."""
+    """A converted picture. `content` is PNG or JPEG."""
 
     content: bytes
     mime_type: str
@@ -45,7 +45,7 @@ class _Head(BaseModel):
 async def prepare_for_model(
     content: bytes, *, name: str, bytes_max: int = IMAGE_BYTES_MAX
 ) -> Picture:
-    """Converts a picture for a model. Raises ToolError that names the picture."""
+    """Converts a picture for a model. Raises ToolError with the picture's `name` in its message."""
     if len(content) > bytes_max:
         raise ToolError(
             f"{name} is larger than {bytes_max // 1_000_000} MB; make it smaller with a program first."

@@ -1,4 +1,4 @@
-"""Web search: the port and its results, Tavily with a key, and DuckDuckGo's results page without one."""
+"""Web search, with Tavily if its key is configured, else with DuckDuckGo's results page."""
 
 import html
 import re
@@ -20,7 +20,7 @@ ShapeT = TypeVar("ShapeT", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchHit:
-    """One result; `score` from 0 to 1, the best first."""
+    """A search result. `score` is from 0 to 1, and higher is better."""
 
     title: str
     url: str
@@ -43,7 +43,7 @@ class Search(Protocol):
     """A search engine."""
 
     async def search(self, query: str, *, results_max: int) -> SearchResults:
-        """Raises ToolError, written for the model."""
+        """Returns at most `results_max` results. Raises ToolError with a message for the model."""
         ...
 
 
@@ -117,7 +117,7 @@ def _urls(images: Sequence[str | _TavilyImage]) -> tuple[str, ...]:
 
 
 def parse_answer(answer: object, shape: type[ShapeT], api: Api) -> ShapeT:
-    """Validates an answer. Raises ToolError if it has another shape."""
+    """Validates a service's response as a `shape`. Raises ToolError if it does not fit."""
     try:
         return shape.model_validate(answer)
     except ValidationError as error:
@@ -138,7 +138,7 @@ _NOT_LET_IN = re.compile(r"anomaly[-_.]|bots use DuckDuckGo", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class KeylessSearch:
-    """Search with DuckDuckGo's page for browsers without scripts. No answer or images; scores follow the order."""
+    """Search with DuckDuckGo's page for browsers without scripts. No answer or images; scores follow order."""
 
     api: Api
 
@@ -177,7 +177,7 @@ class _Found:
 def _found(page: str) -> list[_Found]:
     """Returns the links of class `result__a` with the texts of class `result__snippet`, without advertisements.
 
-    Takes time linear in the page's length, whatever the page holds.
+    The running time is linear in the page's length, even for a hostile page.
     """
     found: list[_Found] = []
     is_advertisement = False
@@ -201,7 +201,7 @@ def _attribute(pattern: re.Pattern[str], attributes: str) -> str:
 
 
 def _element_text(page: str, start: int) -> str:
-    """Returns the text up to the end of the element."""
+    """Returns the text between `start` and the end of the element."""
     inside = page[start : start + _TEXT_CHARACTERS_MAX]
     end = _END.search(inside)
     shown = inside[: end.start()] if end else inside
@@ -209,7 +209,7 @@ def _element_text(page: str, start: int) -> str:
 
 
 def _target(href: str) -> str:
-    """Returns the target of a result link, which goes through a counter with the target as `uddg`."""
+    """Returns the target of a result link, which is the `uddg` parameter of DuckDuckGo's redirect."""
     try:
         parts = urlsplit(href, scheme="https")
         through = parse_qs(parts.query).get("uddg", [""])[0]

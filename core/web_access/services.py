@@ -1,4 +1,4 @@
-"""The web services that the settings configure."""
+"""The web services that are configured in the settings."""
 
 from dataclasses import dataclass, field
 
@@ -12,7 +12,7 @@ from core.web_access.search import Search
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebServices:
-    """The configured web services by role. None: not configured, so the tools that need it are disabled."""
+    """The configured web services by role. None disables the tools that need the service."""
 
     guard: AddressGuard = field(default_factory=AddressGuard)
     search: Search | None = None

@@ -32,7 +32,7 @@ _SHUT_OFF = frozenset(
 
 
 def limit_this_process(limits: ParseLimits) -> None:
-    """Applies the limits to this process for good, and forbids network, processes and file writes.
+    """Applies the limits to this process permanently, and forbids network access, child processes and file writes.
 
     The parent's timeout covers limits that the system does not support.
     """
@@ -83,17 +83,17 @@ _ENDINGS: dict[str, DocumentKind] = {
 }
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _BARE_EXCEL = (b"\x09\x00", b"\x09\x02", b"\x09\x04", b"\x09\x08")
-"""The first record of Excel files from before OLE containers."""
+"""First records of Excel files that are older than OLE containers."""
 _NICENESS = 5
 _SLICE_CHARACTERS = 50_000
 _HEADER_CHARACTERS_MAX = 5_000
 _SLICE_ENDS = ("\n\n", "\n", " ", "。")
 _XML_NO_MEMORY = 2
-"""XML_ERR_NO_MEMORY of libxml2."""
+"""libxml2's error code XML_ERR_NO_MEMORY."""
 
 
 def detect_kind(content: bytes, name: str) -> DocumentKind:
-    """Detects the kind by content; the name only decides between text formats. Raises Unreadable."""
+    """Returns the document's kind, by its content. `name` only decides between text formats. Raises Unreadable."""
     if b"%PDF-" in content[:1024]:
         return "pdf"
     if content.startswith(b"PK\x03\x04"):
@@ -113,7 +113,7 @@ def detect_kind(content: bytes, name: str) -> DocumentKind:
 
 
 def _old_office(content: bytes) -> DocumentKind:
-    """Detects the kind of an OLE container: old Excel files and password-protected new files both use it."""
+    """Returns the kind of an OLE container, which old Excel files and password-protected new files both use."""
     if _named(content, "EncryptedPackage"):
         raise Unreadable("protected")
     if _named(content, "Workbook") or _named(content, "Book"):
@@ -135,7 +135,7 @@ def _is_page(content: bytes) -> bool:
 
 
 def read_document(content: bytes, name: str, limits: ParseLimits) -> Document:
-    """Parses the content. Raises Unreadable, or any error that a library lets through."""
+    """Parses the content. Raises Unreadable, or any exception of the parsing libraries."""
     if not content.strip():
         raise Unreadable("empty")
     kind = detect_kind(content, name)
@@ -169,7 +169,7 @@ def main() -> None:
     except Unreadable as reason:
         _say({"error": reason.reason, "fact": reason.fact})
     except Exception as error:
-        # the edge of this process: a library may raise anything for a broken file
+        # catches everything, because a library may raise any exception for a broken file
         _say({"error": _reason_of(error), "fact": type(error).__name__})
     else:
         _tell(document)
@@ -184,7 +184,7 @@ def _tell(document: Document) -> None:
 
 
 def split_long_page(page: Page) -> Iterator[Page]:
-    """Splits a very long page, so that no one handles megabytes at once; parts of a table repeat its header."""
+    """Splits a very long page, so that no step handles megabytes in one piece. Parts of a table repeat its header."""
     text, start = page.text, 0
     header = "".join(text.splitlines(keepends=True)[:2]) if text.startswith("|") else ""
     if len(header) > _HEADER_CHARACTERS_MAX:

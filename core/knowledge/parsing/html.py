@@ -1,4 +1,4 @@
-"""Web pages: their text with headings, lists and tables, without scripts and styles."""
+"""Reads HTML files: text with headings, lists and tables, without scripts and styles."""
 
 import re
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ class _Parser(Protocol):
 
 
 class _Etree(Protocol):
-    """The part of the package that is used."""
+    """Types for the part of lxml.etree that this module uses."""
 
     def HTMLParser(self, *, target: object, huge_tree: bool) -> _Parser: ...  # noqa: N802
 
@@ -54,7 +54,7 @@ def read_html(content: bytes, limits: ParseLimits) -> Document:
 
 
 class _Reader:
-    """Collects text from lxml's tag events without a tree, so that depth costs nothing."""
+    """Collects text from lxml's tag events without building a tree, so deeply nested pages need no extra memory."""
 
     def __init__(self) -> None:
         self._blocks: list[str] = []
@@ -109,7 +109,7 @@ class _Reader:
             self._line.append(data)
 
     def close(self) -> None:
-        """Part of what lxml calls; `text` ends what is open."""
+        """Does nothing. lxml requires the method; `text` closes open elements."""
 
     def _open(self, tag: str) -> None:
         if tag == "br":
@@ -135,7 +135,7 @@ class _Reader:
             self._rows[-1].append("")
 
     def _end_cell(self) -> None:
-        """Adds the text since the last cell began to that cell; text before the first cell becomes a block."""
+        """Ends the current table cell with the text collected so far. Text before the first cell becomes a block."""
         text = " ".join("".join(self._line).split())
         self._line.clear()
         if not text or self._rows is None:

@@ -1,4 +1,4 @@
-"""Parsing a document in a child process with limits for time, memory and output."""
+"""Parses documents in a child process with limits on time, memory and output."""
 
 import asyncio
 import hashlib
@@ -26,7 +26,7 @@ _PIECE_BYTES = 1 << 16
 
 
 class ChildStopped(Exception):
-    """We killed the child because it ran too long or wrote too much."""
+    """Raised if the child process was killed because it ran too long or wrote too much."""
 
     def __init__(self, reason: Literal["time", "output"]) -> None:
         super().__init__(reason)
@@ -36,7 +36,7 @@ class ChildStopped(Exception):
 async def run_child(
     module: str, *arguments: str, stdin: IO[bytes], seconds_max: float, bytes_max: int
 ) -> tuple[bytes, int]:
-    """Runs `python -m module ARGUMENTS` with an empty environment; returns its output and its exit code.
+    """Runs `python -m module ARGUMENTS` with an empty environment. Returns its output and exit code.
 
     Raises ChildStopped. The module sets its own limits on memory and CPU time.
     """
@@ -98,7 +98,7 @@ _SENTENCES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpooledFile:
-    """A complete file. `content_hash` is its SHA-256 in hexadecimal."""
+    """A file that was received completely. `content_hash` is its SHA-256 in hexadecimal."""
 
     file: IO[bytes]
     content_hash: str
@@ -125,9 +125,9 @@ async def spool_to_file(
 async def parse_document(
     file: IO[bytes], *, name: str, limits: ParseLimits | None = None
 ) -> Document:
-    """Parses an open file from its current position. `name` only helps to tell text formats apart.
+    """Parses an open file from its current position. `name` only distinguishes text formats.
 
-    Raises DocumentError with a message for people. The child process has ended when the call returns or raises.
+    Raises DocumentError with a message for people. The child process has ended by the time the call returns or raises.
     """
     limits = limits or ParseLimits()
     with _PARSE:
@@ -151,7 +151,10 @@ def _argument(name: str) -> str:
 
 
 def _document(output: bytes, code: int) -> Document:
-    """Validates the child's untrusted output line by line; the end marker must be there."""
+    """Returns the document in the child's output, which is untrusted, so each line is validated.
+
+    Raises DocumentError, also if the end marker is missing.
+    """
     lines = output.split(b"\n")
     try:
         head: dict[str, object] = json.loads(lines[0])
@@ -167,7 +170,7 @@ def _document(output: bytes, code: int) -> Document:
 
 
 def _cut_off(code: int) -> DocumentError:
-    """Explains output without the end marker: the child hit a system limit, or a library crashed."""
+    """Returns the error for output without the end marker: the child hit a system limit, or a library crashed."""
     match -code:
         case signal.SIGXCPU:
             return _error("time")
@@ -183,7 +186,7 @@ def _error(reason: str, fact: str = "") -> DocumentError:
 
 
 class ChildFailed(Exception):
-    """The child process failed or exceeded its limits; the message says why in a few words."""
+    """Raised if the child process failed or exceeded its limits; the message briefly says why."""
 
 
 async def run_in_child(

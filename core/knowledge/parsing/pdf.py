@@ -1,4 +1,4 @@
-"""PDF files."""
+"""Reads PDF files."""
 
 import io
 
@@ -9,10 +9,10 @@ from core.knowledge.document import Document, Page, ParseLimits, Unreadable
 
 
 def read_pdf(content: bytes, limits: ParseLimits) -> Document:
-    """Reads page by page. Skips unreadable pages if any other page can be read."""
+    """Reads a PDF file page by page. Skips unreadable pages if any other page can be read."""
     try:
         reader = PdfReader(io.BytesIO(content))
-        # many are encrypted only against editing, and open without a password
+        # many PDF files are encrypted only against editing, and open without a password
         if reader.is_encrypted and not reader.decrypt(""):
             raise Unreadable("protected")
         count = len(reader.pages)

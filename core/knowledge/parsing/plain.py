@@ -1,4 +1,4 @@
-"""Plain text, Markdown, and values separated by commas or tabs."""
+"""Reads plain text, Markdown, CSV and TSV files."""
 
 import csv
 import io
@@ -35,7 +35,7 @@ def read_markdown(content: bytes, limits: ParseLimits) -> Document:
 
 
 def split_at_headings(text: str) -> tuple[Page, ...]:
-    """Splits Markdown at its headings, outside code fences; each heading stays with its text."""
+    """Splits Markdown before each heading outside code fences, so each heading stays with its text."""
     pages: list[Page] = []
     place, lines, fence = "", list[str](), ""
     for line in text.split("\n"):
@@ -55,7 +55,7 @@ def _first_heading(text: str) -> str:
 
 
 def read_separated(content: bytes, limits: ParseLimits, kind: DocumentKind) -> Document:
-    """Reads one table. The first lines decide the delimiter of a CSV file."""
+    """Reads a CSV or TSV file as one table. Detects the delimiter of a CSV file from its first lines."""
     text = decode_text(content)
     csv.field_size_limit(_CELL_CHARACTERS_MAX)
     delimiter = "\t" if kind == "tsv" else _delimiter(text[:10_000])

@@ -1,4 +1,4 @@
-"""What several formats need: decoding of unknown encodings, Markdown tables, and checks of office zip packages."""
+"""Shared by several formats: decodes unknown encodings, renders Markdown tables, checks office zip packages."""
 
 import codecs
 import io
@@ -16,7 +16,7 @@ _BOMS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _EAST_ASIAN = (
-    # encoding, the set that tells its everyday characters, and the lead bytes that these have there
+    # encoding, the character set with its common characters, and the lead bytes of these characters in that set
     ("gb18030", "gb2312", range(0xA1, 0xD8)),
     ("big5", "big5", range(0xA1, 0xC7)),
     ("shift_jis", "shift_jis", range(0x81, 0x98)),
@@ -44,7 +44,7 @@ def decode_text(content: bytes, declared: str = "") -> str:
 
 
 def _wide(content: bytes) -> str | None:
-    """Detects UTF-16 without a byte order mark: in most pairs the same half is zero."""
+    """Detects UTF-16 without a byte order mark, in which the same byte of most pairs is zero."""
     head = content[:2000]
     pairs = len(head) // 2
     if pairs < 2:
@@ -138,7 +138,7 @@ _ENCRYPTED = 0x1
 
 
 def package_kind(content: bytes) -> DocumentKind | None:
-    """Returns which kind of office file a zip is, or None. Raises Unreadable if it cannot be opened."""
+    """Returns the kind of office file that a zip archive is, or None. Raises Unreadable if it cannot be opened."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as package:
             names = package.namelist()
@@ -152,8 +152,8 @@ def package_kind(content: bytes) -> DocumentKind | None:
 def check_package(content: bytes, limits: ParseLimits) -> None:
     """Raises Unreadable for a package that unpacks to too much, or whose XML declares entities.
 
-    ECMA-376 part 2 forbids document type declarations, so any of them is hostile.
-    A part cannot unpack to more than it declares, because zipfile stops there.
+    ECMA-376 part 2 forbids document type declarations, so a file with one is hostile.
+    A part cannot unpack to more than its declared size, because zipfile stops at that size.
     """
     with zipfile.ZipFile(io.BytesIO(content)) as package:
         parts = package.infolist()

@@ -1,4 +1,4 @@
-"""Excel files, new (xlsx) and old (xls)."""
+"""Reads Excel files, new (xlsx) and old (xls)."""
 
 import io
 from collections.abc import Iterator
@@ -15,12 +15,12 @@ _COLUMNS_MAX = 1_000
 
 
 def read_xlsx(content: bytes, limits: ParseLimits) -> Document:
-    """Reads one page per sheet, with values instead of formulas."""
+    """Reads a workbook, one page per sheet, with values instead of formulas."""
     check_package(content, limits)
     book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True)
     pages: list[Page] = []
     for sheet in book.worksheets:
-        # a sheet may claim to be larger than it is
+        # ignore the declared dimensions, because a sheet may claim to be larger than it is
         sheet.reset_dimensions()
         rows = ([_text(value) for value in row] for row in sheet.iter_rows(values_only=True))
         _add(pages, sheet.title, rows, limits)

@@ -1,4 +1,4 @@
-"""PowerPoint files (pptx)."""
+"""Reads PowerPoint files (pptx)."""
 
 import io
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ _GROUP_DEPTH_MAX = 20
 
 
 def read_pptx(content: bytes, limits: ParseLimits) -> Document:
-    """Reads one page per slide, with its notes."""
+    """Reads a presentation, one page per slide, including speaker notes."""
     check_package(content, limits)
     opened = Presentation(io.BytesIO(content))
     if len(opened.slides) > limits.pages_max:

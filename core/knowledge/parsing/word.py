@@ -1,4 +1,4 @@
-"""Word files (docx)."""
+"""Reads Word files (docx)."""
 
 import io
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _TABLE_DEPTH_MAX = 5
 
 
 def read_docx(content: bytes, limits: ParseLimits) -> Document:
-    """Splits at headings, because a Word file has no pages before layout."""
+    """Reads a Word file, one page per heading, because a Word file has no pages before layout."""
     check_package(content, limits)
     opened = docx.Document(io.BytesIO(content))
     text = "\n\n".join(_blocks(opened, limits.cells_max))
@@ -49,11 +49,11 @@ def _paragraph(paragraph: Paragraph) -> str:
 
 
 def _rows(table: Table, depth: int = 1) -> Iterator[list[str]]:
-    """Yields rows; a merged cell appears once."""
+    """Yields the table's rows. A merged cell appears only once."""
     for row in table.rows:
         cells, seen = list[str](), set[object]()
         for cell in row.cells:
-            # only the element identifies the parts of a merged cell
+            # the parts of a merged cell can be recognised only by their common XML element
             element: object = getattr(cell, "_tc")  # noqa: B009 - it is protected, and there is no other way
             is_new = element not in seen
             seen.add(element)

@@ -1,4 +1,4 @@
-"""Data providers of RapidAPI: one YAML file of endpoints each, and one client for all of them."""
+"""A client for the data providers of RapidAPI, each described by a YAML file of endpoints."""
 
 from dataclasses import dataclass, field
 from functools import cache
@@ -46,7 +46,7 @@ def provider_file(name: Provider) -> ProviderFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RapidApi:
-    """`url` replaces the hosts of all providers if set. The key is sent nowhere else."""
+    """Calls the providers' endpoints. `url` replaces the hosts of all providers if set. No other host gets the key."""
 
     key: str = field(repr=False)
     url: str = ""
@@ -54,7 +54,7 @@ class RapidApi:
     pause_seconds: float = 1.0
 
     async def call(self, provider: Provider, route: str, payload: JsonObject) -> JsonValue:
-        """Calls an endpoint. Raises ToolError, written for the model, also for an unknown route or parameter."""
+        """Calls an endpoint. Raises ToolError for the model, also if the route or a parameter is unknown."""
         known = provider_file(provider)
         endpoint = _endpoint(known, provider, route)
         given = {name: value for name, value in payload.items() if value is not None}
@@ -79,7 +79,7 @@ class RapidApi:
 
 
 def _endpoint(known: ProviderFile, provider: Provider, route: str) -> Endpoint:
-    """Finds an endpoint by its name or its path."""
+    """Returns the endpoint with the name or path `route`."""
     by_path = {one.path: one for one in known.endpoints.values()}
     endpoint = known.endpoints.get(route.strip().lstrip("/")) or by_path.get(route.strip())
     if endpoint is None:
