@@ -102,7 +102,7 @@ def refusal_reason(ask: Ask | None, turn_id: str) -> str | None:
 
 
 def _shown(reasons: Sequence[str]) -> Iterator[str]:
-    """Yields a line for each reason. All lines have the same maximum length, so that a long reason cannot displace
+    """Yields a line for each reason. All lines have the same maximum length, so that a long reason cannot crowd out
     others."""
     shown = reasons[:REASONS_SHOWN_MAX]
     share = REASONS_CHARACTERS_MAX // max(1, len(shown))

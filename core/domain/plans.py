@@ -79,7 +79,8 @@ class PlanStore(Protocol):
 
 
 def find_plan(plans: Plans, plan_id: str | None) -> Plan:
-    """Returns the plan with that id, or the active plan if the id is None. Raises ToolError if there is none."""
+    """Returns the plan with that id, or the active plan if the id is None. Raises ToolError if the plan does not
+    exist."""
     for plan in plans:
         if plan.plan_id == plan_id or (plan_id is None and plan.is_active):
             return plan

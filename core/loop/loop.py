@@ -59,8 +59,8 @@ async def run_agent(
 ) -> RunFinished | Approval:
     """Runs turns until the run ends or needs approval. Returns the terminal event or the approval.
 
-    The terminal event is not emitted; the caller does so in the transaction that ends the run. Raises an AgentError if
-    the run fails. If cancelled, the run is not ended, so that another worker can continue it.
+    The terminal event is not emitted, because the caller emits it in the transaction that ends the run. Raises an
+    AgentError if the run fails. Cancelling this function does not end the run, so another worker can continue it.
     """
     blank = base_request(around)
     window = new_window(blank, around)

@@ -103,8 +103,7 @@ class Turn:
     _messages: list[Message] = field(default_factory=list[Message])
 
     async def play(self, request: ModelRequest) -> TurnResult:
-        """Runs the turn. Raises a ModelError if the run cannot continue. Errors of tasks are raised in an
-        ExceptionGroup."""
+        """Runs the turn. Errors that end the run, for example a ModelError, are raised inside an ExceptionGroup."""
         self._has_started = True
         self.run_log.emit(TurnStarted(turn_id=self.turn_id, number=self.number))
         self.run_log.emit(ResponseStarted())
@@ -199,7 +198,7 @@ class Turn:
     def _tell_of_filter(self, runner: CallRunner) -> None:
         """Keeps the text before the content filter's cut and appends a notice for people, which the model never sees.
 
-        Raises ModelRejected if there is no text.
+        Raises ModelRejected if the response contains neither text nor calls.
         """
         if not self._has_said(runner):
             raise ModelRejected(CONTENT_REJECTED, detail="content_filter")
