@@ -1,6 +1,6 @@
-"""Who may talk to the agent: allowlists, and pairing codes for direct messages.
+"""Access control: allowlists, and pairing codes for direct messages.
 
-By default no one is admitted. Access is checked for every message and every click.
+By default, nobody has access. Access is checked for every message and every click.
 """
 
 import hashlib
@@ -37,12 +37,12 @@ UNKNOWN_PERSON = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessPolicy:
-    """Allowlists of platform ids: every list that is set must match. If all are empty, only admins are admitted.
+    """Allowlists of platform IDs. Every list that is set must match. If all lists are empty, only admins have access.
 
-    `*` matches everything. `users` and `roles` count as one list: matching either is enough. A person may be written
-    `WORKSPACE/PERSON`. Guests and members of other workspaces (`strangers`) are admitted if their switch is on or they
-    are listed by id; members of a listed workspace are no strangers. A listed organisation covers all its workspaces.
-    Admins are always admitted.
+    `*` matches everything. `users` and `roles` count as one list, so a match in either is enough. A user can be listed
+    as `WORKSPACE/USER`. Guests, and members of other workspaces (`strangers`), have access only if their switch is on
+    or they are listed by ID. Members of a listed workspace do not count as strangers. A listed organisation covers all
+    its workspaces. Admins always have access.
     """
 
     workspaces: tuple[str, ...] = ()
@@ -54,7 +54,10 @@ class AccessPolicy:
     strangers: bool = False
 
     def is_admin(self, workspace_id: str, person_id: str, actor: ActorContext = MEMBER) -> bool:
-        """Members of another workspace count only if listed together with the workspace they act in."""
+        """Whether the user is an admin.
+
+        Members of other workspaces are admins only if listed as `WORKSPACE/USER` with the workspace they act in.
+        """
         if f"{workspace_id}/{person_id}" in self.admins:
             return True
         return person_id in self.admins and not actor.home_id
@@ -62,7 +65,7 @@ class AccessPolicy:
     def refusal(
         self, workspace_id: str, channel_id: str, person_id: str, actor: ActorContext = MEMBER
     ) -> str | None:
-        """Returns the sentence that tells a person why they are refused, or None if they are admitted."""
+        """Returns a sentence that explains to the user why access is refused, or None if the user has access."""
         if self.is_admin(workspace_id, person_id, actor):
             return None
         if not self._admits_place((workspace_id, actor.organisation_id), (channel_id,)):
@@ -72,11 +75,11 @@ class AccessPolicy:
         return self._refusal_of_unlisted(actor)
 
     def may_install(self, workspace_id: str) -> bool:
-        """Whether a workspace or an organisation may install the bot, which requires that it is listed."""
+        """Whether a workspace or organisation is listed and may therefore install the bot."""
         return ANYONE in self.workspaces or workspace_id in self.workspaces
 
     def _admits_place(self, workspace_ids: tuple[str, ...], channel_ids: tuple[str, ...]) -> bool:
-        """Returns False if no list is set."""
+        """Whether the allowlists for workspaces and channels match. Returns False if no allowlist is set."""
         checks = ((self.workspaces, workspace_ids), (self.channels, channel_ids))
         is_set = any((self.workspaces, self.channels, self.users, self.roles))
         return is_set and all(
@@ -85,7 +88,7 @@ class AccessPolicy:
         )
 
     def _refusal_of_unlisted(self, actor: ActorContext) -> str | None:
-        """The refusal of a person who is not listed by id, in an admitted place."""
+        """Returns the refusal for a user who is not listed by ID, or None. Assumes that the channel is allowed."""
         people = (*self.users, *self.roles)
         if people and ANYONE not in people:
             if actor.groups is None and self.roles:
@@ -100,10 +103,10 @@ class AccessPolicy:
 
 
 def refusal_sentence(action: UserAction, policy: AccessPolicy) -> str | None:
-    """Returns the sentence that refuses the action, or None if it is allowed."""
+    """Returns a sentence that explains why the action is refused, or None if it is allowed."""
     address, person = action.address, acting_person(action)
     if isinstance(action, MessageDeleted) and not person.person_id:
-        # the platform does not say who deleted it: anyone who could delete the message may withdraw it
+        # the platform does not report who deleted the message, so accept every deletion in an allowed channel
         anyone = AccessPolicy(
             workspaces=policy.workspaces, channels=policy.channels, users=(ANYONE,)
         )
@@ -114,7 +117,7 @@ def refusal_sentence(action: UserAction, policy: AccessPolicy) -> str | None:
 
 CODE_MINUTES = 60
 OPEN_CODES_MAX = 20
-"""How many people of one workspace may hold a code at once; further people get none."""
+"""Maximum number of users in a workspace with an open pairing code. Further users get no code."""
 _LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 _CODE_CHARACTERS = 8
 _DISCORD_DIRECT_MESSAGES = "@me"
@@ -122,14 +125,17 @@ _DISCORD_DIRECT_MESSAGES = "@me"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessCheck:
-    """Checks every action before it is processed. Without `pairings` there are no codes."""
+    """Checks access for every action. If `pairings` is None, users get no pairing codes."""
 
     policy: AccessPolicy
     inbox: Inbox
     pairings: Pairings | None = None
 
     async def find_refusal(self, action: UserAction) -> Outcome | None:
-        """Returns the outcome for a person who is refused, or None if they are admitted. Raises StorageUnavailable."""
+        """Returns the outcome for a user without access, or None if the user has access.
+
+        Raises StorageUnavailable if the database cannot be used.
+        """
         sentence = refusal_sentence(action, self.policy)
         if sentence is None or await self._is_paired(action):
             return None
@@ -152,7 +158,10 @@ class AccessCheck:
         )
 
     async def _new_code(self, action: UserAction) -> str | None:
-        """Returns None if codes are not available here, the person already has one, or too many people do."""
+        """Returns a new pairing code.
+
+        Returns None if codes are unavailable here, the user already has a code, or too many codes are open.
+        """
         is_asking = isinstance(action, IncomingMessage) and action.actor.is_direct
         if self.pairings is None or not self.policy.admins or not is_asking:
             return None
@@ -170,12 +179,12 @@ class AccessCheck:
 
 
 def pairing_workspace(address: Address) -> str:
-    """The workspace of a pairing. Discord's direct messages belong to no server, so they share one for all servers."""
+    """Returns the workspace ID of a pairing. All of Discord shares one, because its direct messages have no server."""
     return _DISCORD_DIRECT_MESSAGES if address.platform == "discord" else address.workspace_id
 
 
 def hash_code(code: str) -> str:
-    """The stored hash of a code, regardless of case, dashes and quotes."""
+    """Returns the hash under which a pairing code is stored. Ignores case, dashes and backquotes."""
     return hashlib.sha256(code.strip("` ").replace("-", "").upper().encode()).hexdigest()
 
 
@@ -187,14 +196,14 @@ def _format_code_sentence(code: str) -> str:
 
 
 def _refusal_key(action: UserAction) -> str:
-    """The key that limits refusals to one a day per person and place."""
+    """Returns the dedupe key that limits refusals to one per day, user and channel."""
     address, today = action.address, datetime.now(UTC).date()
     place = f"{address.platform}:{address.workspace_id}:{address.channel_id}"
     return f"refused:{place}:{acting_person(action).person_id}:{today}"
 
 
 def _expects_answer(action: UserAction) -> bool:
-    """Whether the action is directed at the agent; refusing any other would disturb conversations of other people."""
+    """Whether the action is directed at the agent. Other actions are refused without a notice."""
     if isinstance(action, IncomingMessage):
         return action.is_addressed
     return not isinstance(action, MessageEdited | MessageDeleted | StopRequested)

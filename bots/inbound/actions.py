@@ -1,4 +1,4 @@
-"""What people do in chat, parsed from platform payloads, and the pure rules that decide how to handle it."""
+"""User actions in chat, parsed from platform payloads, and pure functions that decide how to handle them."""
 
 import re
 from collections.abc import Mapping
@@ -39,12 +39,12 @@ _AGENT_PREFIX = re.compile(r"agent:(\S{1,64})(?:\s+|$)", re.IGNORECASE)
 PLAN_COMMAND = re.compile(
     r"plan(?:\s+(show|stop|add\s+\S.*|(?:remove|skip)\s+\d{1,3}))?", re.IGNORECASE
 )
-"""Matches the whole message, because a sentence that only begins with the word is a request."""
+"""Must match the whole message, because a sentence that begins with "plan" may be a request to the agent."""
 ADMIN_COMMAND = re.compile(
     r"(?P<name>pair|unpair)\s+(?P<argument>\S{1,64})|(?P<audit>audit)\s+(?P<count>\d{1,3})",
     re.IGNORECASE,
 )
-"""Commands of admins that take an argument; like the plan command, the whole message."""
+"""Admin commands with an argument. Must match the whole message."""
 
 ANOTHER_AGENT_RUNNING = (
     "Another agent is at work here: ask for this one when that is done, or stop it first."
@@ -53,11 +53,12 @@ ANOTHER_AGENT_RUNNING = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorContext:
-    """What the platform says about the acting person at that moment; `is_known` is False if it did not say.
+    """Facts about the acting user that the platform reports with an action.
 
-    `groups` are the ids of their roles or user groups, or None if the platform did not list them. `home_id` is their
-    own workspace if that is another one. `organisation_id` belongs to the workspace they act in, if it has one.
-    `expects_answer` marks clicks and slash commands, which the platform shows as failed if they get no answer.
+    `is_known` is False if the platform did not report them. `groups` are the IDs of the user's roles or user groups,
+    or None if the platform did not list them. `home_id` is the user's own workspace if it differs from the workspace
+    of the action. `organisation_id` is the organisation of the action's workspace, if any. `expects_answer` is true for
+    clicks and slash commands, which the platform shows as failed if they get no response.
     """
 
     is_known: bool = True
@@ -74,10 +75,11 @@ MEMBER = ActorContext()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncomingMessage:
-    """A person wrote a message. In `text` the mention of the agent is removed, and mentions of people are @name.
+    """A user wrote a message.
 
-    `agent_id` is the agent that the message asks for by name. `is_addressed` says that the agent was mentioned or
-    called by a command, or that the message is direct.
+    `text` omits the mention of the agent and shows mentions of users as @name. `agent_id` is the agent that the
+    message requests by name. `is_addressed` is true if the message mentions the agent, comes from a slash command, or
+    is a direct message.
     """
 
     address: Address
@@ -94,7 +96,7 @@ class IncomingMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageEdited:
-    """`message_ref` is the edited message; the dedupe key identifies this edit."""
+    """A user edited a message. `message_ref` identifies the message, `dedupe_key` this edit of it."""
 
     address: Address
     dedupe_key: str
@@ -117,7 +119,7 @@ class MessageDeleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskAnswered:
-    """A person answered an ask with a button, select or form. `value` is the option's text or the typed text."""
+    """A user answered a question with a button, select or form. `value` is the option's text or the typed text."""
 
     address: Address
     dedupe_key: str
@@ -130,7 +132,7 @@ class AskAnswered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunButtonPressed:
-    """A person pressed Stop, Retry or Continue on a status message."""
+    """A user pressed Stop, Retry or Continue on a status message."""
 
     address: Address
     dedupe_key: str
@@ -142,8 +144,10 @@ class RunButtonPressed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRequested:
-    """A person reacted to the request (`message_ref`) with a cross, or used the platform's own stop button
-    (`message_ref` is empty)."""
+    """A user reacted to a request with a cross, or used the platform's own stop button.
+
+    `message_ref` is the message with the reaction. It is empty for the stop button.
+    """
 
     address: Address
     dedupe_key: str
@@ -154,7 +158,7 @@ class StopRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandCalled:
-    """A person used a slash command, or a command word after a mention. Only `knowledge` accepts files."""
+    """A user called a slash command, or wrote a command after a mention. Only `knowledge` accepts files."""
 
     address: Address
     dedupe_key: str
@@ -178,7 +182,7 @@ UserAction = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The immediate answer to a person. `notice` is Markdown; if it is empty, nothing is shown."""
+    """The immediate response to a user action. `notice` is Markdown to show to the user, or empty."""
 
     notice: str = ""
     is_private: bool = True
@@ -197,7 +201,7 @@ def acting_person(action: UserAction) -> Person:
 
 
 def parse_admin_command(text: str) -> tuple[CommandName, str] | None:
-    """Returns an admin command and its argument, or None if the text is none."""
+    """Returns the admin command in `text` and its argument, or None if `text` is not an admin command."""
     found = ADMIN_COMMAND.fullmatch(text.strip())
     if found is None:
         return None
@@ -207,7 +211,7 @@ def parse_admin_command(text: str) -> tuple[CommandName, str] | None:
 
 
 def split_agent_prefix(text: str) -> tuple[str | None, str]:
-    """Returns the name in a leading `agent:<name>`, or None, and the rest of the text."""
+    """Splits a leading `agent:<name>` from a message. Returns the name, or None, and the remaining text."""
     named = _AGENT_PREFIX.match(text)
     return (named[1].lower(), text[named.end() :]) if named else (None, text)
 
@@ -217,9 +221,9 @@ def decide_message(
     snapshot: ThreadSnapshot | None,
     agents: Mapping[str, AgentDefinition] | None = None,
 ) -> Decision:
-    """In the agent's own threads no mention is needed; elsewhere the agent must be addressed.
+    """Returns how to handle a message. Outside the agent's own threads, messages must address the agent.
 
-    `agents` are the agents that can be asked for by name.
+    `agents` are the agents that a message can request by name.
     """
     if snapshot is None and not message.is_addressed:
         return Ignore(reason="not addressed")
@@ -242,14 +246,18 @@ def decide_message(
 
 
 def decide_edit(edit: MessageEdited, snapshot: ThreadSnapshot | None) -> Decision:
-    """An edit amends an active run; later edits are ignored."""
+    """Returns how to handle an edit. Edits are passed to an active run and otherwise ignored."""
     if snapshot is None or snapshot.active_run is None:
         return Ignore(reason="nothing under way to amend")
     return Accept()
 
 
 def decide_delete(deletion: MessageDeleted, snapshot: ThreadSnapshot | None) -> Decision:
-    """Deleting the request stops its run. Deleting a later message withdraws it unless the run has read it."""
+    """Returns how to handle a deletion.
+
+    Deleting the message that started a run stops the run. Deleting a later message withdraws it, unless the run has
+    already read it.
+    """
     if snapshot is None or snapshot.active_run is None:
         return Ignore(reason="nothing under way")
     if snapshot.active_run.request_ref == deletion.message_ref:
@@ -258,7 +266,7 @@ def decide_delete(deletion: MessageDeleted, snapshot: ThreadSnapshot | None) -> 
 
 
 def decide_stop(stop: StopRequested, snapshot: ThreadSnapshot | None) -> Decision:
-    """A cross counts only on the active run's request."""
+    """Returns how to handle a stop request. A reaction counts only on the message that started the active run."""
     if snapshot is None or snapshot.active_run is None:
         return Ignore(reason="nothing under way")
     if stop.message_ref and snapshot.active_run.request_ref != stop.message_ref:
@@ -267,7 +275,7 @@ def decide_stop(stop: StopRequested, snapshot: ThreadSnapshot | None) -> Decisio
 
 
 def decide_answer(answer: AskAnswered, snapshot: ThreadSnapshot | None) -> Decision:
-    """The first answer wins."""
+    """Returns how to handle an answer to a question. Only the first answer to an open question is accepted."""
     if snapshot is None or snapshot.open_ask is None or snapshot.open_ask.ask_id != answer.ask_id:
         return Ignore(reason="not open", notice="This question is no longer open.")
     return Accept(ask_id=answer.ask_id)

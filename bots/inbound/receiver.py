@@ -1,4 +1,4 @@
-"""Receives everything people do: deduplicates and stores it, wakes the workers, and answers commands."""
+"""Receives user actions: checks access, removes duplicates, stores the action, wakes workers and answers commands."""
 
 import asyncio
 import logging
@@ -37,15 +37,15 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.2
 POLLS_MAX = 10
-"""Together under the three seconds that a platform waits for its acknowledgement."""
+"""Maximum number of polls. All polls together take less than the three seconds that platforms allow for a response."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionReceiver:
-    """Stores what people do, and wakes the workers and the delivery.
+    """Stores user actions, then wakes the workers and the delivery of runs.
 
-    `wake_delivery` is called with the id of a run that has something new to show; `answering` holds the dedupe keys of
-    commands in progress.
+    `wake_delivery` is called with the ID of a run that has new content to show. `answering` holds the dedupe keys of
+    commands that are being answered.
     """
 
     inbox: Inbox
@@ -59,15 +59,18 @@ class ActionReceiver:
     answering: set[str] = field(default_factory=set[str])
 
     async def receive(self, action: UserAction) -> Outcome:
-        """Checks access, then stores the action durably. Raises StorageUnavailable: then the platform must not be
-        acknowledged."""
+        """Checks access, then stores the action durably.
+
+        Raises StorageUnavailable if the action is not stored. The caller must then not acknowledge the event to the
+        platform, so that the platform sends it again.
+        """
         access = AccessCheck(policy=self.policy, inbox=self.inbox, pairings=self.pairings)
         if (refusal := await access.find_refusal(action)) is not None:
             return refusal
         return await self.receive_trusted(action)
 
     async def receive_trusted(self, action: UserAction) -> Outcome:
-        """Like `receive`, without the access check: for callers with the API token or a signed link."""
+        """Stores the action without an access check. Only for callers that present the API token or a signed link."""
         match action:
             case RunButtonPressed():
                 return await self._handle_button(action)
@@ -94,7 +97,10 @@ class ActionReceiver:
                 assert_never(action)
 
     async def _answer(self, called: CommandCalled) -> Outcome:
-        """Claims the key only afterwards, so that a redelivered command is repeated after a crash."""
+        """Answers a command and then claims its dedupe key.
+
+        The key is claimed last, so that a redelivered command is answered again after a crash.
+        """
         key = called.dedupe_key
         if key in self.answering:
             return Outcome(is_ignored=True)
@@ -111,7 +117,11 @@ class ActionReceiver:
             self.answering.discard(key)
 
     async def _is_answered(self, key: str) -> bool:
-        """The first process to begin answers. Another process waits a while for it, because the first may have died."""
+        """Whether another process has answered the command with this dedupe key.
+
+        The first process to ask gets False and answers. Later processes wait for that answer for up to two seconds.
+        If it does not come, they get False too, because the first process may have died.
+        """
         if not await self.inbox.is_claimed(key) and await self.inbox.claim(f"{key}:begun"):
             return False
         for _ in range(POLLS_MAX):
@@ -134,14 +144,19 @@ class ActionReceiver:
         return Outcome(run_id=receipt.run_id)
 
     async def _is_notice_due(self, action: "Storable", notice: str) -> bool:
-        """A notice about a message is shown once, although an ignored message is not claimed and may be redelivered; a
-        click needs an answer every time."""
+        """Whether to show the notice about an ignored action.
+
+        A notice about a message is shown only once, even if the message is redelivered. Clicks always get a notice.
+        """
         if not notice or not isinstance(action, IncomingMessage):
             return True
         return await self.inbox.claim(f"{action.dedupe_key}:told")
 
     async def _wake(self, receipt: Receipt) -> None:
-        """Periodic jobs recover wake-ups that are lost between the transaction and this call."""
+        """Wakes the worker and the delivery after an action is stored.
+
+        If the process dies before this call, periodic jobs find the run.
+        """
         if receipt.is_duplicate or receipt.run_id is None:
             return
         if receipt.is_new_run:
@@ -172,13 +187,13 @@ class ActionReceiver:
         return Outcome(run_id=run_id)
 
     async def _is_from_another_thread(self, button: RunButtonPressed) -> bool:
-        """A person who may click here is not necessarily admitted where the run is."""
+        """Whether the button's run belongs to another thread, to which the user may have no access."""
         run = await self.commands.conversations.run(button.run_id)
         snapshot = await self.commands.conversations.snapshot(run.thread_id) if run else None
         return snapshot is not None and snapshot.thread.address != button.address
 
     async def stop(self, run_id: str, *, by: Person | None = None) -> Outcome:
-        """Requests that the run stop, in whichever process it is. `by` is recorded in the audit log."""
+        """Requests that the run stop, even if another process executes it. `by` is recorded in the audit log."""
         if not await self.stops.request_stop(run_id, by=by):
             return Outcome(notice="It has ended already.", is_ignored=True)
         await self.signals.send(run_id)
@@ -187,7 +202,7 @@ class ActionReceiver:
 
 
 async def stop_runs(receiver: ActionReceiver, run_ids: Sequence[str]) -> int:
-    """Requests that the runs stop and returns how many were still active."""
+    """Requests that the runs stop. Returns how many of them were still active."""
     outcomes = [await receiver.stop(run_id) for run_id in run_ids]
     return sum(not one.is_ignored for one in outcomes)
 
@@ -199,7 +214,10 @@ Receive = Callable[[UserAction], Awaitable[Outcome]]
 def arrival_of(
     action: Storable, agents: Mapping[str, AgentDefinition] | None = None
 ) -> tuple[InboxItem, Decide]:
-    """Returns the row to store and the rule that decides what happens. `agents` can be asked for by name."""
+    """Returns the inbox item to store for an action, and the rule that decides how the action is handled.
+
+    `agents` are the agents that a message can request by name.
+    """
     match action:
         case IncomingMessage():
             arrival = _arrival(action, "message", action.author, text=action.text)

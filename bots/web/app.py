@@ -1,4 +1,4 @@
-"""Builds the HTTP applications and serves them."""
+"""Builds and serves the aiohttp applications: the HTTP API, and the health endpoints of workers."""
 
 import errno
 import logging
@@ -27,7 +27,10 @@ SHUTDOWN_SECONDS = 3.0
 
 
 def web_app(deps: WebDeps, monitoring: MonitoringDeps | None = None) -> web.Application:
-    """Returns the API's application. Other adapters may add routes, with checks of their own, before it is served."""
+    """Returns the application of the HTTP API.
+
+    The caller may add routes before serving it. Added routes outside `/api` must do their own access checks.
+    """
     app = web.Application(
         middlewares=[
             health.metrics_middleware,
@@ -72,7 +75,7 @@ def web_app(deps: WebDeps, monitoring: MonitoringDeps | None = None) -> web.Appl
 
 
 def monitoring_app(monitoring: MonitoringDeps, api_token: str) -> web.Application:
-    """Returns the application of a worker process, which serves only health and metrics."""
+    """Returns the application of a worker process, which serves only health checks and metrics."""
     app = web.Application(
         middlewares=[health.metrics_middleware, error_middleware, auth_middleware]
     )
@@ -107,7 +110,7 @@ async def serve_app(
 def explain_bind_error(
     host: str, port: int, error: OSError, setting: str = "THREADHAND_HTTP_PORT"
 ) -> str:
-    """Returns a sentence that says why the server cannot listen and what to change."""
+    """Returns a sentence that explains why the server cannot listen and which setting to change."""
     if error.errno == errno.EADDRINUSE:
         return f"Port {port} on {host} is in use by another program: stop it, or set {setting}."
     if error.errno == errno.EACCES:
@@ -118,7 +121,7 @@ def explain_bind_error(
 
 
 async def _old_uploads_context(app: web.Application) -> AsyncGenerator[None, None]:
-    """For `cleanup_ctx`: deletes old uploads while the application runs."""
+    """Periodically deletes old uploads while the application runs. Registered in aiohttp's `cleanup_ctx`."""
     cleaner = spawn(
         upload_spool.delete_old_uploads_periodically(app[DEPS].spool_folder), name="upload cleaner"
     )

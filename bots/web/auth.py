@@ -1,4 +1,4 @@
-"""Access to the API: with a bearer token or, if none is set, from programs on this machine but not from web pages."""
+"""Access control of the API. Without an API token, only local programs have access, but not web pages or proxies."""
 
 import hmac
 import ipaddress
@@ -37,7 +37,7 @@ def check_exposure(host: str, api_token: str) -> None:
 
 @web.middleware
 async def auth_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Guards `/api` and `/metrics`. All other routes are harmless or have signed addresses."""
+    """Checks access to `/api` and `/metrics`. All other routes are public or use signed URLs."""
     if request.path.startswith("/api/") or request.path == "/metrics":
         token = request.app[API_TOKEN]
         if token:
@@ -62,10 +62,11 @@ def _check_token(request: web.Request, token: str) -> None:
 
 
 def _check_local(request: web.Request) -> None:
-    """Raises ApiError for web pages and proxied requests.
+    """Raises ApiError 403 for requests from web pages and through proxies.
 
-    A page in the operator's browser must not reach the open API, whether from another origin or through a host name
-    that an attacker points at 127.0.0.1. Nor must other machines behind a local proxy that identifies itself."""
+    Without a token, a page in the operator's browser must not reach the API, neither from another origin nor by DNS
+    rebinding. Other machines must not reach it through a local proxy that adds forwarding headers.
+    """
     host = _host_name(request.headers.get("Host", ""))
     origin = request.headers.get("Origin")
     is_foreign = origin is not None and host_and_port(origin) != request.headers.get("Host")
@@ -80,7 +81,7 @@ def _check_local(request: web.Request) -> None:
 
 
 def host_and_port(address: str) -> str:
-    """Host and port of a URL or an origin; empty if it has none."""
+    """Returns the `host:port` part of a URL or origin, or an empty string if it has none."""
     try:
         return urlsplit(address).netloc
     except ValueError:

@@ -17,10 +17,11 @@ Stop = Callable[[str], Awaitable[bool]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebDeps:
-    """`receive` stores a message of any author; `stop` requests a stop and returns whether the run was still active.
+    """Dependencies of the HTTP API.
 
-    `sandboxes` is None if the sandbox tools are off. `upload_bytes_max` limits one file. With an empty `api_token` the
-    API is open, but only to programs on this machine.
+    `receive` stores a message without an access check. `stop` requests that a run stop and returns whether the run was
+    still active. `sandboxes` is None if the sandbox tools are disabled. `upload_bytes_max` limits the size of each
+    file. If `api_token` is empty, only programs on this machine have access.
     """
 
     conversations: Conversations

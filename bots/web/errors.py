@@ -1,4 +1,4 @@
-"""Error responses of the API: `{"error": <code>, "message": <sentence>}` with a matching status."""
+"""Error responses of the API. The body is `{"error": <code>, "message": <sentence>}`."""
 
 import errno
 import logging
@@ -20,7 +20,7 @@ _BY_STATUS = {
 
 
 class ApiError(Exception):
-    """An error response; `message` is one sentence for the caller."""
+    """An error that becomes an API response. `message` is a sentence for the API client."""
 
     def __init__(
         self, status: int, code: str, message: str, *, headers: dict[str, str] | None = None
@@ -34,9 +34,10 @@ class ApiError(Exception):
 
 @web.middleware
 async def error_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Turns exceptions of handlers into error responses. Unexpected ones are logged, and their details not sent.
+    """Converts exceptions of handlers into error responses.
 
-    If the response has begun, the connection is aborted, because a second response would look like the rest of it.
+    Unexpected exceptions are logged, and their details are not sent. If part of a response is already sent, the
+    connection is aborted, because the client would read an error response as the rest of the body.
     """
     try:
         return await handler(request)
@@ -82,7 +83,7 @@ def error_response(error: ApiError) -> web.Response:
 
 
 def _route(request: web.Request) -> str:
-    """The route's pattern, for logs; the path itself may hold a signed link or a file name."""
+    """Returns the URL pattern of the route for logs. The actual path may contain a signed token or a file name."""
     resource = request.match_info.route.resource
     return resource.canonical if resource is not None else "no route"
 

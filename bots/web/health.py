@@ -1,4 +1,4 @@
-"""Liveness, readiness of each part, and metrics for Prometheus."""
+"""HTTP routes for liveness, readiness and Prometheus metrics."""
 
 import asyncio
 import logging
@@ -18,12 +18,12 @@ log = logging.getLogger(__name__)
 CHECK_SECONDS = 3.0
 
 ReadinessCheck = Callable[[], Awaitable[str]]
-"""Returns a public sentence that says why a part does not work, or an empty string if it does."""
+"""Checks a part of the program. Returns an empty string if it works, otherwise the reason as a public sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonitoringDeps:
-    """`checks` has a readiness check for each part that has to work, by name."""
+    """Dependencies of the health routes. `checks` maps the name of each required part to its readiness check."""
 
     metrics: Metrics = field(default_factory=Metrics)
     backlogs: Backlogs | None = None
@@ -43,7 +43,7 @@ def routes() -> list[web.RouteDef]:
 
 @web.middleware
 async def metrics_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Counts responses by method, route and status. It is outermost, so that error responses count too."""
+    """Counts responses by method, route and status. Must be the outermost middleware, to count error responses too."""
     response = await handler(request)
     resource = request.match_info.route.resource
     route = resource.canonical if resource is not None else "none"
@@ -57,7 +57,7 @@ async def show_liveness(_: web.Request) -> web.Response:
 
 
 async def show_readiness(request: web.Request) -> web.Response:
-    """`GET /readyz`: 200 if every part works, else 503 with the parts that do not."""
+    """`GET /readyz`: responds with status 200 if all parts work, otherwise 503. The body lists each part's state."""
     checks = request.app[MONITORING].checks
     sentences = await asyncio.gather(*(_problem(name, check) for name, check in checks.items()))
     parts = {name: sentence or "ready" for name, sentence in zip(checks, sentences, strict=True)}
@@ -79,7 +79,7 @@ async def _problem(name: str, check: ReadinessCheck) -> str:
 
 
 async def show_metrics(request: web.Request) -> web.Response:
-    """`GET /metrics`. Metrics of this process are served even while the database is unavailable."""
+    """`GET /metrics`: serves Prometheus metrics, without the database metrics if the database is unavailable."""
     monitoring = request.app[MONITORING]
     if OPEN_STREAMS in request.app:
         monitoring.metrics.streams.set(len(request.app[OPEN_STREAMS]))

@@ -1,6 +1,6 @@
-"""Signed links into a sandbox: to a file, a preview of the workspace, its browser, and its ports.
+"""Signed links to a sandbox: to a file, a preview of a web page, the browser, and a port.
 
-They work without a token; all but the links to ports expire.
+Signed links work without the API token. All of them expire, except links to ports.
 """
 
 import base64
@@ -30,20 +30,23 @@ _TAKEOVER = b"threadhand takeover\0"
 
 @dataclass(slots=True)
 class SignedLinks:
-    """Makes links. `public_url` may be set after construction, once the server's port is known."""
+    """Creates signed links. The caller may set `public_url` later, when the server's port is known."""
 
     secret: bytes
     public_url: str
     expose_domain: str = ""
 
     def port(self, thread_id: str, port: int) -> str | None:
-        """Returns the URL of a port of the thread's sandbox, valid as long as the thread exists."""
+        """Returns the URL of a port of the thread's sandbox, or None if ports cannot be exposed.
+
+        The URL is valid as long as the thread exists.
+        """
         return port_url(
             self.secret, thread_id, port, domain=self.expose_domain, public_url=self.public_url
         )
 
     def file(self, thread_id: str, path: str) -> str | None:
-        """Returns a URL that downloads one file for a week. None without a public URL."""
+        """Returns a download URL for a file, valid for a week. Returns None if `public_url` is empty."""
         if not self.public_url:
             return None
         return sign_file_link(
@@ -51,7 +54,10 @@ class SignedLinks:
         )
 
     def preview(self, thread_id: str, path: str) -> str | None:
-        """Returns a URL that shows a page of the workspace and the files it refers to. None without a public URL."""
+        """Returns a URL that shows a web page from the workspace, including files that the page uses.
+
+        The URL is valid for a week. Returns None if `public_url` is empty.
+        """
         if not self.public_url:
             return None
         return sign_preview_link(
@@ -59,9 +65,10 @@ class SignedLinks:
         )
 
     def takeover(self, thread_id: str) -> str | None:
-        """Returns a URL that gives the thread's browser to the first person to start there, within half an hour.
+        """Returns a URL on which the first user to start takes control of the thread's browser.
 
-        None without a public URL."""
+        The URL is valid for half an hour. Returns None if `public_url` is empty.
+        """
         if not self.public_url:
             return None
         return sign_takeover_link(
@@ -71,7 +78,7 @@ class SignedLinks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeoverLink:
-    """`key` identifies the link; it is part of the URL."""
+    """The content of a take-over link. `key` identifies the link and is part of its URL."""
 
     thread_id: str
     expires_at: float
@@ -79,7 +86,7 @@ class TakeoverLink:
 
 
 def local_url(host: str, port: int) -> str:
-    """The server's URL on its own machine, for when no public URL is set."""
+    """Returns the server's URL on its own machine, which is used if no public URL is configured."""
     everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - these addresses are replaced
     name = everywhere.get(host, host)
     return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
@@ -92,13 +99,16 @@ def _week_from_now() -> float:
 def sign_file_link(
     secret: bytes, public_url: str, sandbox_id: str, path: str, *, expires_at: float
 ) -> str:
-    """Returns a URL that downloads the file until `expires_at` (Unix time)."""
+    """Returns a download URL for a file. `expires_at` is a Unix time."""
     token = _signed_token(secret, _FILE, [sandbox_id, path, int(expires_at)])
     return f"{public_url.rstrip('/')}/files/{token}"
 
 
 def verify_file_link(secret: bytes, token: str, *, now: float | None = None) -> tuple[str, str]:
-    """Returns the token's sandbox id and path. Raises ApiError: 404 for an invalid token, 410 for an expired one."""
+    """Returns the sandbox ID and path in a token.
+
+    Raises ApiError 404 if the token is invalid, and ApiError 410 if it is expired. `now` is a Unix time, for tests.
+    """
     sandbox_id, path, expires_at = cast(
         tuple[str, str, int], _verified_content(secret, _FILE, token)
     )
@@ -109,26 +119,32 @@ def verify_file_link(secret: bytes, token: str, *, now: float | None = None) -> 
 def sign_preview_link(
     secret: bytes, public_url: str, sandbox_id: str, path: str, *, expires_at: float
 ) -> str:
-    """Returns a URL that shows a page and its neighbours. The token covers the whole workspace, not only the path."""
+    """Returns a URL that shows a web page from a sandbox. The token gives access to the whole workspace.
+
+    `expires_at` is a Unix time.
+    """
     token = _signed_token(secret, _PREVIEW, [sandbox_id, int(expires_at)])
     return f"{public_url.rstrip('/')}/preview/{token}/{quote(path)}"
 
 
 def verify_preview_link(secret: bytes, token: str, *, now: float | None = None) -> str:
-    """Returns the token's sandbox id. Raises as `verify_file_link`."""
+    """Returns the sandbox ID in a token. Raises ApiError 404 if the token is invalid, and 410 if it is expired."""
     sandbox_id, expires_at = cast(tuple[str, int], _verified_content(secret, _PREVIEW, token))
     _check_time(expires_at, now)
     return sandbox_id
 
 
 def sign_takeover_link(secret: bytes, public_url: str, thread_id: str, *, expires_at: float) -> str:
-    """Returns a new URL on which a person can take over the thread's browser."""
+    """Returns a new URL on which a user can take over the thread's browser. `expires_at` is a Unix time."""
     token = _signed_token(secret, _TAKEOVER, [thread_id, int(expires_at), secrets.token_hex(8)])
     return f"{public_url.rstrip('/')}/takeover/{token}"
 
 
 def verify_takeover_link(secret: bytes, token: str, *, now: float | None = None) -> TakeoverLink:
-    """Returns the token's content. Raises as `verify_file_link`."""
+    """Returns the content of a take-over token.
+
+    Raises ApiError 404 if the token is invalid, and ApiError 410 if it is expired.
+    """
     thread_id, expires_at, _ = cast(
         tuple[str, int, str], _verified_content(secret, _TAKEOVER, token)
     )
@@ -137,9 +153,10 @@ def verify_takeover_link(secret: bytes, token: str, *, now: float | None = None)
 
 
 def load_link_secret(folder: Path, given: str = "") -> bytes:
-    """Returns the given secret, or the one in the folder; the first call creates that file for its owner only.
+    """Returns the secret that signs links: `given` if it is not empty, otherwise the secret stored in `folder`.
 
-    Raises ConfigurationError if the folder cannot be read or written.
+    Creates the stored secret on the first call, in a file that only its owner can read. Raises ConfigurationError if
+    the folder cannot be read or written.
     """
     if given:
         return given.encode()
@@ -163,7 +180,7 @@ def _stored_secret(folder: Path) -> bytes:
         fresh.touch(mode=0o600)
         fresh.write_bytes(secrets.token_bytes(32))
         with suppress(FileExistsError):
-            file.hardlink_to(fresh)  # the first of several processes wins
+            file.hardlink_to(fresh)  # if several processes create the secret, the first one wins
     finally:
         fresh.unlink(missing_ok=True)
     return file.read_bytes()
@@ -180,7 +197,8 @@ def _verified_content(secret: bytes, purpose: bytes, token: str) -> object:
         claim = _decode(payload)
     except (binascii.Error, ValueError):
         raise ApiError(404, "not_found", "This link is not one of ours.") from None
-    # compared as text: base64 can spell the same bytes in several ways, but a take-over link has only one key
+    # Compare text, not bytes, because several base64 texts decode to the same bytes, and the key of a take-over link
+    # must be unique.
     right = _encode(_sign(secret, purpose, claim))
     if not hmac.compare_digest(signature.encode(errors="replace"), right.encode()):
         raise ApiError(404, "not_found", "This link is not one of ours.")
@@ -208,15 +226,18 @@ _PORT = b"threadhand port\0"
 _SIGNATURE_BYTES = 16
 _CLAIM_BYTES = 18
 _LABEL = re.compile(r"[a-z2-7]{55}")
-"""16 bytes of thread id, 2 of port and 16 of signature in base32; a DNS label has at most 63 characters."""
+"""Matches the host name label of an exposed port: base32 of thread ID (16 bytes), port (2) and signature (16).
+
+The label must fit into the 63 characters of a DNS label.
+"""
 LOCAL_DOMAIN = "localhost"
-"""Browsers resolve every name below it to their own machine (RFC 6761, 6.3)."""
+"""Browsers resolve all subdomains of localhost to their own machine (RFC 6761, section 6.3)."""
 
 
 def port_url(
     secret: bytes, thread_id: str, port: int, *, domain: str, public_url: str
 ) -> str | None:
-    """Returns the port's URL, or None if such host names do not lead to this server."""
+    """Returns the URL of a sandbox port, or None if no domain for exposed ports leads to this server."""
     try:
         label = sign_label(secret, thread_id, port)
         base_url = urlsplit(public_url)
@@ -234,9 +255,10 @@ def port_url(
 
 
 def exposed_ports_domain(domain: str, public_url: str) -> str:
-    """The domain above the labels of exposed ports; empty if there is none.
+    """Returns the parent domain of exposed ports, or an empty string if ports cannot be exposed.
 
-    Without a configured domain it is `localhost`, unless `public_url` names another machine."""
+    If no domain is configured, returns `localhost`, unless `public_url` names another machine.
+    """
     if domain:
         return (urlsplit(f"//{domain}").hostname or "").lower()
     host = urlsplit(public_url).hostname or ""
@@ -244,7 +266,10 @@ def exposed_ports_domain(domain: str, public_url: str) -> str:
 
 
 def label_from_host(host_header: str, host: str) -> str:
-    """The label in a Host header below the given host; empty if the name is not of that form."""
+    """Returns the label of an exposed port from a Host header, or an empty string for other host names.
+
+    `host` is the parent domain of exposed ports.
+    """
     try:
         name = urlsplit(f"//{host_header}").hostname or ""
     except ValueError:
@@ -254,14 +279,17 @@ def label_from_host(host_header: str, host: str) -> str:
 
 
 def sign_label(secret: bytes, thread_id: str, port: int) -> str:
-    """Returns the label for a thread's port. Raises ValueError if `thread_id` is not a UUID."""
+    """Returns the signed host name label for a port of a thread's sandbox.
+
+    Raises ValueError if `thread_id` is not a UUID.
+    """
     claim = uuid.UUID(thread_id).bytes + port.to_bytes(2, "big")
     signature = hmac.digest(secret, _PORT + claim, hashlib.sha256)[:_SIGNATURE_BYTES]
     return base64.b32encode(claim + signature).rstrip(b"=").decode().lower()
 
 
 def verify_label(secret: bytes, label: str) -> tuple[str, int]:
-    """Returns the label's thread id and port. Raises ApiError 404 if the signature is wrong."""
+    """Returns the thread ID and port in a signed label. Raises ApiError 404 if the signature is wrong."""
     try:
         claim = base64.b32decode(label.upper() + "=" * (-len(label) % 8))[:_CLAIM_BYTES]
         thread_id, port = str(uuid.UUID(bytes=claim[:16])), int.from_bytes(claim[16:], "big")

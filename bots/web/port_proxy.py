@@ -1,4 +1,4 @@
-"""Forwards HTTP requests and WebSockets to ports of sandboxes."""
+"""Forwards HTTP requests and WebSocket connections to ports of sandboxes."""
 
 import asyncio
 import logging
@@ -62,7 +62,7 @@ _REFERRER = "Referrer-Policy"
 
 
 def request_headers_for_sandbox(request: web.Request, port: int) -> Headers:
-    """Returns the request's headers without our cookies, our API token and what proxies add."""
+    """Returns the headers to forward to the sandbox: without Threadhand's cookies, the API token and proxy headers."""
     given, host = request.headers, request.headers[hdrs.HOST]
     headers = _without(given.items(), _REQUEST_HEADERS_DROPPED, given.get(hdrs.CONNECTION, ""))
     headers.append((hdrs.HOST, f"localhost:{port}"))
@@ -78,9 +78,10 @@ def request_headers_for_sandbox(request: web.Request, port: int) -> Headers:
 
 
 def response_headers_for_client(answer: ClientResponse, port: int) -> Headers:
-    """Returns the response's headers without any effect on sibling host names.
+    """Returns the headers to forward to the client, without those that affect other host names, such as HSTS.
 
-    By default the address, whose label is secret, is not sent to other sites as a referrer."""
+    Adds a referrer policy if there is none, because the URL contains a secret that other sites must not receive.
+    """
     given = answer.headers
     headers = _without(given.items(), _RESPONSE_HEADERS_DROPPED, given.get(hdrs.CONNECTION, ""))
     for cookie in given.getall(hdrs.SET_COOKIE, []):
@@ -96,7 +97,10 @@ def response_headers_for_client(answer: ClientResponse, port: int) -> Headers:
 def _without(
     headers: Iterable[tuple[str, str]], unwanted: frozenset[str], connection: str
 ) -> Headers:
-    """`connection` is the Connection header, which lists further hop-by-hop headers."""
+    """Returns the headers except `unwanted` headers and the hop-by-hop headers listed in `connection`.
+
+    `connection` is the value of the Connection header.
+    """
     dropped = unwanted.union(part.strip().lower() for part in connection.split(","))
     return [(name, value) for name, value in headers if name.lower() not in dropped]
 
@@ -120,7 +124,7 @@ _PIECE_BYTES = 1 << 16
 
 @web.middleware
 async def port_proxy_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Forwards requests for the host name of an exposed port to that port. The API has no routes on such an origin."""
+    """Forwards requests for the host name of an exposed port to that port. Other requests go to the API."""
     deps = request.app[DEPS]
     host = exposed_ports_domain(deps.links.expose_domain, deps.links.public_url)
     label = label_from_host(request.headers.get(hdrs.HOST, ""), host)
@@ -144,9 +148,9 @@ async def port_proxy_middleware(request: web.Request, handler: Handler) -> web.S
 
 @dataclass(slots=True)
 class PortProxy:
-    """A private Unix socket on this machine whose connections are forwarded to one port of a sandbox.
+    """A private Unix socket that forwards connections to a port of a sandbox.
 
-    `forwarders` holds a task for each connection.
+    `session` sends HTTP requests through the socket. `forwarders` holds the task of each open connection.
     """
 
     port: int
@@ -163,7 +167,7 @@ class PortProxy:
 
 
 class PortProxies:
-    """The port proxies in use, by thread and port; their sockets are in a temporary folder."""
+    """Opens and caches a proxy for each exposed port. The sockets are in a temporary folder."""
 
     def __init__(self, deps: WebDeps) -> None:
         self._deps = deps
@@ -175,7 +179,7 @@ class PortProxies:
     async def open(self, thread_id: str, port: int) -> PortProxy:
         async with self._opening:
             proxy = self._proxies.pop((thread_id, port), None) or await self._open(thread_id, port)
-            self._proxies[thread_id, port] = proxy  # the newest comes last
+            self._proxies[thread_id, port] = proxy  # the most recently used proxy comes last
             if len(self._proxies) > PORT_PROXIES_MAX:
                 await self._proxies.pop(next(iter(self._proxies))).close()
             return proxy
@@ -200,7 +204,7 @@ class PortProxies:
             forwarder = spawn(forwarding, name="connection to a sandbox port")
             forwarders.add(forwarder)
             forwarder.add_done_callback(forwarders.discard)
-            # a task that is cancelled before it starts never closes its writer itself
+            # close the writer here, because a task that is cancelled before it starts does not
             forwarder.add_done_callback(lambda _: writer.close())
 
         server = await asyncio.start_unix_server(receive, path)
@@ -239,7 +243,7 @@ PORT_PROXIES: web.AppKey[PortProxies] = web.AppKey("port_proxies", PortProxies)
 
 
 async def port_proxies_context(app: web.Application) -> AsyncIterator[None]:
-    """For `cleanup_ctx`: closes all port proxies when the application ends."""
+    """Closes all port proxies when the application ends. Registered in aiohttp's `cleanup_ctx`."""
     app[PORT_PROXIES] = PortProxies(app[DEPS])
     yield
     await app[PORT_PROXIES].close()
@@ -257,7 +261,7 @@ async def _copy_from_sandbox(stream: PortStream, writer: asyncio.StreamWriter) -
 
 
 async def _run_until_first(*awaitables: Awaitable[None]) -> None:
-    """Runs them until the first one ends, then cancels the others."""
+    """Runs the awaitables concurrently until the first of them ends, then cancels the others."""
     tasks = [spawn(_log_disconnect(work), name="sandbox port") for work in awaitables]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

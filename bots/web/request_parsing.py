@@ -1,4 +1,4 @@
-"""Parses and validates requests: ids, JSON bodies, and messages with files."""
+"""Parses and validates API requests: IDs, query parameters, JSON bodies, and messages with files."""
 
 import json
 import re
@@ -28,7 +28,7 @@ _MIME = re.compile(r"[\w.+-]{1,100}/[\w.+-]{1,100}")
 
 @dataclass(frozen=True, slots=True)
 class MessageRequest:
-    """A message that a caller sent; its files are in the upload spool."""
+    """A message from an API client. The contents of its files are in the upload spool."""
 
     text: str
     files: tuple[IncomingFile, ...] = ()
@@ -36,7 +36,7 @@ class MessageRequest:
 
 
 def path_id(request: web.Request, name: str) -> str:
-    """Returns the id in the path. Raises ApiError 400 if it is not a UUID."""
+    """Returns the ID in the URL path. Raises ApiError 400 if it is not a UUID."""
     value = request.match_info[name]
     if not _ID.fullmatch(value):
         raise ApiError(400, "bad_id", f"The {name} is not an id.")
@@ -44,7 +44,10 @@ def path_id(request: web.Request, name: str) -> str:
 
 
 def parse_query_integer(request: web.Request, name: str, *, default: int, largest: int) -> int:
-    """Returns a query parameter from 0 to `largest`. Raises ApiError 400."""
+    """Returns an integer query parameter, or `default` if it is missing.
+
+    Raises ApiError 400 if the value is not a whole number from 0 to `largest`.
+    """
     text = request.query.get(name)
     if text is None:
         return default
@@ -54,7 +57,7 @@ def parse_query_integer(request: web.Request, name: str, *, default: int, larges
 
 
 def idempotency_key(request: web.Request) -> str | None:
-    """Returns the Idempotency-Key header, or None if there is none. Raises ApiError 400."""
+    """Returns the Idempotency-Key header, or None if it is missing. Raises ApiError 400 if its format is invalid."""
     key = request.headers.get("Idempotency-Key")
     if key is not None and not _KEY.fullmatch(key):
         raise ApiError(
@@ -64,7 +67,10 @@ def idempotency_key(request: web.Request) -> str | None:
 
 
 async def parse_json_object(request: web.Request) -> JsonObject:
-    """Returns the body; an empty one counts as an empty object. Raises ApiError 400, 413 or 415."""
+    """Returns the JSON object in the request body, or an empty object if the body is empty.
+
+    Raises ApiError 400 if the body is not a JSON object, and ApiError 415 if its content type is not JSON.
+    """
     body = await request.read()
     if not body:
         return {}
@@ -80,7 +86,10 @@ async def parse_json_object(request: web.Request) -> JsonObject:
 
 
 def parse_text_field(body: JsonObject, name: str, *, characters_max: int) -> str:
-    """Returns a string of the body, empty if it is missing. Raises ApiError 400 or 413."""
+    """Returns a string field of the body, or an empty string if the field is missing.
+
+    Raises ApiError 400 if the value is not a string, and ApiError 413 if it is too long.
+    """
     value = body.get(name, "")
     if not isinstance(value, str):
         raise ApiError(400, "bad_request", f"{name} must be a string.")
@@ -88,9 +97,10 @@ def parse_text_field(body: JsonObject, name: str, *, characters_max: int) -> str
 
 
 async def parse_message(request: web.Request) -> MessageRequest:
-    """Returns a message from JSON `{"text"}` or a multipart form with `text` and files; both may have `agent_id`.
+    """Returns the message in a request: a JSON object with `text`, or a multipart form with `text` and files.
 
-    Files are streamed to the spool, and removed again if the request is rejected. Raises ApiError.
+    Both formats accept an optional `agent_id`. Files are streamed to the upload spool and deleted if the request is
+    rejected. Raises ApiError if the request is invalid.
     """
     if request.content_type.startswith("multipart/"):
         message = await _form(request)
@@ -174,7 +184,7 @@ async def _pieces(part: BodyPartReader) -> AsyncIterator[bytes]:
 
 
 def sanitize_file_name(name: str) -> str:
-    """Returns the name without folders, control characters and direction marks, or "file" if nothing is left."""
+    """Returns a file name without folders, control characters and direction marks, or "file" if nothing remains."""
     last = re.split(r"[/\\]", name)[-1]
     kept = "".join(
         character for character in last if unicodedata.category(character) not in {"Cc", "Cf", "Cs"}

@@ -1,4 +1,4 @@
-"""HTTP routes of runs: state, live event stream, and stop."""
+"""HTTP routes that show a run, stream its events and stop it."""
 
 import asyncio
 import logging
@@ -27,7 +27,7 @@ OPEN_STREAMS: web.AppKey[set[asyncio.Task[None]]] = web.AppKey("streams", set)
 
 
 async def show_run(request: web.Request) -> web.Response:
-    """`GET /api/agent-run/{run_id}`."""
+    """`GET /api/agent-run/{run_id}`: returns the state and usage of a run."""
     run = await _find_run(request)
     usage = await request.app[DEPS].conversations.usage(run_id=run.run_id)
     return web.json_response(
@@ -57,7 +57,7 @@ async def show_run(request: web.Request) -> web.Response:
 
 
 async def stop_run(request: web.Request) -> web.Response:
-    """`POST /api/agent-run/{run_id}/stop`; harmless if repeated or too late."""
+    """`POST /api/agent-run/{run_id}/stop`: requests that a run stop. Has no effect on a run that has ended."""
     run = await _find_run(request)
     was_active = await request.app[DEPS].stop(run.run_id)
     answer: JsonObject = {"agent_run_id": run.run_id, "stop_requested": was_active}
@@ -65,7 +65,10 @@ async def stop_run(request: web.Request) -> web.Response:
 
 
 async def stream_run(request: web.Request) -> web.StreamResponse:
-    """`GET /api/agent-run/{run_id}/stream`: server-sent events from the cursor in `Last-Event-ID` or `?after=`."""
+    """`GET /api/agent-run/{run_id}/stream`: streams the events of a run as server-sent events.
+
+    The header `Last-Event-ID` or the parameter `after` holds the ID of the last event that the client has received.
+    """
     run = await _find_run(request)
     if run.finished_at is not None and datetime.now(UTC) - run.finished_at > STREAM_RETENTION:
         raise ApiError(
@@ -96,13 +99,13 @@ async def stream_run(request: web.Request) -> web.StreamResponse:
 
 
 async def close_streams(app: web.Application) -> None:
-    """At shutdown: ends open streams. Clients reconnect with the last id they received."""
+    """Ends all open streams at shutdown. Clients can reconnect with the last event ID that they received."""
     for pump in tuple(app[OPEN_STREAMS]):
         await cancel(pump)
 
 
 class _Stream:
-    """One client's event stream."""
+    """Writes the event stream of a run to a client."""
 
     def __init__(self, response: web.StreamResponse, ports: WebDeps) -> None:
         self._response = response
@@ -125,9 +128,10 @@ class _Stream:
             log.debug("the client of %s has disconnected", run_id)
 
     async def _write_end(self, run_id: str) -> None:
-        """Writes a final status for a run that ended without a stored terminal event.
+        """Writes a final status if the run has ended without a stored terminal event.
 
-        If there is one, a client that reconnects has received it before."""
+        Writes nothing if a terminal event is stored, because a reconnecting client has already received it.
+        """
         run = await self._ports.conversations.run(run_id)
         if run is None or run.status not in ("completed", "failed", "stopped"):
             return
@@ -137,7 +141,7 @@ class _Stream:
             await self._write(f"data: {compact_json(end)}\n\n".encode())
 
     async def write_heartbeats(self) -> None:
-        """Keeps proxies from closing an idle stream, and detects clients that disconnected."""
+        """Writes a comment whenever the stream is idle, so that proxies keep it open and disconnects are detected."""
         interval = self._ports.heartbeat_seconds
         try:
             while True:

@@ -1,4 +1,4 @@
-"""HTTP routes of a sandbox's files: listing, download, signed links, and previews of web pages."""
+"""HTTP routes for the files of a sandbox: listing, download, signed links, and previews of web pages."""
 
 import mimetypes
 import re
@@ -16,12 +16,12 @@ from core.domain.messages import JsonObject
 from core.ports import FileEntry, Files
 
 READER_FENCE = 0
-"""Opening a sandbox with fence 0 never takes it from a run."""
+"""The lowest fencing token. Opening a sandbox with it never takes the sandbox away from a run."""
 PATH_CHARACTERS_MAX = 4096
 
 
 async def list_files(request: web.Request) -> web.Response:
-    """`GET /api/sandboxes/{sandbox_id}/files?path=`: the entries of a folder."""
+    """`GET /api/sandboxes/{sandbox_id}/files?path=`: lists the entries of a folder."""
     path = workspace_path(request.query.get("path", ""))
     files = await open_sandbox_files(request, request_parsing.path_id(request, "sandbox_id"))
     entries: list[JsonObject] = [
@@ -38,13 +38,13 @@ async def list_files(request: web.Request) -> web.Response:
 
 
 async def send_file(request: web.Request) -> web.StreamResponse:
-    """`GET /api/sandboxes/{sandbox_id}/files/content?path=`: always a download, never served inline."""
+    """`GET /api/sandboxes/{sandbox_id}/files/content?path=`: sends a file as a download, never inline."""
     path = workspace_path(request.query.get("path", ""))
     return await _download(request, request_parsing.path_id(request, "sandbox_id"), path)
 
 
 async def send_linked_file(request: web.Request) -> web.StreamResponse:
-    """`GET /files/{token}`: the file of a signed link."""
+    """`GET /files/{token}`: sends the file of a signed link as a download."""
     secret = request.app[DEPS].links.secret
     sandbox_id, path = links.verify_file_link(secret, request.match_info["token"])
     return await _download(request, sandbox_id, workspace_path(path))
@@ -66,7 +66,7 @@ def workspace_path(path: str) -> str:
 
 
 async def open_sandbox_files(request: web.Request, sandbox_id: str) -> Files:
-    """Raises ApiError 404 if the thread has no sandbox, rather than creating an empty one."""
+    """Returns the files of an existing sandbox. Raises ApiError 404 if the thread has no sandbox."""
     ports = request.app[DEPS]
     snapshot = await ports.conversations.snapshot(sandbox_id)
     if snapshot is None or not snapshot.thread.sandbox_id or ports.sandboxes is None:
@@ -102,7 +102,10 @@ async def _download(request: web.Request, sandbox_id: str, path: str) -> web.Str
 async def stream_file(
     request: web.Request, files: Files, entry: FileEntry, headers: Mapping[str, str]
 ) -> web.StreamResponse:
-    """Streams exactly the announced size. If the file shrinks meanwhile, the connection is aborted."""
+    """Streams a file from a sandbox.
+
+    Sends at most the size in `entry`. If the file has become smaller, aborts the connection so that the client notices.
+    """
     response = web.StreamResponse(headers=headers)
     response.content_length = entry.size_bytes
     sent = 0
@@ -130,7 +133,7 @@ async def _read(files: Files, entry: FileEntry) -> AsyncGenerator[bytes, None]:
 
 
 def attachment(name: str) -> str:
-    """Returns a Content-Disposition for a file name with any characters (RFC 6266)."""
+    """Returns a Content-Disposition header value for a download. The name may contain any characters (RFC 6266)."""
     safe = request_parsing.sanitize_file_name(name)
     plain = re.sub(r'[^\x20-\x7e]|["\\%]', "_", safe)
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(safe, safe='')}"
@@ -147,7 +150,7 @@ PREVIEW_HEADERS = {
     "Cache-Control": "no-store",
 }
 _TYPES = mimetypes.MimeTypes()
-"""Only Python's built-in table, so that a machine's /etc/mime.types changes nothing."""
+"""Uses only Python's built-in table, so that the system's /etc/mime.types has no effect."""
 _MORE_TYPES = {
     ".js": "text/javascript",
     ".mjs": "text/javascript",
@@ -167,7 +170,7 @@ _MORE_TYPES = {
 
 
 async def show_preview(request: web.Request) -> web.StreamResponse:
-    """`GET /preview/{token}/{path}`: a file served inline, or a folder's index.html."""
+    """`GET /preview/{token}/{path}`: serves a file inline, or the index.html of a folder."""
     sandbox_id = links.verify_preview_link(
         request.app[DEPS].links.secret, request.match_info["token"]
     )
@@ -189,7 +192,7 @@ async def show_preview(request: web.Request) -> web.StreamResponse:
 
 
 def content_type(path: str) -> str:
-    """Returns the content type for the file extension. Text is declared as UTF-8, which the agent writes."""
+    """Returns the content type for the file extension of a path. Text types include the charset UTF-8."""
     extension = f".{path.rpartition('.')[2].lower()}"
     kind = _MORE_TYPES.get(extension) or _TYPES.guess_type(f"x{extension}", strict=True)[0]
     if kind is None or kind == "application/x-httpd-php":
@@ -198,7 +201,7 @@ def content_type(path: str) -> str:
 
 
 async def _find_page(files: Files, path: str) -> FileEntry | None:
-    """Returns None for a folder. Raises ApiError 404."""
+    """Returns the entry of a file, or None if the path is a folder. Raises ApiError 404 if neither exists."""
     try:
         entries = await files.list(path)
     except ToolError:
@@ -211,8 +214,10 @@ async def _find_page(files: Files, path: str) -> FileEntry | None:
 
 
 def _redirect_with_slash(name: str) -> web.Response:
-    """Redirects to the folder's path with a slash, so that its page's relative links work. The redirect is relative, so
-    that it also works behind a proxy with a path prefix."""
+    """Redirects to a folder's URL with a trailing slash, so that relative links on its page work.
+
+    The redirect itself is relative, so that it works behind a proxy with a path prefix.
+    """
     return web.Response(
         status=302, headers={**PREVIEW_HEADERS, "Location": f"./{quote(name, safe='')}/"}
     )

@@ -21,7 +21,7 @@ _RECEIVE = Failpoint("web.receive")
 
 
 async def create_thread(request: web.Request) -> web.Response:
-    """`POST /api/thread`, with an optional title."""
+    """`POST /api/thread`: creates a thread with an optional title."""
     body = await request_parsing.parse_json_object(request)
     title = request_parsing.parse_text_field(body, "title", characters_max=TITLE_CHARACTERS_MAX)
     address = Address(platform="api", workspace_id="api", channel_id="api", thread_key=new_id())
@@ -30,7 +30,10 @@ async def create_thread(request: web.Request) -> web.Response:
 
 
 async def show_thread(request: web.Request) -> web.Response:
-    """`GET /api/thread/{thread_id}`. The sandbox's id is the thread's; null until a tool needed a sandbox."""
+    """`GET /api/thread/{thread_id}`: returns the state of a thread.
+
+    `sandbox_id` is the thread ID, or null before the thread's first use of a sandbox.
+    """
     snapshot = await find_thread(request)
     thread, active, ask = snapshot.thread, snapshot.active_run, snapshot.open_ask
     question: JsonObject | None = None
@@ -53,7 +56,10 @@ async def show_thread(request: web.Request) -> web.Response:
 
 
 async def list_messages(request: web.Request) -> web.Response:
-    """`GET /api/thread/{thread_id}/messages?after=&limit=`: all types, in the stream's format."""
+    """`GET /api/thread/{thread_id}/messages?after=&limit=`: returns messages of all types, in the stream format.
+
+    `after` is a sequence number; only later messages are returned.
+    """
     snapshot = await find_thread(request)
     after = request_parsing.parse_query_integer(request, "after", default=0, largest=10**12)
     limit = request_parsing.parse_query_integer(
@@ -66,7 +72,10 @@ async def list_messages(request: web.Request) -> web.Response:
 
 
 async def add_message(request: web.Request) -> web.Response:
-    """`POST /api/thread/{thread_id}/messages`: starts a run, steers the active one, or answers an open ask."""
+    """`POST /api/thread/{thread_id}/messages`: adds a message to a thread.
+
+    The message starts a run, is passed to the active run, or answers an open question.
+    """
     snapshot = await find_thread(request)
     thread = snapshot.thread
     if thread.address.platform != "api":
@@ -98,7 +107,7 @@ async def add_message(request: web.Request) -> web.Response:
 
 
 async def find_thread(request: web.Request) -> ThreadSnapshot:
-    """Returns the thread named in the path. Raises ApiError 400 or 404."""
+    """Returns the thread in the URL path. Raises ApiError 400 if the ID is invalid, and 404 if no thread has it."""
     thread_id = request_parsing.path_id(request, "thread_id")
     snapshot = await request.app[DEPS].conversations.snapshot(thread_id)
     if snapshot is None:
@@ -109,9 +118,10 @@ async def find_thread(request: web.Request) -> ThreadSnapshot:
 async def _earlier_run(
     request: web.Request, outcome: Outcome, thread_id: str, key: str | None
 ) -> str:
-    """Returns the run of the first request with this idempotency key: it started, or joined, the newest run.
+    """Returns the ID of the run that handles a repeated message, which is the newest run of the thread.
 
-    Raises ApiError 409 if the message was not accepted."""
+    Raises ApiError 409 if the message was rejected or has no idempotency key.
+    """
     snapshot = await request.app[DEPS].conversations.snapshot(thread_id)
     run = snapshot and (snapshot.active_run or snapshot.last_run)
     if key is None or outcome.notice or run is None:

@@ -1,4 +1,4 @@
-"""A folder for uploaded files until a run reads them."""
+"""The upload spool: a folder that stores uploaded files until a run reads them."""
 
 import asyncio
 import logging
@@ -22,13 +22,16 @@ _STORE = Failpoint("web.spool")
 
 
 class TooLarge(Exception):
-    """The upload exceeds its limit; nothing of it is stored."""
+    """The upload exceeds the size limit and is not stored."""
 
 
 async def store_upload(
     folder: Path, pieces: AsyncIterator[bytes], *, bytes_max: int
 ) -> tuple[str, int]:
-    """Writes the upload to a new file and returns its reference and size. Raises TooLarge or OSError."""
+    """Stores an upload in a new file. Returns its reference and its size in bytes.
+
+    Raises TooLarge if the upload exceeds `bytes_max`, and OSError if it cannot be written.
+    """
     file_id = new_id()
     part = folder / f"{file_id}.part"
     await asyncio.to_thread(folder.mkdir, mode=0o700, parents=True, exist_ok=True)
@@ -67,7 +70,7 @@ def discard_upload(folder: Path, file_ref: str) -> None:
 
 
 def delete_old_uploads(folder: Path, *, retention_seconds: float = RETENTION_SECONDS) -> int:
-    """Deletes uploads that no run can need any more and returns their number."""
+    """Deletes uploads older than `retention_seconds`. Returns the number of deleted files."""
     if not folder.is_dir():
         return 0
     oldest = time.time() - retention_seconds
@@ -80,7 +83,7 @@ def delete_old_uploads(folder: Path, *, retention_seconds: float = RETENTION_SEC
 async def delete_old_uploads_periodically(
     folder: Path, *, interval_seconds: float = CLEAN_UP_INTERVAL_SECONDS
 ) -> None:
-    """Deletes old uploads now and then periodically until cancelled, because the program may run for months."""
+    """Deletes old uploads immediately and then every `interval_seconds` until cancelled."""
     while True:
         try:
             if removed := await asyncio.to_thread(delete_old_uploads, folder):
@@ -91,13 +94,13 @@ async def delete_old_uploads_periodically(
 
 
 class UploadSource:
-    """Opens uploads by the reference that `store_upload` returned."""
+    """Opens uploads by the reference that `store_upload` returns."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     async def open(self, file: IncomingFile, *, bytes_max: int) -> AsyncIterator[bytes]:
-        """Yields the content. Raises AgentError if the file is gone or larger than `bytes_max`."""
+        """Yields the content of an upload. Raises AgentError if the file is missing or larger than `bytes_max`."""
         path = _locate(self._folder, file.file_ref)
         try:
             opened = await asyncio.to_thread(path.open, "rb")

@@ -1,4 +1,4 @@
-"""Commands of admins: pair, unpair, who, audit. Also formats audit entries."""
+"""The admin commands `pair`, `unpair`, `who` and `audit`, and the text format of audit entries."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -44,7 +44,7 @@ class AdminDeps:
 
 
 async def answer_admin(called: CommandCalled, deps: AdminDeps) -> Outcome:
-    """Answers an admin command; other people are refused."""
+    """Answers an admin command. Refuses users who are not admins."""
     address, person = called.address, called.person
     if not deps.policy.is_admin(address.workspace_id, person.person_id, called.actor):
         return Outcome(notice=ADMINS_ONLY)
@@ -62,7 +62,10 @@ async def answer_admin(called: CommandCalled, deps: AdminDeps) -> Outcome:
 
 
 def _is_answer_public(called: CommandCalled) -> bool:
-    """On Discord a command in a channel message is answered publicly; Slack shows the answer to one person."""
+    """Whether everyone in the channel can see the answer.
+
+    This is the case for commands in Discord channel messages. On Slack, only the caller sees the answer.
+    """
     is_private = called.actor.expects_answer or called.actor.is_direct
     return called.address.platform == "discord" and not is_private
 
@@ -98,7 +101,7 @@ async def _unpair(called: CommandCalled, deps: AdminDeps) -> Outcome:
 
 
 async def _who(called: CommandCalled, deps: AdminDeps) -> str:
-    """The allowlists and this workspace's pairings."""
+    """Returns the allowlists and the paired users of this workspace as Markdown."""
     address, policy = called.address, deps.policy
     lists = {
         "Workspaces": policy.workspaces,
@@ -129,7 +132,7 @@ async def _entries(called: CommandCalled, deps: AdminDeps) -> str:
 
 
 def format_audit_entry(entry: AuditEntry) -> str:
-    """Formats an entry as one line for the operator, with its workspace."""
+    """Returns an audit entry as one line for the operator, including its workspace and channel."""
     where = f"{entry.address.platform}/{entry.address.workspace_id}/{entry.address.channel_id}"
     return f"{_format_entry(entry)}  {where}" + (f"  run {entry.run_id}" if entry.run_id else "")
 
@@ -145,13 +148,16 @@ def _format_person(person: Person) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Removes characters that control a terminal or change the writing direction."""
+    """Returns the text on one line, without characters that control a terminal or change the writing direction."""
     shown = "".join(character for character in " ".join(text.split()) if character.isprintable())
     return shown[:120]
 
 
 def audit_entry_for(called: CommandCalled, outcome: Outcome) -> AuditEntry | None:
-    """Returns the audit entry of a command that no store records itself, or None if the command changed nothing."""
+    """Returns the audit entry for a command that changes knowledge or a plan, otherwise None.
+
+    The stores create the audit entries of all other commands.
+    """
     verb = called.argument.strip().partition(" ")[0].lower()
     names = ", ".join(file.name for file in called.files)
     if called.name == "knowledge" and verb in ("add", "remove"):

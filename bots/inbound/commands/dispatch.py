@@ -1,4 +1,4 @@
-"""Answers chat commands immediately: status, files, usage, use, new, forget, and so on."""
+"""Answers chat commands such as `status`, `files` and `forget` immediately, without a run."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ _HOW = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandDeps:
-    """Dependencies of the commands."""
+    """Dependencies of the chat commands. A command whose optional dependency is None is unavailable."""
 
     conversations: Conversations
     sandboxes: SandboxProvider | None
@@ -50,7 +50,7 @@ class CommandDeps:
 
 
 async def answer_command(called: CommandCalled, deps: CommandDeps) -> Outcome:
-    """Answers any command except `stop`."""
+    """Answers a chat command. The command `stop` is handled elsewhere, because it goes through the inbox."""
     if called.name == "help":
         return Outcome(notice=HELP)
     if called.name in ADMIN_COMMANDS:
@@ -67,7 +67,7 @@ async def answer_command(called: CommandCalled, deps: CommandDeps) -> Outcome:
 
 
 async def _use(called: CommandCalled, roster: Roster, conversations: Conversations) -> Outcome:
-    """Lists the agents or, given a name, chooses that agent for the conversation from the next request on."""
+    """Answers `use`: lists the agents or, given a name, selects the agent for future requests in this conversation."""
     agents = await roster.agents()
     address = called.address
     snapshot = await conversations.find(address)
@@ -154,9 +154,10 @@ async def _new(snapshot: ThreadSnapshot, deps: CommandDeps, by: Person) -> str:
 
 
 async def _forget(snapshot: ThreadSnapshot, deps: CommandDeps, by: Person) -> str:
-    """Deletes the files first, because after a crash in between they could not be found any more.
+    """Deletes a conversation and its sandbox.
 
-    Deletes them again at the end, because a worker that has not noticed yet may have created a new sandbox.
+    Deletes the sandbox before the conversation, because after a crash in between it could no longer be found. Deletes
+    it again at the end, because a worker may have created a new sandbox in the meantime.
     """
     thread_id, run = snapshot.thread.thread_id, snapshot.active_run
     if deps.sandboxes is not None:
@@ -170,7 +171,7 @@ async def _forget(snapshot: ThreadSnapshot, deps: CommandDeps, by: Person) -> st
 
 
 def format_usage(usage: Usage) -> str:
-    """Formats usage as one line for people."""
+    """Returns token usage and cost as one line of text for users."""
     cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
     read, cost = f"{usage.input_tokens:,} tokens in{cached}", f"${usage.cost_usd:.4f}"
     estimated = f" (${usage.estimated_usd:.4f} of it estimated)" if usage.estimated_usd else ""
@@ -178,7 +179,7 @@ def format_usage(usage: Usage) -> str:
 
 
 def format_size(size_bytes: int) -> str:
-    """Formats a file size for people."""
+    """Returns a file size in decimal units, for example "1.5 MB"."""
     if size_bytes < 1000:
         return f"{size_bytes} bytes"
     if size_bytes < 1000**2:

@@ -1,4 +1,4 @@
-"""The command `knowledge`: adds, lists and removes a thread's knowledge files."""
+"""The chat command `knowledge`, which adds, lists and removes the knowledge files of a thread."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -24,7 +24,7 @@ USAGE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnowledgeDeps:
-    """Dependencies of the command. `charge` adds the price to the usage of an embedding model."""
+    """Dependencies of the `knowledge` command. `charge` adds the price to the usage of an embedding model."""
 
     knowledge_base: KnowledgeBase
     conversations: Conversations
@@ -36,7 +36,7 @@ class KnowledgeDeps:
 
 
 async def answer_knowledge(called: CommandCalled, deps: KnowledgeDeps) -> str:
-    """Returns the answer as Markdown."""
+    """Executes a `knowledge` command and returns the answer as Markdown."""
     verb, _, rest = called.argument.strip().partition(" ")
     match verb.lower():
         case "add":
@@ -85,7 +85,10 @@ async def _add_file(
 async def _knowledge_base_with_billing(
     scope: Scope, called: CommandCalled, deps: KnowledgeDeps
 ) -> AsyncGenerator[KnowledgeBase, None]:
-    """Yields the knowledge base; the cost of embeddings is charged to the person even if adding a file fails."""
+    """Context manager: yields the knowledge base. At the end, records the cost of embeddings for the user.
+
+    The cost is recorded even if adding a file fails.
+    """
     used: list[tuple[str, Usage]] = []
     try:
         yield deps.knowledge_base.reporting_usage_to(
@@ -99,7 +102,7 @@ async def _knowledge_base_with_billing(
 
 
 async def _check_budget(called: CommandCalled, deps: KnowledgeDeps) -> None:
-    """Raises BudgetExceeded if the budget is used up. Without embeddings, adding files costs nothing."""
+    """Raises BudgetExceeded if the user's budget is used up. Skips the check without embeddings, which are the cost."""
     if deps.knowledge_base.semantics is None or not deps.budget.is_set:
         return
     since = utc_day_start(datetime.now(UTC))

@@ -1,4 +1,4 @@
-"""The command `plan`: shows and changes the plan of a thread."""
+"""The chat command `plan`, which shows and changes the plan of a thread."""
 
 from collections.abc import Callable
 from functools import partial
@@ -31,11 +31,14 @@ AGENT_OWNS_LIST = "The agent maintains this list itself: tell it in your own wor
 
 
 class PlanChangeRefused(Exception):
-    """The change is not possible; the text is for the person."""
+    """The requested change of a plan is not possible. The message is shown to the user."""
 
 
 async def answer_plan(called: CommandCalled, snapshot: ThreadSnapshot, plans: PlanStore) -> Outcome:
-    """Answers in the thread, or privately if the plan is only shown. The outcome names the run to stop, if any."""
+    """Executes a `plan` command. The answer is private if it only shows the plan, and public if it changes the plan.
+
+    For `plan stop`, the outcome contains the ID of the run to stop, if a run is active.
+    """
     verb, _, rest = called.argument.strip().partition(" ")
     thread_id, run = snapshot.thread.thread_id, snapshot.active_run
     who, verb = " ".join(called.person.name.split())[:40] or "a user", verb.lower()
@@ -68,9 +71,10 @@ def _edits(who: str) -> dict[str, Edit]:
 
 
 def _edited(known: Plans, edit: Edit, rest: str, run: Run | None, *, is_stop: bool) -> Plans:
-    """Raises PlanChangeRefused. May run again after a race, on the newest plan.
+    """Returns the plans after an edit. Raises PlanChangeRefused if the edit is not possible.
 
-    A closed plan can be stopped again while its run continues, because a crash may have come between the two.
+    May be called again with newer plans after a concurrent change. A closed plan can be stopped again while its run is
+    active, because a crash may have closed the plan without stopping the run.
     """
     plan = flow_plan(known)
     if plan is None:
@@ -110,7 +114,7 @@ def _stopped(who: str, plan: Plan) -> Plan:
 
 
 def _numbered(plan: Plan, rest: str) -> Step:
-    """The step that people mean, if it is still to be done. Raises PlanChangeRefused."""
+    """Returns the step with the number in `rest`. Raises PlanChangeRefused if it does not exist or is finished."""
     is_number = rest.isascii() and rest.isdigit() and len(rest) <= 3
     if not is_number or not 1 <= int(rest) <= len(plan.steps):
         raise PlanChangeRefused(f"Name a step by its number, 1 to {len(plan.steps)}.")

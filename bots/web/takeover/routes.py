@@ -1,4 +1,7 @@
-"""The page on which a person takes over the agent's browser; its link works for the first person who starts."""
+"""HTTP routes of the page on which a user takes over the agent's browser.
+
+A take-over link works only for the first user who presses the start button.
+"""
 
 import asyncio
 import html
@@ -58,7 +61,7 @@ def routes() -> list[web.RouteDef]:
 
 
 async def takeover_sessions_context(app: web.Application) -> AsyncGenerator[None, None]:
-    """For `cleanup_ctx`: runs the take-over sessions while the application runs."""
+    """Starts and closes the take-over sessions with the application. Registered in aiohttp's `cleanup_ctx`."""
     sessions = app[TAKEOVER_SESSIONS]
     await sessions.start()
     yield
@@ -66,7 +69,10 @@ async def takeover_sessions_context(app: web.Application) -> AsyncGenerator[None
 
 
 async def show_page(request: web.Request) -> web.Response:
-    """`GET /takeover/{token}`: the page. Viewing it claims nothing, because chat platforms fetch links too."""
+    """`GET /takeover/{token}`: shows the page.
+
+    A GET request does not claim the browser, because chat platforms also fetch links.
+    """
     try:
         link = _verified_link(request)
     except ApiError as error:
@@ -84,7 +90,7 @@ async def show_page(request: web.Request) -> web.Response:
 
 
 async def start_takeover(request: web.Request) -> web.Response:
-    """`POST /takeover/{token}/start`: gives the browser to the first person who presses the button."""
+    """`POST /takeover/{token}/start`: gives control of the browser to the first user who presses the button."""
     _check_origin(request)
     link = _verified_link(request)
     cookie = await request.app[TAKEOVER_SESSIONS].claim(link)
@@ -106,7 +112,7 @@ async def start_takeover(request: web.Request) -> web.Response:
 
 
 async def finish_takeover(request: web.Request) -> web.Response:
-    """`POST /takeover/{token}/finish`: hands the browser back with the person's note."""
+    """`POST /takeover/{token}/finish`: hands the browser back to the agent, with the user's note."""
     _check_origin(request)
     body = await parse_json_object(request)
     note = parse_text_field(body, "note", characters_max=NOTE_CHARACTERS_MAX)
@@ -118,8 +124,10 @@ async def finish_takeover(request: web.Request) -> web.Response:
 
 
 async def connect_browser(request: web.Request) -> web.WebSocketResponse:
-    """`GET /takeover/{token}/socket`: sends frames (two 16-bit numbers, width and height, then a JPEG) and receives
-    the person's input."""
+    """`GET /takeover/{token}/socket`: a WebSocket that sends browser frames and receives the user's input.
+
+    A frame consists of its width and height as 16-bit big-endian numbers, followed by a JPEG image.
+    """
     _check_origin(request)
     sessions, session = await _require_session(request)
     sandboxes = request.app[DEPS].sandboxes
@@ -148,7 +156,7 @@ async def connect_browser(request: web.Request) -> web.WebSocketResponse:
 
 
 async def send_asset(request: web.Request) -> web.Response:
-    """`GET /takeover-page/{name}`: the page's own script or style sheet."""
+    """`GET /takeover-page/{name}`: sends a script or style sheet of the take-over page."""
     name = request.match_info["name"]
     mime_type = TYPES.get(PurePath(name).suffix)
     file = next((one for one in files(PAGE_FOLDER).iterdir() if one.name == name), None)
@@ -185,7 +193,7 @@ async def _forward_input(
 
 
 async def _send_frames(hands: BrowserTakeover, socket: web.WebSocketResponse) -> None:
-    """Forwards everything from the browser. The content comes from web pages, and the page treats it as untrusted."""
+    """Forwards frames and messages from the browser to the page, which must treat them as untrusted."""
     try:
         async with aclosing(_received(hands)) as messages:
             async for message, picture in messages:
@@ -213,7 +221,7 @@ async def _send_message(socket: web.WebSocketResponse, message: JsonObject) -> N
 
 
 async def _task(request: web.Request, link: links.TakeoverLink) -> str:
-    """The agent's question without the link itself."""
+    """Returns the text of the agent's question, without the line that contains the take-over link."""
     snapshot = await request.app[DEPS].conversations.snapshot(link.thread_id)
     ask = snapshot.open_ask if snapshot else None
     if ask is None or link.key not in ask.text:
@@ -234,14 +242,17 @@ def _verified_link(request: web.Request) -> links.TakeoverLink:
 
 
 async def _require_session(request: web.Request) -> tuple[TakeoverSessions, TakeoverSession]:
-    """Raises ApiError unless the request comes from the link's holder."""
+    """Returns the active take-over session. Raises ApiError unless the request comes from the user who claimed it."""
     sessions = request.app[TAKEOVER_SESSIONS]
     claim = await _require_holder(request, _verified_link(request))
     return sessions, sessions.session_of(claim)
 
 
 async def _require_holder(request: web.Request, link: links.TakeoverLink) -> TakeoverClaim:
-    """Raises ApiError unless the request comes from the link's holder and the take-over is active."""
+    """Returns the claim of a take-over link.
+
+    Raises ApiError 403 unless the request comes from the user who claimed the link, and 409 if the take-over has ended.
+    """
     claim = await request.app[TAKEOVER_SESSIONS].find_claim(link.key)
     if claim is None:
         raise ApiError(403, "not_started", "Open the link and press the button first.")
@@ -257,7 +268,7 @@ def _is_theirs(request: web.Request, claim: TakeoverClaim) -> bool:
 
 
 def _check_origin(request: web.Request) -> None:
-    """Raises ApiError for requests from pages of other sites, which may neither start nor steer a take-over."""
+    """Raises ApiError 403 for requests from other origins, which must not start or control a take-over."""
     origin = request.headers.get("Origin")
     public_url = request.app[DEPS].links.public_url
     ours = {request.headers.get("Host", ""), host_and_port(public_url)}
@@ -266,5 +277,5 @@ def _check_origin(request: web.Request) -> None:
 
 
 def _side(value: object) -> int:
-    """A frame's width or height as an unsigned 16-bit number."""
+    """Returns the width or height of a frame, clamped to the range of an unsigned 16-bit number."""
     return max(0, min(65_535, int(value))) if isinstance(value, int | float) else 0

@@ -1,4 +1,4 @@
-"""Take-overs in progress: who controls the browser, how long it has been idle, and handing it back to the agent."""
+"""Active browser take-overs: who controls the browser, how long it has been idle, and how the agent gets it back."""
 
 import asyncio
 import hashlib
@@ -35,10 +35,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class TakeoverSession:
-    """One person's take-over, as this process sees it.
+    """The state of a take-over in this process.
 
-    `used_at` is a Unix time. `note` is the person's text so far, submitted or not. `sockets` are the open pages, each
-    with an event that is set once the page no longer controls the browser.
+    `used_at` is the Unix time of the user's last action. `note` is the user's current text, even if not submitted.
+    `sockets` maps the WebSocket of each open page to an event that is set when the page no longer controls the browser.
     """
 
     claim: TakeoverClaim
@@ -51,7 +51,10 @@ class TakeoverSession:
 
 
 class TakeoverSessions:
-    """Ends each take-over once: when it is handed back, idle for too long, or out of time."""
+    """Manages all take-overs.
+
+    A take-over ends when the user hands the browser back or is idle for too long, or when its link expires.
+    """
 
     def __init__(self, deps: WebDeps, *, idle_seconds: float = IDLE_SECONDS) -> None:
         self._deps = deps
@@ -59,7 +62,7 @@ class TakeoverSessions:
         self._sessions: dict[str, TakeoverSession] = {}
 
     async def start(self) -> None:
-        """Resumes watching the take-overs that were active when the program ended."""
+        """Resumes monitoring of take-overs that were active when the program last ended."""
         for claim in await self._deps.takeover_claims.active():
             self.session_of(claim)
 
@@ -70,8 +73,11 @@ class TakeoverSessions:
             await _close_sockets(session)
 
     async def claim(self, link: TakeoverLink) -> str | None:
-        """Gives the browser to the first caller. Returns the cookie for that person's own browser, or None if the
-        link has been claimed before. Raises StorageUnavailable."""
+        """Claims a take-over link for the first caller.
+
+        Returns the cookie that identifies this user, or None if the link is already claimed. Raises StorageUnavailable
+        if the claim cannot be stored.
+        """
         cookie = secrets.token_urlsafe(32)
         claim = TakeoverClaim(
             link_key=link.key,
@@ -82,14 +88,14 @@ class TakeoverSessions:
         )
         if not await self._deps.takeover_claims.claim(claim):
             return None
-        self.session_of(claim)  # watched from now on, whether the page comes back or not
+        self.session_of(claim)  # starts monitoring, even if the page never connects
         return cookie
 
     async def find_claim(self, link_key: str) -> TakeoverClaim | None:
         return await self._deps.takeover_claims.find(link_key)
 
     def session_of(self, claim: TakeoverClaim) -> TakeoverSession:
-        """Returns the claim's session, which is watched from the first call on."""
+        """Returns the session of a claim. The first call starts monitoring it for idle time and expiry."""
         session = self._sessions.get(claim.link_key)
         if session is None:
             session = TakeoverSession(claim=claim, used_at=time.time())
@@ -98,15 +104,15 @@ class TakeoverSessions:
         return session
 
     def record_use(self, session: TakeoverSession, note: str | None = None) -> None:
-        """The person did something; `note` replaces the text written so far."""
+        """Records that the user is active. `note` replaces the user's text if it is not None."""
         session.used_at = time.time()
         if note is not None:
             session.note = note[:NOTE_CHARACTERS_MAX]
 
     async def finish(self, session: TakeoverSession, reason: str = HANDED_BACK) -> bool:
-        """Gives the browser back and tells the agent. Returns False if that has happened already.
+        """Hands the browser back and notifies the agent. Returns False if the take-over has already ended.
 
-        Raises StorageUnavailable; then nothing is done, and the call may be repeated.
+        Raises StorageUnavailable if the database cannot be used. The call can then be repeated.
         """
         claim = session.claim
         found = await self.find_claim(claim.link_key)
@@ -126,8 +132,10 @@ class TakeoverSessions:
         return is_first
 
     async def _notify_agent(self, snapshot: ThreadSnapshot, link_key: str, text: str) -> None:
-        """Answers the question that holds the link, or sends a message if another answer came first. The dedupe key
-        makes a repetition harmless."""
+        """Answers the question that contains the take-over link, or sends a message if the question is closed.
+
+        The dedupe key ensures that repeated calls have no further effect.
+        """
         run, ask = snapshot.last_run, snapshot.open_ask
         person = run.requester if run and run.requester else Person(person_id="api", name="")
         now = datetime.now(UTC)
@@ -155,9 +163,9 @@ class TakeoverSessions:
         await self._deps.receive(message)
 
     async def _watch(self, session: TakeoverSession) -> None:
-        """Ends the take-over when it is idle or out of time, in whichever process that happens.
+        """Ends the take-over when it is idle for too long or expires.
 
-        A process without the person's page learns of their use, and of the end, from the stored claim.
+        Every process monitors the take-over. Processes without the user's page read its last use from the database.
         """
         expires_at = session.claim.expires_at.timestamp()
         while True:
@@ -190,7 +198,7 @@ class TakeoverSessions:
 
 
 def is_holder(claim: TakeoverClaim, cookie: str) -> bool:
-    """Whether the cookie belongs to the person who claimed the link."""
+    """Whether the cookie belongs to the user who claimed the link."""
     return hmac.compare_digest(claim.cookie_hash, _hash_cookie(cookie))
 
 
@@ -199,7 +207,10 @@ def _hash_cookie(cookie: str) -> str:
 
 
 async def _close_sockets(session: TakeoverSession) -> None:
-    """Frees the browser before the agent is told: until then, the agent's first look would be refused."""
+    """Closes the pages of a take-over and waits until they release the browser.
+
+    Must happen before the agent is notified, because the agent cannot use the browser until then.
+    """
     for socket, is_released in list(session.sockets.items()):
         await socket.close(code=4000, message=b"handed back")
         with suppress(TimeoutError):

@@ -1,1 +1,1 @@
-"""The files of the take-over page."""
+"""The HTML, script and style sheet of the take-over page."""
