@@ -43,7 +43,7 @@ class AgentKnowledgeSync:
         self._reading: dict[str, asyncio.Task[None]] = {}
 
     def start(self) -> None:
-        """Reads the files of all agents in the background."""
+        """Starts reading the knowledge files of all agents in the background."""
         for agent_id, agent in self._files.latest.items():
             if agent.knowledge:
                 self._start_reading(agent_id)

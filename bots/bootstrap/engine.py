@@ -21,7 +21,7 @@ from core.tools.tool import ToolSet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineDeps:
-    """The parts of the program that the engine is built from."""
+    """The dependencies of `build_engine`."""
 
     settings: Settings
     stores: Stores

@@ -39,7 +39,7 @@ class McpTools:
         self.server_names = server_names
 
     def start_connecting(self) -> None:
-        """Connects to all servers in the background."""
+        """Starts connecting to all MCP servers in the background."""
         self._servers.warm()
 
     async def tools(self, servers: frozenset[str] | None = None) -> Sequence[Tool[Any]]:

@@ -1,4 +1,4 @@
-"""Builds the chat platforms that the settings configure, and their health checks."""
+"""Builds the configured chat platforms and their health checks."""
 
 import hashlib
 from collections.abc import Mapping
@@ -107,7 +107,7 @@ def add_discord(
 
 
 def add_platform_checks(observability: ObservabilityDeps, platforms: Platforms) -> None:
-    """Makes the readiness of this process depend on its connections to the platforms."""
+    """Adds readiness checks that fail while this process is not connected to a configured platform."""
     if platforms.slack is not None:
         observability.health.checks["slack"] = slack_check(platforms.slack)
     if platforms.discord is not None:

@@ -146,7 +146,7 @@ def _link_secret_warning(settings: Settings) -> str:
 
 
 def _freeze_startup_objects() -> None:
-    """Freezes start-up objects so that full collections skip them (saves 0.1 s pauses)."""
+    """Excludes the objects created at start-up from garbage collection, which saves pauses of 0.1 s."""
     gc.collect()
     gc.freeze()
 
@@ -202,7 +202,7 @@ async def run_program(
 
 
 class _ProgramBuilder:
-    """Builds inbound handling, delivery, worker and platforms, and starts them in a safe order."""
+    """Builds the receiver of messages, the delivery, the worker and the platforms, and starts them in a safe order."""
 
     def __init__(self, deps: EngineDeps, observability: ObservabilityDeps) -> None:
         self._deps = deps

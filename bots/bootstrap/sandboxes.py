@@ -133,7 +133,7 @@ async def _docker(settings: Settings) -> SandboxDeps:
 
 
 def build_docker_sandboxes(settings: Settings) -> "DockerSandboxProvider":
-    """Builds the provider `docker` without starting anything."""
+    """Builds the Docker sandbox provider without starting containers."""
     from sandbox.docker.cli import DockerCommands
     from sandbox.docker.provider import DockerSandboxProvider
 
@@ -239,6 +239,6 @@ def _browser_text(has_browser: bool | None, egress: tuple[str, ...]) -> list[str
 
 
 def render_system_prompt(sandboxes: SandboxDeps) -> str:
-    """Returns the system prompt with today's date."""
+    """Returns the system prompt with today's date and a description of the sandbox."""
     sandbox_text = f"{sandboxes.prompt_text} {sandboxes.found_text()}".strip()
     return system_prompt(today=datetime.now(UTC).date(), sandbox=sandbox_text)

@@ -191,7 +191,7 @@ class Outcome:
 
 
 NOT_STORED = "This could not be stored just now. Please try again in a minute."
-"""Shown if the database is unavailable and the platform does not redeliver the event."""
+"""Shown to the user if the database is unavailable and the platform does not redeliver the event."""
 
 
 def acting_person(action: UserAction) -> Person:

@@ -158,7 +158,7 @@ def configure_logging(
 
 
 def log_uncaught_errors() -> None:
-    """Sends uncaught errors to the log instead of printing them to stderr."""
+    """Logs uncaught exceptions of the program and its threads, instead of printing their tracebacks to stderr."""
     previous = sys.excepthook
 
     def of_program(

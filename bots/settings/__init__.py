@@ -148,7 +148,7 @@ def load_process_settings(env_file: Path = Path(".env")) -> Settings:
 
 
 def set_sdk_variables(variables: Mapping[str, str]) -> None:
-    """Sets environment variables that SDKs read themselves."""
+    """Sets environment variables of this process for SDKs that read their configuration from them."""
     os.environ.update(variables)  # noqa: TID251 - the SDKs read it there
 
 

@@ -19,7 +19,7 @@ GENERATE = "generate"
 
 
 class Dialog(Protocol):
-    """Asks the questions of the wizard."""
+    """Asks the user the questions of `threadhand setup` and shows messages."""
 
     def say(self, text: str) -> None: ...
 

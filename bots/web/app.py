@@ -88,9 +88,10 @@ def monitoring_app(monitoring: MonitoringDeps, api_token: str) -> web.Applicatio
 async def serve_app(
     app: web.Application, *, host: str, port: int, setting: str = "THREADHAND_HTTP_PORT"
 ) -> AsyncGenerator[int, None]:
-    """Context manager: serves the application inside the block. Yields the port, chosen by the system if `port` is 0.
+    """Context manager: serves the application inside the block. Yields the port.
 
-    Raises ConfigurationError if the address is unavailable, or reachable from other machines without a token.
+    If `port` is 0, the system chooses a free port. `setting` is the variable that error messages suggest to change.
+    Raises ConfigurationError if the address is unavailable, or if other machines could reach the API without a token.
     """
     check_exposure(host, app[API_TOKEN])
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)

@@ -11,12 +11,12 @@ from bots.web.errors import ApiError
 from core.domain.errors import ConfigurationError
 
 API_TOKEN: web.AppKey[str] = web.AppKey("token", str)
-"""The application's API token. If it is empty, the API is open, but only to programs on this machine."""
+"""The API token of the application. If it is empty, only programs on this machine have access to the API."""
 _PROXY_HEADERS = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Via")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether the host, from a setting or a Host header without its port, is a loopback address."""
+    """Whether `host` is `localhost` or a loopback address. Pass the host without a port."""
     name = host.strip("[]").lower()
     if name == "localhost":
         return True

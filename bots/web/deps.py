@@ -1,4 +1,4 @@
-"""Dependencies of the HTTP API, built at start-up and kept in the aiohttp application."""
+"""The dependencies of the HTTP API, which are stored in the aiohttp application."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

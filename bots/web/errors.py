@@ -92,7 +92,7 @@ def _framework_error_response(
     error: web.HTTPException | web.RequestPayloadError,
 ) -> web.StreamResponse:
     if isinstance(error, web.RequestPayloadError):
-        # a body that cannot be decompressed or is incomplete
+        # the request body is incomplete or cannot be decompressed
         return error_response(ApiError(400, *_BY_STATUS[400]))
     if error.status < HTTPStatus.BAD_REQUEST:
         return error

@@ -52,7 +52,7 @@ async def metrics_middleware(request: web.Request, handler: Handler) -> web.Stre
 
 
 async def show_liveness(_: web.Request) -> web.Response:
-    """`GET /healthz`: the process is alive."""
+    """`GET /healthz`: responds with status 200 as long as the process is alive."""
     return web.json_response({"status": "ok"})
 
 

@@ -223,7 +223,7 @@ class PortProxies:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        """Forwards one connection until either end closes it."""
+        """Forwards a connection to a sandbox port until either end closes it."""
         assert self._deps.sandboxes is not None  # noqa: S101 - checked before a proxy is opened
         try:
             async with asyncio.timeout(CONNECT_SECONDS):

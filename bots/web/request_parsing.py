@@ -117,7 +117,7 @@ async def parse_message(request: web.Request) -> MessageRequest:
 
 
 def discard_uploads(request: web.Request, files: tuple[IncomingFile, ...]) -> None:
-    """Deletes files that `parse_message` stored in the spool."""
+    """Deletes files that `parse_message` stored in the upload spool."""
     for file in files:
         upload_spool.discard_upload(request.app[DEPS].spool_folder, file.file_ref)
 

@@ -51,7 +51,7 @@ async def send_linked_file(request: web.Request) -> web.StreamResponse:
 
 
 def workspace_path(path: str) -> str:
-    """Returns the path relative to /workspace. Raises ApiError 400 if it is invalid or leads outside."""
+    """Returns the path relative to /workspace. Raises ApiError 400 if it is invalid or outside /workspace."""
     relative = path.removeprefix("/workspace/") if path != "/workspace" else ""
     parts = [part for part in relative.split("/") if part not in {"", "."}]
     is_bad = (

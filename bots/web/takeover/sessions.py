@@ -183,7 +183,10 @@ class TakeoverSessions:
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _synchronize(self, session: TakeoverSession) -> bool:
-        """Exchanges the time of the last use with other processes. Returns True if the take-over has ended."""
+        """Synchronizes the time of the user's last action with the database, which other processes also update.
+
+        Returns True if the take-over has ended.
+        """
         claims, link_key = self._deps.takeover_claims, session.claim.link_key
         found = await claims.find(link_key)
         if found is None or found.is_ended:
