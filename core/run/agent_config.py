@@ -1,4 +1,4 @@
-"""What one run is equipped with: model, prompt, dialect, tools and knowledge as its agent has them, and its budget."""
+"""The configuration of one run, which depends on its agent: model, prompt, dialect, tools, knowledge and budget."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -28,7 +28,7 @@ from core.tools.tool import ToolSet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
-    """`agent` None: an engine without agents."""
+    """The settings of one run. `agent` is None if the deployment has no agent definitions."""
 
     agent: AgentDefinition | None
     model: str
@@ -41,7 +41,10 @@ class AgentConfig:
 async def load_agent_config(
     run: Run, thread: Thread, engine: RunDeps, recorder: RunRecorder, switch: StopSwitch
 ) -> AgentConfig:
-    """A run that began goes on with the version of its agent that it began with. Raises AgentError."""
+    """Returns the configuration of the run; a resumed run keeps the agent version that it started with.
+
+    Raises AgentError if the agent or that version no longer exists.
+    """
     agent: AgentDefinition | None = None
     if engine.roster is not None:
         version = await engine.roster.version_for(run, thread)
@@ -57,7 +60,10 @@ async def build_agent_config(
     recorder: RunRecorder,
     switch: StopSwitch,
 ) -> AgentConfig:
-    """What the agent works with in this run. A stop cuts short what takes long, and is left for the loop to find."""
+    """Returns the configuration of a run of the agent.
+
+    A stop request skips the slow indexing of the agent's documents; the agent loop then ends the run.
+    """
     model = _model_of(agent, engine)
     with suppress(Stopped):
         async with switch.stoppable():
@@ -73,7 +79,7 @@ async def build_agent_config(
 
 
 async def dialect_for_run(run: Run, thread: Thread, engine: RunDeps) -> Dialect:
-    """How the run's agent writes calls. Raises AgentError."""
+    """Returns the dialect in which the run's agent writes tool calls. Raises AgentError if the agent no longer exists."""
     agent = (await engine.roster.version_for(run, thread)).definition if engine.roster else None
     return _dialect(agent, _model_of(agent, engine), engine)
 
@@ -95,7 +101,7 @@ def _dialect(agent: AgentDefinition | None, model: str, engine: RunDeps) -> Dial
 
 
 async def _toolbox(agent: AgentDefinition | None, engine: RunDeps) -> ToolSet:
-    """The tools of this run: ours, and those that tool servers offer just now."""
+    """Returns the run's tools: the built-in ones that the agent may use, and those that its MCP servers offer now."""
     box = engine.toolbox
     if agent is not None:
         box = box.only(agent.tools.has)
@@ -129,7 +135,7 @@ def _run_knowledge(
 
 
 def usage_recorder(recorder: RunRecorder) -> Callable[[str, Usage], None]:
-    """Books what a model has cost the run beside its turns."""
+    """Returns a callback that records the usage of model calls made outside the run's turns."""
 
     def book(model: str, usage: Usage) -> None:
         recorder.used(UsageEntry(turn_id="", model=model, usage=usage))
@@ -138,14 +144,14 @@ def usage_recorder(recorder: RunRecorder) -> Callable[[str, Usage], None]:
 
 
 def usage_pricer(engine: RunDeps) -> Charge:
-    """Prices what is booked, and counts it."""
+    """Returns a function that adds the price to a usage entry and counts the usage in the metrics."""
 
     charge = build_usage_pricer(engine.price_of, engine.figures)
     return lambda entry: replace(entry, usage=charge(entry.model, entry.usage))
 
 
 async def check_budget(run_id: str, engine: RunDeps, recorder: RunRecorder) -> None:
-    """Raises BudgetExceeded where no more may be spent."""
+    """Raises BudgetExceeded if the run's or the day's budget is used up."""
     budget, ledger = engine.budget, engine.ledger
     if ledger is None or not budget.is_set:
         return
@@ -156,7 +162,10 @@ async def check_budget(run_id: str, engine: RunDeps, recorder: RunRecorder) -> N
 
 
 def add_todo_to_prompt(around: RunContext, history: Sequence[Message]) -> RunContext:
-    """The prompt with todo.md as it stands; it stays as it is for the run, so that caches hold."""
+    """Returns the context with the current todo.md in its system prompt.
+
+    The prompt does not follow later changes of the file, so that the provider's prompt cache stays valid.
+    """
     todo = PromptLayers(todo=todo_text_in_history(history) or "")
     return replace(around, system_prompt=add_layers(around.system_prompt, todo))
 
@@ -167,8 +176,10 @@ async def add_knowledge_to_prompt(
     history: Sequence[Message],
     read_inputs: Callable[[], Awaitable[Sequence[ThreadInput]]],
 ) -> RunContext:
-    """The prompt with what the knowledge base has on the request, which is read only where it has anything at all; no
-    model is asked for it."""
+    """Returns the context with the documents that match the request in its system prompt.
+
+    Skips the search if the knowledge base is empty. Does not call a model.
+    """
     if not await desk.has_entries():
         return around
     inputs = await read_inputs()

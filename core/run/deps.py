@@ -20,16 +20,17 @@ from core.tools.tool import Tool, ToolSet
 from core.web_access.services import WebServices
 
 MoreTools = Callable[[frozenset[str] | None], Awaitable[Sequence[Tool[Any]]]]
-"""Returns the tools that the named tool servers offer now; None means all servers."""
+"""Returns the tools that the named MCP servers offer now. Pass None for all servers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDeps:
-    """Put together once by the bootstrap. `model`, `dialect` and `toolbox` are for agents that say nothing else.
+    """The services and settings that every run needs; the bootstrap builds them once.
 
-    `dialect_setting` is the word of the setting that `dialect` was picked by. `learn` sees to it that the library
-    knows what the files of an agent's knowledge say now. Without a `roster` every run is nobody's in particular.
-    Once `draining` is set, runs are handed over where a turn ends.
+    `model`, `dialect` and `toolbox` are the defaults for agents that do not set their own. `dialect_setting` is the
+    configured name that `dialect` was selected by. `learn` indexes the current content of an agent's knowledge
+    files. If `roster` is None, runs have no agent definition. Once `draining` is set, each run is handed over to
+    another worker at the end of its current turn.
     """
 
     worker_id: str

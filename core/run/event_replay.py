@@ -1,4 +1,4 @@
-"""Streaming a run's events from any cursor: the stored ones, then the live ones, each once and in order."""
+"""Streams a run's events from any cursor: first stored events, then live events, each exactly once and in order."""
 
 import asyncio
 from collections import deque
@@ -11,7 +11,7 @@ from core.stores import Conversations
 from core.tasks import cancel, spawn
 
 RECHECK_SECONDS = 5.0
-"""After this much silence the store is read again, because the bus may lose events."""
+"""After this many seconds without a live event, the store is read again, because the bus may lose events."""
 AHEAD_MAX = 8
 
 
@@ -23,10 +23,10 @@ async def follow(
     bus: EventBus,
     recheck_seconds: float = RECHECK_SECONDS,
 ) -> AsyncGenerator[RunEvent, None]:
-    """Yields every event after the cursor up to and including the terminal event.
+    """Yields the run's events after the cursor, up to and including the terminal event.
 
-    Ends without a terminal event if the run is unknown, or finished with its events deleted. Chunks are yielded only
-    while live; late ones are dropped. Close the generator if you leave it early.
+    Ends without a terminal event if the run is unknown, or if the run is over and its events were deleted. Text chunks
+    are not stored, so only live chunks are yielded. Close the generator if you stop iterating early.
     """
     last = after or Cursor(0, 0)
     while True:
@@ -49,9 +49,9 @@ async def _heard(
     arriving: "_Arriving",
     silence_seconds: float,
 ) -> AsyncGenerator[RunEvent, None]:
-    """Yields stored events, then live ones, which may repeat them. Reads the store again after silence.
+    """Yields stored events, then live events, which may repeat stored ones. Reads the store again after a silence.
 
-    Ends when the bus ends, or when the run is over and every stored event was yielded.
+    Ends when the subscription ends, or when the run is over and every stored event was yielded.
     """
     while not arriving.has_ended:
         is_over = await _is_over(run_id, conversations)
@@ -70,22 +70,25 @@ async def _heard(
 
 
 def _leaves_a_gap(last: Cursor, following: Cursor) -> bool:
-    """Whether events may be missing in between: lost by the bus, or published before the reader subscribed."""
+    """Returns whether events may be missing between two cursors: lost by the bus, or published before subscribing."""
     if following.attempt > last.attempt:
         return (last, following) != (Cursor(0, 0), Cursor(1, 1))
     return following > Cursor(last.attempt, last.n + 1)
 
 
 async def _is_over(run_id: str, conversations: Conversations) -> bool:
-    """Call before reading the events: if the run is over by then, all of them are stored."""
+    """Returns whether the run is over or unknown.
+
+    Call this before reading the stored events: if it returns True, all events of the run are already stored.
+    """
     run = await conversations.run(run_id)
     return run is None or run.status not in ("queued", "running", "waiting")
 
 
 class _Arriving:
-    """Waits for the next live event without losing it if the wait times out.
+    """Buffers live events, so that none is lost if waiting for the next event times out.
 
-    One task reads a little ahead, because a task per event would cost more than handling the event.
+    One task reads a few events ahead, because creating a task per event costs more than handling the event.
     """
 
     def __init__(self, live: AsyncIterator[RunEvent]) -> None:

@@ -1,4 +1,4 @@
-"""Executing a run: lease the thread, make its history whole, let the loop play, and end it in one transaction."""
+"""Executes one run: claims the lease, repairs the history after a crash, runs the agent loop and stores the result."""
 
 import asyncio
 import logging
@@ -44,13 +44,17 @@ from core.tools.tool import ThreadLinks, ThreadMessages, ToolContext
 log = logging.getLogger(__name__)
 RELEASE_PAUSE_SECONDS = 2.0
 STOP_LOOK_SECONDS = 5.0
-"""So late a stop is seen whose signal was lost."""
+"""How often the store is checked for a stop request, because the bus may lose the stop signal."""
 HANDED_BACK = "handed_back"
 BROKEN = "Something broke on our side. The operator has the details; you can try again."
 
 
 async def execute(run_id: str, engine: RunDeps) -> None:
-    """Runs it to its end, unless it is over, held by another worker, or handed over by cancellation."""
+    """Executes the run until it finishes, fails or waits for people.
+
+    Returns without doing anything if the run is over or another worker holds its lease. If the task is cancelled, the
+    lease is released first, so that another worker can continue the run.
+    """
     lease = await engine.claims.claim(run_id, engine.worker_id)
     if lease is None:
         return
@@ -60,7 +64,7 @@ async def execute(run_id: str, engine: RunDeps) -> None:
 
 
 async def _executed(lease: Lease, engine: RunDeps) -> str:
-    """How this attempt ended: as the run's status, or `handed_back`."""
+    """Executes the run and returns its new status, or `handed_back` if the run still has to be continued."""
     run_id = lease.run_id
     log.info("worker %s takes up run %s, attempt %d", lease.worker_id, run_id, lease.attempt)
     run = await engine.conversations.run(run_id)
@@ -86,7 +90,7 @@ async def _executed(lease: Lease, engine: RunDeps) -> str:
 
 
 async def _released(lease: Lease, engine: RunDeps) -> None:
-    """Gives the run back as soon as the database takes it; a sweeper finds it then."""
+    """Releases the lease, retrying until the database is available; a worker's sweep then picks the run up."""
     while True:
         try:
             await engine.claims.release(lease)
@@ -97,7 +101,7 @@ async def _released(lease: Lease, engine: RunDeps) -> None:
 
 
 class _Execution:
-    """One attempt at a run."""
+    """One attempt to execute a run."""
 
     def __init__(self, lease: Lease, run: Run, engine: RunDeps, recorder: RunRecorder) -> None:
         self.state = HANDED_BACK
@@ -123,7 +127,7 @@ class _Execution:
         self._machine.rest()
 
     async def watch_for_stop(self) -> None:
-        """Stops the run once a request to stop is stored. A signal only says that it is time to look."""
+        """Stops the run once a stop request is stored. The stop signal only triggers an early check of the store."""
         while True:
             signal = spawn(self._engine.signals.wait(self._lease.run_id), name="stop signal")
             try:
@@ -136,7 +140,7 @@ class _Execution:
         await self._machine.interrupt()
 
     async def _is_unwanted(self) -> bool:
-        """Whether people want it stopped, or have it forgotten."""
+        """Returns whether a stop was requested for the run, or the run was deleted."""
         while True:
             try:
                 run = await self._engine.conversations.run(self._lease.run_id)
@@ -146,7 +150,10 @@ class _Execution:
                 return run is None or run.stop_requested
 
     async def play(self) -> None:
-        """Plays until the run has ended; a failure ends it too, told once in plain words."""
+        """Executes the run until it ends or waits for an approval. An error fails the run with a message for people.
+
+        Raises LeaseLost or StorageUnavailable if the run is left for a later attempt.
+        """
         try:
             snapshot = await self._engine.conversations.snapshot(self._lease.thread_id)
             if snapshot is None:
@@ -204,7 +211,7 @@ class _Execution:
     async def _looped(
         self, around: RunContext, history: Sequence[Message], repair_history: RepairHistory | None
     ) -> Ended:
-        """Plays turns until the agent of the run is done; what an earlier attempt has left comes first."""
+        """Runs turns until the agent is done, after recovering the turns and the result of an earlier attempt."""
         if repair_history:
             ended = await repair_history(around) or await recover_run_result(
                 self._lease, self._engine, around
@@ -304,7 +311,7 @@ class _Execution:
         return [message]
 
     async def _take_unread(self) -> None:
-        """What a stopped run has not got to stays in the history; it starts no run of its own."""
+        """Adds the inputs that the run did not read to the history, so that they do not start another run."""
         await self._recorder.commit()
         for one in await self._engine.journal.inputs(self._lease):
             message = unread_message(one, self._lease.run_id)
@@ -312,7 +319,11 @@ class _Execution:
             self._recorder.take([one.input_id])
 
     async def _fail(self, public_message: str) -> None:
-        """A message that broke its run before it was read is kept as unread: else each next run would break on it."""
+        """Ends the run as failed.
+
+        If the run has read no input yet, its inputs are stored as unread messages, because an input that made this run
+        fail would otherwise make every later run fail too.
+        """
         failed = RunFailed(public_message=public_message)
         with suppress(LeaseLost):
             if not self._has_read:

@@ -1,4 +1,4 @@
-"""The end of a run: its stored result, its deliveries, and giving up on a run that keeps killing its workers."""
+"""Ends runs: builds their results and deliveries, and fails poison runs, whose workers keep dying."""
 
 import logging
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ DRAWING_TOOL = "image_edit_or_generate"
 
 
 def build_run_result(terminal: Terminal) -> RunResult:
-    """Returns the result that the terminal event stands for, with the deliveries for the outbox."""
+    """Returns the run result for the terminal event, with the deliveries for the outbox."""
     if isinstance(terminal, RunFailed):
         return RunResult(status="failed", finish_reason=None, error=terminal.public_message)
     return RunResult(
@@ -32,7 +32,7 @@ def build_run_result(terminal: Terminal) -> RunResult:
 
 
 def attach_drawn_pictures(ended: RunFinished, calls: Sequence[ToolCallRecord]) -> RunFinished:
-    """Attaches every drawn picture to the reply, whether the model named it or not."""
+    """Returns the finished run with every generated image attached to its reply, even if the model did not attach it."""
     reply = ended.reply
     if reply is None:
         return ended
@@ -47,7 +47,7 @@ def _picture(record: ToolCallRecord) -> str:
 
 
 def delivery_drafts(reply: Reply) -> tuple[DeliveryDraft, ...]:
-    """Returns the messages and files that the reply delivers; links are written under the text."""
+    """Returns a delivery for the reply's text and one for each attached file. Attached links are added to the text."""
     links = [one for one in reply.attachments if one.startswith(("http://", "https://"))]
     paths = [one for one in reply.attachments if one not in links]
     text = "\n".join([reply.text, *links]).strip()
@@ -64,7 +64,7 @@ def delivery_drafts(reply: Reply) -> tuple[DeliveryDraft, ...]:
 log = logging.getLogger(__name__)
 
 WORKER_DEATHS_MAX = 5
-"""A run that has killed more workers in a row than this is failed."""
+"""A run fails if more workers than this die in a row while executing it."""
 STOPPED_AT_THE_SAME_PLACE = (
     "The work stopped several times at the same place; it is not tried again by itself. "
     "Retry starts it once more: asking for smaller steps may help."
@@ -74,7 +74,10 @@ STOPPED_AT_THE_SAME_PLACE = (
 async def fail_poison_run(
     lease: Lease, run: Run, thread: Thread, engine: RunDeps, recorder: RunRecorder
 ) -> None:
-    """Raises AgentError if too many workers in a row died during the run, after repairing its history."""
+    """Raises AgentError if more than WORKER_DEATHS_MAX workers in a row died while executing the run.
+
+    Before the first such error, repairs the thread's history so that later runs can continue the thread.
+    """
     if not lease.deaths:
         return
     log.warning(
@@ -87,7 +90,7 @@ async def fail_poison_run(
         return
     if (
         lease.deaths == WORKER_DEATHS_MAX + 1
-    ):  # if even the repair kills the worker, the next one skips it
+    ):  # repairs only once, because the repair itself may kill the worker
         await _make_whole(run, thread, engine, recorder)
     raise AgentError(
         STOPPED_AT_THE_SAME_PLACE,
@@ -96,7 +99,7 @@ async def fail_poison_run(
 
 
 async def _make_whole(run: Run, thread: Thread, engine: RunDeps, recorder: RunRecorder) -> None:
-    """Gives every call a result without running any, so that the thread can go on."""
+    """Adds a result for every open tool call without running it, so that later runs can continue the thread."""
     repair = RepairContext(
         dialect=await dialect_for_run(run, thread, engine),
         toolbox=ToolSet({}),

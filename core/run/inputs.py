@@ -1,4 +1,4 @@
-"""Turning what people sent into user messages: who said it, what was attached, and where the files are now."""
+"""Converts inputs from people into user messages, with the author's name and the sandbox paths of attached files."""
 
 import logging
 import re
@@ -23,7 +23,11 @@ TEXT_CHARACTERS_MAX = 200_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uploads:
-    """How files get from a platform into the sandbox. `is_repeated`: an earlier attempt may have."""
+    """How attached files are downloaded from the chat platform into the sandbox.
+
+    `sources` maps platform names to their downloads. `bytes_max` limits each file. `is_repeated` is True if an earlier
+    attempt of the run may already have stored the files.
+    """
 
     sources: Mapping[str, FileSource]
     platform: str
@@ -34,7 +38,10 @@ class Uploads:
 async def prepare_user_message(
     one: ThreadInput, run_id: str, machine: ThreadSandbox, uploads: Uploads
 ) -> Message:
-    """The input as the model reads it. Its files are in the sandbox then, or the text says why not."""
+    """Stores the input's files in the sandbox, and returns the user message for the model.
+
+    For each file the text contains its path, or the reason why the file could not be stored.
+    """
     taken: set[str] = set()
     files = [await _file_line(file, taken, machine, uploads) for file in one.files]
     return build_user_message(
@@ -43,7 +50,7 @@ async def prepare_user_message(
 
 
 def unread_message(one: ThreadInput, run_id: str) -> Message:
-    """The input of a run that was stopped before it got to it: kept, but its files were not fetched."""
+    """Returns the user message for an input that the run did not read; its attached files are named, not downloaded."""
     lines = [
         attributed_text(one),
         *(f"[Attached file, not fetched: {safe_name(file.name)}]" for file in one.files),
@@ -68,7 +75,7 @@ def build_user_message(one: ThreadInput, run_id: str, text: str) -> Message:
 
 
 def attributed_text(one: ThreadInput) -> str:
-    """What was said, with the author inside the same message. API callers have no name to show."""
+    """Returns the input's text, preceded by the author's name and id. API callers have no name, so theirs is only text."""
     text = one.text[:TEXT_CHARACTERS_MAX]
     if not one.author.name:
         return text
@@ -103,7 +110,10 @@ async def _file_line(
 
 
 async def _names_in_use(files: Files, file: IncomingFile, uploads: Uploads) -> set[str]:
-    """Names that an earlier upload has. A repeated attempt may write its own file again: same name, same size."""
+    """Returns the file names in the upload folder that a new file must not overwrite.
+
+    If an earlier attempt of the run may have stored the file, existing files of the same size may be overwritten.
+    """
     try:
         entries = await files.list(UPLOADS)
     except ToolError:
@@ -116,7 +126,7 @@ async def _names_in_use(files: Files, file: IncomingFile, uploads: Uploads) -> s
 
 
 def safe_name(name: str) -> str:
-    """A name for a file of the workspace: no folders, no control or direction characters, not hidden, not too long."""
+    """Returns a safe file name: no folders, control or direction characters, no leading dot, at most NAME_BYTES_MAX bytes."""
     flat = unicodedata.normalize("NFC", name).replace("\\", "/")
     base = PurePosixPath(flat).name if flat.strip("/") else ""
     kept = "".join(
@@ -132,7 +142,7 @@ def safe_name(name: str) -> str:
 
 
 def unique_name(name: str, taken: set[str]) -> str:
-    """The name, or `name-2.txt` where it is taken."""
+    """Returns the name, with a number added if the name is taken: `name-2.txt`."""
     stem, dot, suffix = name.rpartition(".") if "." in name else (name, "", "")
     candidate, count = name, 1
     while candidate in taken:

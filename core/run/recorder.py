@@ -1,4 +1,4 @@
-"""The single ordered writer of a run: stores its events in few transactions, then publishes them in order."""
+"""Records a run: stores its events in batches, one transaction each, then publishes them in order."""
 
 import asyncio
 from collections.abc import Callable
@@ -32,10 +32,10 @@ from core.stores import NOTHING_NEW, JournalEntry, RunJournal, RunResult, UsageE
 from core.tasks import spawn
 
 Charge = Callable[[UsageEntry], UsageEntry]
-"""Adds a price to a usage entry that has none."""
+"""Returns the usage entry with a price, if it has none yet."""
 
 FLUSH_SECONDS = 0.1
-"""The longest time that text waits for publication, so that at most ten batches a second reach the bus."""
+"""The longest time that events wait before they are stored and published: at most ten batches a second."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class _Pending:
     agent: AgentVersion | None = None
 
     def before(self, later: "_Pending") -> "_Pending":
-        """Returns this batch followed by the later one."""
+        """Returns this batch of pending entries joined with a later batch."""
         return _Pending(
             self.emitted + later.emitted,
             self.started + later.started,
@@ -69,7 +69,10 @@ class _Pending:
 
 
 class RunRecorder:
-    """Implements `core.loop.calls.RunLog` with a journal and a bus. Entries of a failed write are kept for the next."""
+    """Implements `core.loop.calls.RunLog`: writes to the journal, then publishes on the event bus.
+
+    If a write fails, its entries are kept and stored with the next write.
+    """
 
     def __init__(
         self,
@@ -101,7 +104,7 @@ class RunRecorder:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self._flush_soon)
 
     def sign(self, agent: AgentVersion, *, is_new: bool) -> None:
-        """Marks later records with the agent's id and version; with `is_new` also the run itself."""
+        """Adds the agent's id and version to all later events and messages; if `is_new`, also stores them on the run."""
         self._agent = agent
         if is_new:
             self._pending.agent = agent
@@ -117,28 +120,28 @@ class RunRecorder:
         self._pending.usage.append(self._charge(entry))
 
     def take(self, input_ids: list[str]) -> None:
-        """Marks the inputs as taken up by the messages that are emitted with them."""
+        """Marks the inputs as read. Emit their messages before the next commit, so that one transaction stores both."""
         self._pending.taken_input_ids.extend(input_ids)
 
     def bind_sandbox(self, sandbox_id: str) -> None:
         self._pending.sandbox_id = sandbox_id
 
     async def commit(self) -> None:
-        """Stores and publishes everything pending. The transaction finishes even if the caller is cancelled."""
+        """Stores and publishes all pending entries. The transaction finishes even if the caller is cancelled."""
         await asyncio.shield(spawn(self._flush(), name="flush the run log"))
 
     async def inputs(self) -> tuple[ThreadInput, ...]:
-        """Returns the inputs that wait for the run, and stores everything pending in the same transaction."""
+        """Returns the run's unread inputs, and stores all pending entries in the same transaction."""
         return await asyncio.shield(
             spawn(self._flush(reads_inputs=True), name="read the inputs of the run")
         )
 
     async def suspend(self, approval: Approval) -> None:
-        """Stores everything pending with the approval request, and releases the run until people answer."""
+        """Stores the approval request with all pending entries, and releases the run until people answer."""
         await asyncio.shield(spawn(self._suspend(approval), name="suspend the run"))
 
     async def finish(self, terminal: Terminal, ending: RunResult) -> bool:
-        """Ends the run and stores everything pending. Returns False, and the run goes on, if an input waits."""
+        """Ends the run and stores all pending entries. Returns False if an unread input keeps the run going."""
         return await asyncio.shield(spawn(self._finish(terminal, ending), name="finish the run"))
 
     async def _finish(self, terminal: Terminal, ending: RunResult) -> bool:
@@ -157,7 +160,7 @@ class RunRecorder:
         return True
 
     async def _suspend(self, approval: Approval) -> None:
-        """Stores the request before publishing it, so that every reader of the event finds the question."""
+        """Stores the approval request before publishing its event, so that subscribers find the request in the store."""
         await self._flush_chunks()
         async with self._lock:
             self._cancel_timer()
@@ -170,7 +173,7 @@ class RunRecorder:
         await self._bus.publish(events)
 
     async def _flush_chunks(self) -> None:
-        """Publishes pending chunks first, so that nothing follows the terminal event."""
+        """Publishes pending text chunks, so that none of them can follow the terminal event."""
         if any(is_chunk(emitted.event) for emitted in self._pending.emitted):
             await self._flush()
 
@@ -246,7 +249,7 @@ class RunRecorder:
 
 
 def merge_text_chunks(emitted: list[_Emitted]) -> list[_Emitted]:
-    """Joins adjacent pieces of text into one chunk."""
+    """Returns the events with adjacent text chunks of the same kind joined into one."""
     whole: list[_Emitted] = []
     texts: list[str] = []
     for one in emitted:
@@ -269,13 +272,13 @@ def _close(whole: list[_Emitted], texts: list[str]) -> None:
     if len(texts) > 1:
         last = whole[-1]
         if isinstance(last.event, TextStreamed | ThinkingStreamed):
-            # written out because `replace` costs more than the rest of the work on a chunk
+            # calls the constructor because `dataclasses.replace` is slower than all other work on a chunk
             joined = type(last.event)(text="".join(texts), sequence=last.event.sequence)
             whole[-1] = _Emitted(joined, last.turn_id, last.created_at)
 
 
 def with_sequence(chunk: Chunk, sequence: int) -> Chunk:
-    """Returns the chunk with its sequence number within the turn."""
+    """Returns the chunk with the given sequence number, which counts the chunks of a turn from 0."""
     if chunk.sequence == sequence:
         return chunk
     if isinstance(chunk, TextStreamed | ThinkingStreamed):
