@@ -1,4 +1,4 @@
-"""What was said in the chat thread beside the agent, as the agent is told it."""
+"""Adds chat messages that were not addressed to the agent to its conversation, as background."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ TEXT_CHARACTERS_MAX = 2_000
 BACKGROUND_KEY = "is_heard"
 BACKGROUND_REFS_KEY = "heard_refs"
 FLOW_KEY = "flow"
-"""Marks a message on the users' side that carries out a plan: no person wrote it."""
+"""Metadata key of user messages that a planning flow wrote, not a person."""
 _BEFORE = "Said in the thread before you were called, oldest first. It was not said to you."
 _SINCE = "Said in the thread since your last turn, oldest first. It was not said to you."
 
@@ -28,9 +28,10 @@ _SINCE = "Said in the thread since your last turn, oldest first. It was not said
 def background_message(
     heard: Sequence[ChatMessage], *, thread_id: str, run_id: str, is_first: bool
 ) -> Message | None:
-    """One message that tells who said what: a JSON object a line, so that no text can pass for another person's.
+    """Returns one message that lists chat messages with their authors, or None if there are none.
 
-    The newest are kept where all would be too long. None where there is nothing to tell.
+    Each line is a JSON object, so that no text can pretend to come from another author. If the list is too long, only
+    the newest messages are kept. Set `is_first` if the conversation has no earlier messages.
     """
     lines: list[str] = []
     refs: list[str] = []
@@ -70,7 +71,7 @@ def _line(one: ChatMessage) -> str:
 
 
 def known_refs(history: Sequence[Message]) -> frozenset[str]:
-    """The chat messages that the agent has been told of already."""
+    """Returns the platform ids of the chat messages that the history already contains."""
     told = (one.metadata.get(BACKGROUND_REFS_KEY) for one in history)
     refs = chain.from_iterable(one for one in told if isinstance(one, list))
     own = (one.metadata.get("message_ref") for one in history)
@@ -78,7 +79,7 @@ def known_refs(history: Sequence[Message]) -> frozenset[str]:
 
 
 def last_read_at(history: Sequence[Message]) -> datetime | None:
-    """When the agent last took up what people said; None in a new conversation."""
+    """Returns the time of the newest message from people in the history, or None in a new conversation."""
     return next(
         (
             one.created_at
@@ -90,7 +91,7 @@ def last_read_at(history: Sequence[Message]) -> datetime | None:
 
 
 def is_from_person(message: Message) -> bool:
-    """Whether a person said it to the agent."""
+    """Returns whether a person wrote the message to the agent. Background and flow messages do not count."""
     is_marked = message.metadata.get(BACKGROUND_KEY) or message.metadata.get(FLOW_KEY)
     return message.type == "user" and not is_marked
 
@@ -100,10 +101,13 @@ READ_SECONDS = 5.0
 
 
 class BackgroundMessageReader:
-    """One run's ear. State: until when it has listened, and what the agent has been told."""
+    """Reads new background messages of the thread for one run.
+
+    Keeps the time of the last read and the ids of messages that the conversation already contains.
+    """
 
     def __init__(self, talks: Mapping[str, ChatHistory], thread_id: str, run_id: str) -> None:
-        """`talks` by platform; on one that is not among them nothing is heard."""
+        """`talks` maps platform names to chat histories. Platforms that are missing here have no background messages."""
         self._talks = talks
         self._thread_id = thread_id
         self._run_id = run_id
@@ -111,12 +115,15 @@ class BackgroundMessageReader:
         self._refs: frozenset[str] = frozenset()
 
     def remember(self, history: Sequence[Message]) -> None:
-        """Takes up what the stored conversation tells already."""
+        """Notes which chat messages the stored conversation contains, so `listen` does not return them again."""
         self._after = last_read_at(history)
         self._refs = known_refs(history)
 
     async def listen(self, address: Address, inputs: Sequence[ThreadInput]) -> Message | None:
-        """What was said beside the inputs since it listened last. A chat that does not answer is no reason to wait."""
+        """Returns the thread's other messages since the last read as one message, or None if there are none.
+
+        Also returns None if the platform fails or does not reply within READ_SECONDS.
+        """
         talk = self._talks.get(address.platform)
         if talk is None or not inputs:
             return None

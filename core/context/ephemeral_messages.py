@@ -1,4 +1,4 @@
-"""What goes along with one call only: the newest look of the browser, and the picture that is being looked at."""
+"""Builds messages that are sent with one model call and not kept: the browser's state and the viewed image."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from core.context.untrusted_text import wrap_untrusted
 from core.domain.messages import JsonObject, Message
 
 BROWSER_MESSAGES = 3
-"""The browser is in use while one of the last so many messages used it."""
+"""The browser's state is sent while at most this many messages follow it."""
 TEXT_CHARACTERS_MAX = 12_000
 _PICTURE = "The picture that was looked at last:"
 _NOT_SHOWN = (
@@ -20,7 +20,11 @@ _NOT_SHOWN = (
 def ephemeral_contents(
     passing: Sequence[Message], *, messages_since_browser: int, sees_images: bool
 ) -> tuple[JsonObject, ...]:
-    """User messages for the call. `messages_since_browser`: how many messages came after the browser's state."""
+    """Returns the ephemeral user messages for the next model call.
+
+    `messages_since_browser` is the number of messages after the browser's state. If `sees_images` is False, images are
+    left out, and a note says so for the viewed image.
+    """
     contents: list[JsonObject] = []
     for message in passing:
         if message.type == "browser_state":

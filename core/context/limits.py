@@ -1,4 +1,4 @@
-"""The context limits of models: the window, and the part of it reserved for the answer."""
+"""Context limits of models: the size of the context window, and how many of its tokens are reserved for the answer."""
 
 import re
 from collections.abc import Mapping
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextLimit:
-    """`window`: the model's context window in tokens. `reserved`: the tokens of it kept free for the answer."""
+    """A model's context window in tokens, and how many of these tokens are reserved for the answer."""
 
     window: int
     reserved: int
 
     @property
     def room(self) -> int:
-        """The tokens left for a request: system prompt, tools and conversation."""
+        """The number of tokens available to the system prompt, the tools and the conversation; at least 1."""
         return max(1, self.window - self.reserved)
 
 
@@ -27,15 +27,15 @@ _FAMILIES = (
     ("gemini", ContextLimit(window=1_000_000, reserved=300_000)),
     ("deepseek", ContextLimit(window=128_000, reserved=28_000)),
 )
-"""The first pattern found in the model's name applies, so old models with small windows precede their family."""
+"""Limits by regular expression. The first match in the model's name applies, so specific patterns come first."""
 
 
 ANSWER_SHARE = 3
-"""An answer gets at most a third of the window unless the operator sets its size."""
+"""The divisor that limits the answer to a third of a configured window, unless the answer size is configured too."""
 
 
 def find_context_limit(model: str, known: Mapping[str, ContextLimit] | None = None) -> ContextLimit:
-    """Returns the known limit of the model by its full name, else the limit of its family."""
+    """Returns the limit listed in `known` under the model's full name, else the limit of the model's family."""
     if known and (limit := known.get(model)):
         return limit
     name = model.rpartition("/")[2].lower()
@@ -45,7 +45,10 @@ def find_context_limit(model: str, known: Mapping[str, ContextLimit] | None = No
 def with_overrides(
     limit: ContextLimit, *, window: int | None = None, reserved: int | None = None
 ) -> ContextLimit:
-    """Applies the operator's window and answer sizes. A given window reserves at most a third for the answer."""
+    """Returns the limit with the configured window and answer sizes, in tokens; None keeps the model's own size.
+
+    If only the window is given, at most a third of it is reserved for the answer.
+    """
     size = window or limit.window
     if reserved is None:
         reserved = limit.reserved if window is None else min(limit.reserved, size // ANSWER_SHARE)

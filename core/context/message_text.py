@@ -1,4 +1,4 @@
-"""Stored messages as readable text."""
+"""Converts stored messages to readable text."""
 
 import json
 
@@ -8,7 +8,7 @@ from core.domain.messages import Message
 
 
 def full_message_text(message: Message) -> str:
-    """Returns the whole message: its text and tool calls, or for a tool result the call and its output."""
+    """Returns the message's text and tool calls; for a tool result, the call and its output."""
     content = message.content.get("content")
     parts = [_result(content) if message.type == "tool" else content_text(content)]
     calls = message.content.get("tool_calls")
@@ -18,7 +18,7 @@ def full_message_text(message: Message) -> str:
 
 
 def content_text(content: JsonValue) -> str:
-    """Returns the text of a message's content, with a placeholder for each image."""
+    """Returns the text of a message's `content` value, with a placeholder for each image."""
     if isinstance(content, list):
         return "\n".join(
             str(part["text"]) if isinstance(part, dict) and "text" in part else "[an image]"
@@ -28,7 +28,7 @@ def content_text(content: JsonValue) -> str:
 
 
 def _result(content: JsonValue) -> str:
-    """Returns the call and its output, with real newlines instead of JSON escapes."""
+    """Returns a tool result's call and output, with real newlines instead of JSON escapes."""
     text = content_text(content)
     try:
         envelope: JsonValue = json.loads(text)

@@ -1,4 +1,4 @@
-"""The system prompt, put together from its layers."""
+"""Builds the system prompt from the base prompt and optional layers."""
 
 from dataclasses import dataclass
 from datetime import date
@@ -12,10 +12,11 @@ TODO_CHARACTERS_MAX = 8_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptLayers:
-    """What is added to the base prompt, never instead of it. Each is a text, or empty.
+    """Texts that are appended to the base prompt; empty layers are left out.
 
-    `agent`: what a custom agent is to be. `channel`, `thread`: what the people of either have set. `knowledge`: pieces
-    of documents, which are data. `date`: one sentence. `todo`: todo.md as it stands.
+    `agent` describes the role of a custom agent. `channel` and `thread` are instructions that people set for either.
+    `knowledge` contains excerpts of documents and is marked as untrusted data. `date` is one sentence with
+    the date. `todo` is the current content of todo.md.
     """
 
     agent: str = ""
@@ -34,12 +35,16 @@ _TITLES = (
     ("date", "Today"),
     ("todo", "todo.md as it stood when this run began"),
 )
-"""The order of the layers: what changes seldom comes first, so that caches reach far."""
+"""The layers in order, with their headings. Layers that rarely change come first, so that the provider's prompt cache
+remains valid for as much of the prompt as possible."""
 
 
 def system_prompt(*, today: date, sandbox: str, layers: PromptLayers | None = None) -> str:
-    """`sandbox` is one sentence on the machine that tools run on, as a probe found it. The date is that of today,
-    unless the layers tell it."""
+    """Returns the base prompt with the layers appended.
+
+    `sandbox` is one sentence that describes the machine on which tools run. `today` is used unless the layers contain
+    a date.
+    """
     wanted = layers or PromptLayers()
     told = wanted.date or f"Today is {today:%A}, {today.isoformat()}."
     base = _layer("base").replace("{sandbox}", sandbox).strip()
@@ -47,7 +52,7 @@ def system_prompt(*, today: date, sandbox: str, layers: PromptLayers | None = No
 
 
 def add_layers(prompt: str, layers: PromptLayers, *, date_text: str = "") -> str:
-    """The prompt with the layers under their headings, in order."""
+    """Returns the prompt with each non-empty layer appended under its heading."""
     texts = {
         "agent": layers.agent,
         "channel": layers.channel,

@@ -79,7 +79,7 @@ async def build_agent_config(
 
 
 async def dialect_for_run(run: Run, thread: Thread, engine: RunDeps) -> Dialect:
-    """Returns the dialect in which the run's agent writes tool calls. Raises AgentError if the agent no longer exists."""
+    """Returns the dialect in which the run's agent writes tool calls. Raises AgentError if the agent is gone."""
     agent = (await engine.roster.version_for(run, thread)).definition if engine.roster else None
     return _dialect(agent, _model_of(agent, engine), engine)
 

@@ -32,7 +32,7 @@ def build_run_result(terminal: Terminal) -> RunResult:
 
 
 def attach_drawn_pictures(ended: RunFinished, calls: Sequence[ToolCallRecord]) -> RunFinished:
-    """Returns the finished run with every generated image attached to its reply, even if the model did not attach it."""
+    """Returns the finished run with every generated image attached to its reply, whether or not the model named it."""
     reply = ended.reply
     if reply is None:
         return ended

@@ -1,4 +1,4 @@
-"""Repairing a history that a crash cut off in mid-turn: every tool call gets a result, and none runs twice."""
+"""Repairs a history that a crash cut off in the middle of a turn: adds a result for every tool call without one."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -41,7 +41,10 @@ NEVER_STARTED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairedHistory:
-    """The added messages. `ended`: the end of the run, or the approval that it waits for; None: it goes on."""
+    """The messages that the repair added, and how the run ended.
+
+    `ended` is the run's end, the approval that the run now waits for, or None if the run continues.
+    """
 
     messages: tuple[Message, ...] = ()
     ended: RunFinished | Approval | None = None
@@ -49,7 +52,7 @@ class RepairedHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairContext:
-    """What a repair needs of the run. With `runs_calls` False no call is run, not even an idempotent one."""
+    """The parts of a run that a history repair uses. If `runs_calls` is False, no tool call is run again."""
 
     dialect: Dialect
     toolbox: ToolSet
@@ -57,15 +60,16 @@ class RepairContext:
     run_log: RunLog
     runs_calls: bool = True
     answer: Ask | None = None
-    """The newest approval that the run has asked for."""
+    """The newest approval request of the run, with the answer if people gave one."""
 
 
 async def repair_history(
     history: Sequence[Message], records: Sequence[ToolCallRecord], repair: RepairContext
 ) -> RepairedHistory:
-    """Emits and returns the messages that the last attempt could not. Idempotent calls run again.
+    """Emits and returns the messages that are missing because the last attempt was cut off.
 
-    Raises ApprovalExpired, after the repair, if no one answered the approval in time.
+    Runs idempotent calls and approved calls; other interrupted calls get an error as their result. Raises
+    ApprovalExpired, after the repair, if the approval was not answered in time.
     """
     known = {message.message_id: message for message in history if message.type == "assistant"}
     added: list[Message] = []
@@ -99,14 +103,16 @@ async def repair_history(
 
 
 def _turn_number(assistant_id: str, history: Sequence[Message], run_id: str) -> int:
-    """The number, counted from 1, of the turn that wrote the assistant message. A message that was lost comes last."""
+    """Returns the number, from 1, of the turn with the assistant message. A lost message counts as the newest turn."""
     ids = [one.message_id for one in history if one.type == "assistant" and one.run_id == run_id]
     return (ids.index(assistant_id) if assistant_id in ids else len(ids)) + 1
 
 
 def end_open_turns(events: Sequence[RunEvent], run_log: RunLog) -> None:
-    """Emits the missing end of each turn that earlier attempts started, so that readers see starts and ends in pairs.
-    A turn with calls is started again when they are answered."""
+    """Emits the missing end event of each turn that earlier attempts started, so that start and end events pair up.
+
+    `repair_history` starts a turn again if it adds results for the turn's calls.
+    """
     is_open: list[str] = []
     for one in events:
         if isinstance(one.event, TurnStarted):
@@ -118,7 +124,10 @@ def end_open_turns(events: Sequence[RunEvent], run_log: RunLog) -> None:
 
 
 def _is_unasked(record: ToolCallRecord, repair: RepairContext) -> bool:
-    """Whether the program ended before people were asked about the call. A call that is no longer valid is refused."""
+    """Returns whether the call still needs an approval request, because the program stopped before asking people.
+
+    Returns False for a call that is no longer valid, because its result will be an error.
+    """
     if (
         record.state != "awaiting"
         or is_about_turn(repair.answer, record.turn_id)
@@ -135,13 +144,13 @@ def _is_unasked(record: ToolCallRecord, repair: RepairContext) -> bool:
 def _keep(
     records: Sequence[ToolCallRecord], outcomes: Sequence[CallOutcome], repair: RepairContext
 ) -> None:
-    """Records the results of the turn's other calls, so that the next attempt can report them."""
+    """Records the results of calls that need no approval, so that the next attempt can add them to the history."""
     for record, outcome in zip(records, outcomes, strict=True):
         repair.run_log.finish_call(replace(record, state="finished", result=outcome.result))
 
 
 def _asked_for(unasked: Sequence[ToolCallRecord], repair: RepairContext) -> Approval:
-    """Ends the turn for now; all of its results follow once people have answered."""
+    """Ends the turn and returns an approval request for its calls. Their results follow once people have answered."""
     turn_id = unasked[0].turn_id
     prepared = [prepare_call(record.name, record.arguments, repair.toolbox) for record in unasked]
     repair.run_log.emit(TurnFinished(turn_id=turn_id, is_mended=True))
@@ -155,7 +164,7 @@ def _asked_for(unasked: Sequence[ToolCallRecord], repair: RepairContext) -> Appr
 def _assistant_again(
     assistant_id: str, records: Sequence[ToolCallRecord], repair: RepairContext
 ) -> Message:
-    """Rebuilds the lost assistant message from its recorded calls; its text is gone."""
+    """Rebuilds a lost assistant message from its recorded tool calls. The text of the message cannot be restored."""
     calls = [_call_of(record) for record in records]
     text = "" if repair.dialect.name == "native" else _written(calls)
     content = repair.dialect.assistant_content(text, calls)
@@ -176,7 +185,7 @@ def _results(
 def _unanswered(
     history: Sequence[Message], records: Sequence[ToolCallRecord]
 ) -> dict[str, list[ToolCallRecord]]:
-    """Returns the recorded calls by assistant message id, for each message whose results are missing."""
+    """Returns the recorded calls, by assistant message id, of each assistant message without results."""
     answered = {str(message.metadata.get("assistant_message_id")) for message in history}
     missing: dict[str, list[ToolCallRecord]] = {}
     for assistant_id, group in groupby(records, key=lambda record: record.assistant_message_id):
@@ -203,7 +212,7 @@ async def _outcome(record: ToolCallRecord, repair: RepairContext) -> CallOutcome
     try:
         prepared = prepare_call(record.name, record.arguments, repair.toolbox)
     except ToolError as error:
-        # a started call had its tool then; its server may not be ready now
+        # the tool existed when the call started, but its MCP server may not be ready now
         return failed_outcome(
             call, str(error) if record.state == "awaiting" else f"{INTERRUPTED} {error}"
         )
@@ -217,7 +226,8 @@ async def _outcome(record: ToolCallRecord, repair: RepairContext) -> CallOutcome
 async def _after_answer(
     record: ToolCallRecord, call: ToolCall, prepared: PreparedCall, repair: RepairContext
 ) -> CallOutcome:
-    """Runs an approved call. It is recorded as started first, so that a crash does not repeat it."""
+    """Runs an approved call, or returns the refusal. Records the call as started first, so that a crash cannot repeat
+    it."""
     why_not = refusal_reason(repair.answer, record.turn_id)
     if why_not is not None:
         return failed_outcome(call, why_not)
@@ -240,7 +250,7 @@ def _call_of(record: ToolCallRecord) -> ToolCall:
 
 
 def _written(calls: Sequence[ToolCall]) -> str:
-    """Returns the calls of a text dialect as the model wrote them."""
+    """Returns the raw text of the calls as the model wrote them, for dialects that put calls in the text."""
     raw = "\n".join(call.raw for call in calls)
     is_bare = raw.lstrip().startswith("<invoke")
     return f"<function_calls>\n{raw}\n</function_calls>" if is_bare else raw

@@ -75,7 +75,7 @@ def build_user_message(one: ThreadInput, run_id: str, text: str) -> Message:
 
 
 def attributed_text(one: ThreadInput) -> str:
-    """Returns the input's text, preceded by the author's name and id. API callers have no name, so theirs is only text."""
+    """Returns the input's text, preceded by the author's name and id if there is a name (API callers have none)."""
     text = one.text[:TEXT_CHARACTERS_MAX]
     if not one.author.name:
         return text
@@ -126,7 +126,7 @@ async def _names_in_use(files: Files, file: IncomingFile, uploads: Uploads) -> s
 
 
 def safe_name(name: str) -> str:
-    """Returns a safe file name: no folders, control or direction characters, no leading dot, at most NAME_BYTES_MAX bytes."""
+    """Returns a safe file name: no folders, control characters or leading dot, and at most NAME_BYTES_MAX bytes."""
     flat = unicodedata.normalize("NFC", name).replace("\\", "/")
     base = PurePosixPath(flat).name if flat.strip("/") else ""
     kept = "".join(

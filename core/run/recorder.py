@@ -104,7 +104,7 @@ class RunRecorder:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self._flush_soon)
 
     def sign(self, agent: AgentVersion, *, is_new: bool) -> None:
-        """Adds the agent's id and version to all later events and messages; if `is_new`, also stores them on the run."""
+        """Adds the agent's id and version to later events and messages. If `is_new`, also stores them on the run."""
         self._agent = agent
         if is_new:
             self._pending.agent = agent
@@ -120,7 +120,7 @@ class RunRecorder:
         self._pending.usage.append(self._charge(entry))
 
     def take(self, input_ids: list[str]) -> None:
-        """Marks the inputs as read. Emit their messages before the next commit, so that one transaction stores both."""
+        """Marks the inputs as read. Emit their messages before the next commit, so that both are stored together."""
         self._pending.taken_input_ids.extend(input_ids)
 
     def bind_sandbox(self, sandbox_id: str) -> None:
@@ -160,7 +160,7 @@ class RunRecorder:
         return True
 
     async def _suspend(self, approval: Approval) -> None:
-        """Stores the approval request before publishing its event, so that subscribers find the request in the store."""
+        """Stores the approval request before publishing its event, so that subscribers find the stored request."""
         await self._flush_chunks()
         async with self._lock:
             self._cancel_timer()

@@ -1,4 +1,4 @@
-"""The sandbox of a run's thread: started on first use, announced if the start is slow, replaced if lost."""
+"""Gives a run its thread's sandbox, which starts on first use. A slow start is shown as the run's activity."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,7 +15,7 @@ INTERRUPT_SECONDS = 2.0
 
 
 class ThreadSandbox:
-    """Gives one run access to the sandbox of its thread. Concurrent first calls start it once."""
+    """Gives one run access to its thread's sandbox. Concurrent first calls start the sandbox only once."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class ThreadSandbox:
         bind: Callable[[str], None],
         figures: RunMetrics = NO_METRICS,
     ) -> None:
-        """`bind` is called with the sandbox's id, which equals the thread's, when it is first opened."""
+        """`bind` receives the sandbox id, which equals the thread id, when the run first opens the sandbox."""
         self._provider = provider
         self._thread_id = thread_id
         self._fence = fence
@@ -38,7 +38,7 @@ class ThreadSandbox:
         self._was_used = False
 
     async def sandbox(self) -> Sandbox:
-        """Returns the running sandbox, starting it if needed. Raises SandboxUnavailable."""
+        """Returns the running sandbox, starting it if needed. Raises SandboxUnavailable if it cannot be started."""
         if self._provider is None:
             raise SandboxUnavailable(
                 "There is no sandbox on this machine, so commands and files are off."
@@ -60,12 +60,12 @@ class ThreadSandbox:
         return await opening
 
     def rest(self) -> None:
-        """Lets the provider save the files, because this worker is done with the run."""
+        """Tells the provider that this run no longer uses the sandbox, so that the provider can save its files."""
         if self._was_used and self._provider is not None:
             self._provider.rest(self._thread_id)
 
     async def interrupt(self) -> None:
-        """Kills the commands in the sandbox if this run has used it. Never raises or hangs."""
+        """Kills the commands that run in the sandbox, if this run has used it. Gives up after INTERRUPT_SECONDS."""
         if not self._was_used or self._provider is None:
             return
         try:

@@ -1,4 +1,4 @@
-"""A worker: executes many queued runs at once, and recovers runs that were lost or abandoned."""
+"""The worker process's main object: executes queued runs concurrently, and requeues runs whose worker died."""
 
 import asyncio
 import logging
@@ -15,11 +15,11 @@ HEARTBEAT_SECONDS = 1.0
 SWEEP_SECONDS = 1.0
 RUNS_AT_ONCE_MAX = 200
 AILING_SECONDS = 4.0
-"""After this time without a heartbeat other workers take over its runs."""
+"""A worker without a heartbeat for this many seconds is unhealthy, and other workers take over its runs."""
 
 
 class Worker:
-    """Works until it is closed. Unfinished runs are then handed back and continue elsewhere or later."""
+    """Executes queued runs until it is closed. Unfinished runs are then requeued for other workers or the next start."""
 
     def __init__(
         self, engine: RunDeps, queue: RunQueue, *, runs_at_once_max: int = RUNS_AT_ONCE_MAX
@@ -39,9 +39,9 @@ class Worker:
         ]
 
     async def close(self, *, drain_seconds: float = 0.0) -> None:
-        """Hands every run back at the end of its turn, or in mid-turn once `drain_seconds` are over.
+        """Stops every run at the end of its current turn, or in mid-turn after `drain_seconds`, and requeues it.
 
-        Returns when all runs have stopped and are queued again, and connections to web services are closed.
+        Returns when all runs are requeued and the connections to web services are closed.
         """
         for chore in self._chores[1:]:
             await cancel(chore)
@@ -60,11 +60,11 @@ class Worker:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a new run has to wait for a free slot."""
+        """Whether all slots are in use, so that a new run has to wait."""
         return self._slots.locked()
 
     def ailment(self) -> str:
-        """Returns a sentence that says why no runs are taken up, or an empty string if the worker is healthy."""
+        """Returns a sentence that says why the worker is unhealthy, or an empty string if it is healthy."""
         if not self._chores or any(chore.done() for chore in self._chores):
             return "It takes up no runs."
         if time.monotonic() - self._beat_at >= AILING_SECONDS:
@@ -111,7 +111,7 @@ class Worker:
             await asyncio.sleep(SWEEP_SECONDS)
 
     async def _let_go(self) -> None:
-        """Releases leases whose runs this worker does not execute, as after a claim whose reply was lost."""
+        """Releases leases of runs that this worker does not execute, for example if the reply to a claim was lost."""
         for lease in await self._engine.claims.held(self._engine.worker_id):
             if lease.run_id not in self._runs:
                 log.warning("run %s is held here and not executed: it is given back", lease.run_id)
