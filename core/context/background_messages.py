@@ -107,7 +107,7 @@ class BackgroundMessageReader:
     """
 
     def __init__(self, talks: Mapping[str, ChatHistory], thread_id: str, run_id: str) -> None:
-        """`talks` maps platform names to chat histories. Platforms that are missing here have no background messages."""
+        """`talks` maps platform names to chat histories. Other platforms have no background messages."""
         self._talks = talks
         self._thread_id = thread_id
         self._run_id = run_id

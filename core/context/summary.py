@@ -1,4 +1,4 @@
-"""Replacing the older part of a conversation by a summary that a model writes; the originals stay stored."""
+"""Replaces the older part of a conversation with a summary that a model writes. The original messages stay stored."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from core.domain.messages import JsonObject, Message
 from core.ports import ModelRequest
 
 Complete = Callable[[ModelRequest], Awaitable[str]]
-"""One model call from the request to the whole text of the answer. Raises a ModelError."""
+"""Sends one request to the model and returns the complete text of the answer. Raises ModelError."""
 
 OUTPUT_TOKENS_MAX = 8_000
 SUMMARY_CHARACTERS_MAX = 40_000
@@ -39,8 +39,11 @@ _LOST = (
 def find_summary_boundary(
     messages: Sequence[Message], kept_tokens: int, sizes: Mapping[str, int]
 ) -> int:
-    """Where the older part ends, so that at most the tokens stay: never between a call and its results, and never so
-    that nothing stays. 0: there is nothing that could be replaced."""
+    """Returns the number of older messages that a summary can replace, or 0 if there are none.
+
+    The other messages have at most `kept_tokens` tokens, but at least one message is kept, and a tool call is never
+    separated from its results. `sizes` maps the ids of truncated messages to their token counts.
+    """
     last = left = len(messages)
     room = kept_tokens
     for index in range(len(messages) - 1, -1, -1):
@@ -58,7 +61,11 @@ def find_summary_boundary(
 async def summarise(
     older: Sequence[Message], *, complete: Complete, model: str, room: int, run_id: str
 ) -> Message:
-    """A `summary` message that stands for the older ones. Raises a ModelError, or ValueError for an empty answer."""
+    """Returns a `summary` message that replaces the older messages.
+
+    `room` is the number of tokens that the summary request may have. Raises ModelError if the model call fails, and
+    ValueError if the answer is empty.
+    """
     text = await asyncio.to_thread(
         lambda: wrap_untrusted(transcript(older, room), source="the conversation")
     )
@@ -70,7 +77,7 @@ async def summarise(
         ),
         output_tokens_max=OUTPUT_TOKENS_MAX,
     )
-    # about a quarter of the room at most: a summary is never cut later
+    # at most about a quarter of the room, because a summary is never truncated later
     characters_max = min(SUMMARY_CHARACTERS_MAX, room)
     text = (await complete(request)).strip()[:characters_max]
     if not text:
@@ -80,13 +87,13 @@ async def summarise(
 
 
 def omission_note(older: Sequence[Message], *, run_id: str) -> Message:
-    """A note in place of the older messages, for when no summary could be made."""
+    """Returns a note that replaces the older messages if no summary could be made."""
     ids = ", ".join(one.message_id for one in older[-5:])
     return _standing_for(older, _LOST.format(count=len(older), expand=EXPAND_TOOL, ids=ids), run_id)
 
 
 def messages_since_summary(messages: Sequence[Message]) -> list[Message]:
-    """A stored history as it is sent: the newest summary in front, then what it does not replace."""
+    """Returns the newest summary and the messages that it does not replace; all messages if there is no summary."""
     newest = next((one for one in reversed(messages) if one.type == "summary"), None)
     if newest is None:
         return list(messages)
@@ -96,7 +103,10 @@ def messages_since_summary(messages: Sequence[Message]) -> list[Message]:
 
 
 def transcript(older: Sequence[Message], room: int) -> str:
-    """The messages as one text of at most about `room` tokens; the oldest are left out where cutting is not enough."""
+    """Returns the messages as one text of about `room` tokens at most.
+
+    Long messages are truncated; if that is not enough, the oldest messages are left out.
+    """
     fitted = fit_messages(older, room, {})
     lines: list[str] = []
     left = room
@@ -145,7 +155,7 @@ def _standing_for(older: Sequence[Message], text: str, run_id: str) -> Message:
 
 
 def _newest_request(older: Sequence[Message]) -> str:
-    """What a person wrote last, also where a summary stands for it already."""
+    """Returns the newest message that a person wrote, even if an earlier summary has already replaced it."""
     for message in reversed(older):
         if is_from_person(message):
             return content_text(message.content.get("content"))[:REQUEST_CHARACTERS_MAX]
@@ -161,7 +171,7 @@ def _turns_replaced(message: Message, run_id: str) -> int:
 
 
 def count_turns(messages: Sequence[Message], run_id: str) -> int:
-    """How many turns of the run are in the messages, counting those that a summary stands for."""
+    """Returns the number of the run's turns in the messages, including turns that a summary replaces."""
     return sum(
         _turns_replaced(one, run_id) + (one.type == "assistant" and one.run_id == run_id)
         for one in messages

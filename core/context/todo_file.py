@@ -1,4 +1,4 @@
-"""The checklist in todo.md: read from its text, and followed through the calls that write the file."""
+"""Parses the checklist in todo.md, and tracks the file's content through the tool calls that write it."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ TODO_BYTES_MAX = 64 * 1024
 ITEMS_MAX = 200
 ITEM_CHARACTERS_MAX = 300
 _MARKUP_CHARACTERS_MAX = 2 * ITEM_CHARACTERS_MAX
-"""What is read of a line: looking for pairs of marks takes time by the square of it."""
+"""The rest of a longer line is ignored, because matching pairs of markup characters takes quadratic time."""
 
 DEFAULT_TITLE = "todo.md"
 _WRITERS = frozenset(("create_file", "full_file_rewrite", "str_replace", "delete_file"))
@@ -33,7 +33,7 @@ _State = Literal["pending", "active", "done", "blocked"]
 
 
 def writes_todo(name: str, arguments: JsonObject) -> bool:
-    """Whether the call of a file tool changes /workspace/todo.md."""
+    """Returns whether a tool call with this name and these arguments changes /workspace/todo.md."""
     path = arguments.get("file_path")
     if name not in _WRITERS or not isinstance(path, str):
         return False
@@ -41,8 +41,11 @@ def writes_todo(name: str, arguments: JsonObject) -> bool:
 
 
 def parse_checklist(text: str) -> ChecklistChanged:
-    """The items in order, with their section before them where there are several. Without an item under way the first
-    open one counts as active: items are worked through in order."""
+    """Returns the checklist items of a Markdown text in order.
+
+    If there are several sections, each item starts with its section's name. If no item is marked as active, the first
+    open item counts as active, because items are done in order.
+    """
     title, section, found = "", "", list[tuple[str, str, str]]()
     for line in _outside_code(text.splitlines()):
         if heading := _HEADING.fullmatch(line):
@@ -87,7 +90,10 @@ def _outside_code(lines: Iterable[str]) -> Iterable[str]:
 
 
 def apply_call_to_todo(text: str | None, name: str, arguments: JsonObject) -> str | None:
-    """The text of todo.md after a successful call on it; None where there is none, or it is not known any more."""
+    """Returns the text of todo.md after a successful call, or None if the file is gone or its text is unknown.
+
+    `text` is the text before the call, or None if it is unknown.
+    """
     contents = arguments.get("file_contents")
     if name in ("create_file", "full_file_rewrite"):
         return contents if isinstance(contents, str) else None
@@ -100,7 +106,10 @@ def apply_call_to_todo(text: str | None, name: str, arguments: JsonObject) -> st
 
 
 def todo_text_in_history(messages: Sequence[Message]) -> str | None:
-    """The text of todo.md as far as the conversation tells it; a shell command may have changed the file since."""
+    """Returns the text of todo.md after all file tool calls in the messages, or None if it is unknown.
+
+    Changes that shell commands made to the file are not included.
+    """
     text: str | None = None
     for message in messages:
         if message.type == "summary":
@@ -112,7 +121,7 @@ def todo_text_in_history(messages: Sequence[Message]) -> str | None:
 
 
 def _todo_call(message: Message) -> tuple[str, JsonObject] | None:
-    """Name and arguments of a successful call that wrote the file."""
+    """Returns the name and arguments of the call if the message is the result of a successful write to todo.md."""
     details = message.metadata.get("parsing_details")
     content = message.content.get("content")
     if (
@@ -141,7 +150,7 @@ READ_SECONDS = 5.0
 
 
 class TodoTracker:
-    """Reads the file as it is, one call after the other, so that the last word is the newest. State: the lock."""
+    """Emits the checklist after calls that write todo.md, in order, so that the newest checklist comes last."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
@@ -152,7 +161,10 @@ class TodoTracker:
         sandbox: Callable[[], Awaitable[Sandbox]],
         emit: Callable[[AgentEvent], None],
     ) -> None:
-        """After a call that did its work. A file that cannot be read changes nothing: the list is for show."""
+        """Emits the checklist if the successful call wrote todo.md.
+
+        Errors are only logged, because the checklist is only for display.
+        """
         if not writes_todo(call.name, call.arguments):
             return
         try:
@@ -164,7 +176,7 @@ class TodoTracker:
 
 
 async def _todo_text(sandbox: Sandbox) -> str:
-    """Empty where the file is gone."""
+    """Returns the first TODO_BYTES_MAX bytes of todo.md as text, or an empty string if the file is missing."""
     content = bytearray()
     try:
         async for piece in sandbox.files.read(TODO_PATH, length=TODO_BYTES_MAX):

@@ -1,4 +1,4 @@
-"""How many tokens a message costs: a fast estimate that rather says too many, made once when the message is made."""
+"""Fast token estimates for messages, tools and images, which are usually slightly higher than the true counts."""
 
 import base64
 import binascii
@@ -21,11 +21,16 @@ UNKNOWN_SIZE = (1024, 1024)
 HEAD_CHARACTERS = 64 * 1024
 _PIXELS_MAX = 100_000
 _NO_SIZE = frozenset((0xC4, 0xC8, 0xCC))
-"""JPEG segments (ITU T.81, table B.1) whose numbers lie among those of the frame headers."""
+"""JPEG markers in the range of the frame headers that are not frame headers (ITU T.81, table B.1)."""
 
 
 def image_tokens(size: tuple[int, int] | None, detail: str = "auto") -> int:
-    """OpenAI's rule: 85 in low detail; else fit into 2048, short side to 768, 170 a 512-tile and 85 once."""
+    """Returns the token count of an image by OpenAI's rule.
+
+    In low detail, an image costs 85 tokens. Otherwise it is scaled so that its short side has 768 pixels and its long
+    side at most 2048 pixels, and costs 85 tokens plus 170 for each tile of 512 by 512 pixels. `size` is the width and
+    height in pixels, or None if unknown.
+    """
     if detail == "low":
         return LOW_TOKENS
     if size is None and detail != "high":
@@ -37,7 +42,7 @@ def image_tokens(size: tuple[int, int] | None, detail: str = "auto") -> int:
 
 
 def data_url_image_size(url: str) -> tuple[int, int] | None:
-    """Width and height of a picture in a data URL; None for any other address and for what cannot be read."""
+    """Returns the width and height of an image in a data URL, or None for other URLs and unknown formats."""
     head, comma, body = url[: HEAD_CHARACTERS + 100].partition(",")
     if not comma or not head.startswith("data:") or not head.endswith(";base64"):
         return None
@@ -49,7 +54,10 @@ def data_url_image_size(url: str) -> tuple[int, int] | None:
 
 
 def image_size(start: bytes) -> tuple[int, int] | None:
-    """Width and height by the first bytes of a PNG, GIF, JPEG or WebP file."""
+    """Returns the width and height of a PNG, GIF, JPEG or extended WebP image, or None if they cannot be read.
+
+    `start` is the start of the file.
+    """
     if start.startswith(b"\x89PNG\r\n\x1a\n"):
         size = int.from_bytes(start[16:20], "big"), int.from_bytes(start[20:24], "big")
     elif start.startswith(b"GIF8"):
@@ -75,7 +83,7 @@ def _jpeg_sizes(start: bytes) -> Iterator[tuple[int, int]]:
 
 
 MESSAGE_TOKENS = 4
-"""What every message costs beside its text: its role and its ends."""
+"""The number of tokens that every message has in addition to its text, for its role and delimiters."""
 _CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
 _WEIGHTS: Mapping[bytes, int] = {
     b"a": 70,
@@ -95,15 +103,22 @@ _WEIGHTS: Mapping[bytes, int] = {
     b" .": 620,
     b".0": 1130,
 }
-"""Thousandths of a token per character of a class, and per meeting of two classes: fitted to the texts that the
-tokenizers o200k_base and cl100k_base make of prose, code, data and logs in many scripts (docs/developers/adr/0006)."""
+"""Thousandths of a token for each character of a class, and for each adjacent pair of classes.
+
+The weights are fitted to the token counts of o200k_base and cl100k_base for prose, code, data and logs in many scripts
+(docs/developers/adr/0006).
+"""
 _PAIRS = tuple(_WEIGHTS.items())
 _MARGIN_PERCENT = 105
 SHORT_CHARACTERS_MAX = 100
 
 
 def _classes() -> bytes:
-    """Byte to its class: small letter, capital, digit, space, line end, other sign, or the length of its sequence."""
+    """Returns a table that maps each byte to its character class.
+
+    The classes are lower-case letter, upper-case letter, digit, space, other white space, and other character. The
+    first byte of a UTF-8 sequence is classified by the length of the sequence.
+    """
 
     def of(byte: int) -> str:
         character = chr(byte)
@@ -122,7 +137,7 @@ _CLASSES = _classes()
 
 
 def count_text(text: str) -> int:
-    """The estimate for a text: near the true count, and mostly a little over it. Costs about 20 ns a character."""
+    """Returns the estimated token count of a text, usually slightly too high. Takes about 20 ns per character."""
     return _count(text) if len(text) > SHORT_CHARACTERS_MAX else _count_short(text)
 
 
@@ -137,12 +152,12 @@ def _count(text: str) -> int:
     return -(-thousandths * _MARGIN_PERCENT // 100_000) or 1
 
 
-# names of tools and of what their schemas hold come again in every call and every run
+# short texts are cached because tool names and schema keys occur in every model call
 _count_short = lru_cache(maxsize=4096)(_count)
 
 
 def count_message(content: JsonObject) -> int:
-    """A message as a model is sent it: text and images, tool calls, and what names them."""
+    """Returns the estimated token count of a message as sent to a model, with its images and tool calls."""
     tokens = MESSAGE_TOKENS + _count_parts(content.get("content"))
     calls = content.get("tool_calls")
     if isinstance(calls, list):
@@ -151,19 +166,19 @@ def count_message(content: JsonObject) -> int:
 
 
 def count_tools(schemas: Sequence[JsonObject]) -> int:
-    """The schemas of a request's tools."""
+    """Returns the estimated token count of a request's tool schemas."""
     return sum(MESSAGE_TOKENS + _count_value(schema) for schema in schemas)
 
 
 def with_token_count(message: Message) -> Message:
-    """The message with its count. What no model is sent costs nothing."""
+    """Returns the message with its token count, which stays 0 for messages that are never sent to a model."""
     if message.token_count or not message.is_llm_message:
         return message
     return replace(message, token_count=count_message(message.content))
 
 
 def message_tokens(message: Message) -> int:
-    """The stored count; made now for a message that was stored without one."""
+    """Returns the message's stored token count, or a new estimate if the message has none."""
     return message.token_count or count_message(message.content)
 
 
@@ -195,7 +210,7 @@ def _count_call(call: JsonValue) -> int:
 
 
 def _count_value(value: JsonValue) -> int:
-    """Any JSON value, as if its text were written out."""
+    """Returns the estimated token count of a JSON value written as text."""
     if isinstance(value, str):
         return count_text(value)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Bringing a conversation under the model's limit: which messages are cut, in which order, and how far."""
+"""Truncates messages so that a conversation fits the model's limit: tool results first, then assistant, then user."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,14 +13,14 @@ EXPAND_TOOL = "expand_message"
 TRIES_MAX = 5
 ARGUMENTS_MAX = 40
 _NOTE_EXCESS_TOKENS = 25
-"""What a note costs more than as many characters of common text: it holds an id."""
+"""How many more tokens a truncation note has than ordinary text of the same length, because it contains an id."""
 
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How a message was shortened: to about so many tokens, with or without its end."""
+    """How a message is truncated: to about `tokens` tokens, with or without the end of its texts."""
 
     tokens: int
     keeps_tail: bool
@@ -28,7 +28,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class TruncatedMessage:
-    """A message as it is sent after the cut. `tokens` may be more than wanted where too little of it is text."""
+    """A truncated message. `tokens` may exceed the target of the cut if too little of the message is text."""
 
     cut: Cut
     content: JsonObject
@@ -36,7 +36,7 @@ class TruncatedMessage:
 
 
 def truncate_message(message: Message, cut: Cut) -> TruncatedMessage:
-    """The same for the same message and cut, so that what a provider has cached stays true."""
+    """Returns the truncated message. Equal arguments give equal results, so that the provider's cache stays valid."""
     body = _opened(message.content)
     texts = [text for text in _texts(body) if text]
     before = max(1, message_tokens(message))
@@ -45,7 +45,7 @@ def truncate_message(message: Message, cut: Cut) -> TruncatedMessage:
     for number in range(TRIES_MAX):
         cap = _cap(texts, int(characters * aim / before))
         if number == 0:
-            # a first try that counts the notes in is seldom followed by a second
+            # subtracts the tokens of the truncation notes, so that a second try is rarely needed
             aim -= _NOTE_EXCESS_TOKENS * sum(len(text) > cap for text in texts)
             cap = _cap(texts, int(characters * aim / before))
         content = _closed(_mapped(body, _Cutter(message.message_id, cut, cap)))
@@ -58,7 +58,7 @@ def truncate_message(message: Message, cut: Cut) -> TruncatedMessage:
 
 @dataclass(frozen=True, slots=True)
 class _Cutter:
-    """Cuts a text that is longer than the cap, which holds for what stays of it with the note."""
+    """Truncates texts to `characters_max` characters, including the note that says how much is left out."""
 
     message_id: str
     cut: Cut
@@ -87,7 +87,7 @@ class _Cutter:
 
 
 def _cap(texts: list[str], room: int) -> int:
-    """The length that no text may exceed, so that all together fill the room: the longest pay first."""
+    """Returns the length limit for each text with which all texts together have at most `room` characters."""
     left, count = room, len(texts)
     for text in sorted(texts, key=len):
         if len(text) * count > left:
@@ -99,7 +99,7 @@ def _cap(texts: list[str], room: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Body:
-    """A message with its JSON read: the envelope of a tool's result, and the arguments of calls."""
+    """A message's content with its JSON strings parsed: the tool result's envelope and the arguments of tool calls."""
 
     content: JsonObject
     envelope: JsonObject | None = None
@@ -143,7 +143,7 @@ def _texts(body: _Body) -> list[str]:
 
 
 def _mapped(body: _Body, change: Callable[[str], str]) -> _Body:
-    """The body with every text changed that may be: never a role, a name or an id."""
+    """Returns the body with `change` applied to every text that may be truncated, so not to roles, names or ids."""
     content = dict(body.content)
     envelope = body.envelope
     if envelope is not None:
@@ -180,7 +180,7 @@ def _mapped_envelope(envelope: JsonObject, change: Callable[[str], str]) -> Json
 
 
 def _mapped_values(values: JsonObject, change: Callable[[str], str]) -> JsonObject:
-    """Values that are no text are cut as the JSON text of themselves, and stay what they are where nothing is cut."""
+    """Returns the values with `change` applied. Lists and objects become JSON strings if they are truncated."""
     if len(values) > ARGUMENTS_MAX:
         text = _encode(values)
         cut = change(text)
@@ -219,18 +219,19 @@ def _with_arguments(call: JsonValue, arguments: JsonObject | None) -> JsonValue:
 FIRST_LIMIT_TOKENS = 4096
 LAST_LIMIT_TOKENS = 256
 TARGET_PERCENT = 90
-"""Cutting goes a little under the limit, so that the next messages fit without another cut."""
+"""Messages are truncated to this percentage of the limit, so that the next messages fit without more truncation."""
 CUT_TOKENS_MIN = 64
-"""A cut that wins less would cost more in its note than it is worth."""
+"""A truncation must save at least this many tokens, because the note about it also uses tokens."""
 _ORDER: tuple[MessageType, ...] = ("tool", "assistant", "user")
 _REPLANS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedMessages:
-    """What is sent. `shown` are the messages that are sent shortened, by id, those of before and the new ones alike.
+    """A conversation after truncation, with its token count.
 
-    `made` are the cuts that are new. `is_over`: it does not fit, even with everything cut that may be.
+    `shown` maps message ids to all truncated messages, `made` maps message ids to new cuts. `is_over` is True if the
+    conversation does not fit even after all possible truncation.
     """
 
     contents: tuple[JsonObject, ...]
@@ -243,7 +244,11 @@ class FittedMessages:
 def fit_messages(
     messages: Sequence[Message], room: int, shown: Mapping[str, TruncatedMessage]
 ) -> FittedMessages:
-    """The messages in at most `room` tokens. What was cut before stays cut; no message goes, so pairs stay together."""
+    """Returns the messages, truncated to at most `room` tokens if possible.
+
+    `shown` contains the messages that were truncated earlier; they stay truncated. No message is removed, so that tool
+    calls keep their results.
+    """
     sizes = [
         known.tokens if (known := shown.get(one.message_id)) else message_tokens(one)
         for one in messages
@@ -286,7 +291,7 @@ def _contents(
 def _planned(
     messages: Sequence[Message], sizes: Sequence[int], room: int, spent: set[int]
 ) -> dict[int, Cut]:
-    """Index to cut, found by counting alone: every message is then cut once, to its last length."""
+    """Returns the cuts by message index, planned with token counts only, so that each message is truncated once."""
     sizes = list(sizes)
     excess = sum(sizes) - room * TARGET_PERCENT // 100
     plan: dict[int, Cut] = {}
@@ -306,7 +311,10 @@ def _planned(
 
 
 def _steps(messages: Sequence[Message]) -> Iterator[tuple[int, bool]]:
-    """The messages of one round in order: of each kind the newest first, which keeps its end, then the oldest first."""
+    """Yields the order of truncation as pairs of a message's index and whether its end is kept.
+
+    For each message type, the newest message comes first and keeps its end; the others follow, oldest first.
+    """
     for kind in _ORDER:
         indexes = [index for index, one in enumerate(messages) if one.type == kind]
         if indexes:

@@ -1,4 +1,4 @@
-"""Untrusted text: cleaned of hidden characters, limited in length, and delimited as data for the model."""
+"""Cleans untrusted text: removes hidden characters, limits the length, and marks the text as data for the model."""
 
 import hashlib
 import re
@@ -6,14 +6,17 @@ import unicodedata
 
 from pydantic import JsonValue
 
-# invisible to people but read by models: control characters, joiners, direction marks, the tag block
+# characters that people cannot see but models read: control characters, joiners, direction marks, the tag block
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e0fff]"
 )
 
 
 def clean_text(text: str, characters_max: int) -> str:
-    """Removes lone surrogates and control characters except newlines and tabs; truncates long text with a note."""
+    """Returns the text without control characters except newlines and tabs; lone surrogates become question marks.
+
+    A text longer than `characters_max` is truncated, with a note that says how many characters are missing.
+    """
     valid = text[: characters_max + 1].encode("utf-8", "replace").decode("utf-8")
     visible = re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "", valid.replace("\r\n", "\n"))
     if len(text) <= characters_max:
@@ -22,7 +25,7 @@ def clean_text(text: str, characters_max: int) -> str:
 
 
 def clean_line(text: str, characters_max: int) -> str:
-    """Returns the text as one line for a description or a log, without invisible characters."""
+    """Returns the text as one line without invisible characters, truncated to `characters_max` characters."""
     valid = text[: characters_max * 4].encode("utf-8", "replace").decode("utf-8")
     words = " ".join(
         _HIDDEN.sub("", unicodedata.normalize("NFC", valid).replace("\n", " ")).split()
@@ -31,7 +34,7 @@ def clean_line(text: str, characters_max: int) -> str:
 
 
 def clean_json(value: JsonValue) -> JsonValue:
-    """Replaces lone surrogates in every string and key of a JSON value."""
+    """Returns the JSON value with lone surrogates in strings and keys replaced by question marks."""
     match value:
         case str():
             return value.encode("utf-8", "replace").decode("utf-8")
@@ -51,7 +54,10 @@ _MARK_CHARACTERS = 10
 
 
 def wrap_untrusted(text: str, *, source: str) -> str:
-    """Puts the text between markers that do not occur in it. Equal texts get equal markers, so caches stay valid."""
+    """Returns the text between markers that do not occur in it, so that the text cannot end the marked part.
+
+    Equal texts get equal markers, so that prompt caches stay valid. `source` names the origin of the text.
+    """
     mark = _mark_for(text)
     name = " ".join(re.sub(r'[<>"]', "", source).split())[:_SOURCE_CHARACTERS_MAX]
     return f'<data mark="{mark}" source="{name}">\n{text}\n</data mark="{mark}">'

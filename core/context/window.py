@@ -1,4 +1,4 @@
-"""A run's view of its conversation: what the next model call is sent, always within the model's limit."""
+"""Selects the messages of a run's conversation for each model call, so that the request fits the context limit."""
 
 import asyncio
 import logging
@@ -32,20 +32,22 @@ from core.ports import ModelRequest
 log = logging.getLogger(__name__)
 CUTS = "cuts"
 INLINE_TOKENS_MAX = 20_000
-"""A conversation that is larger is cut in a thread, away from the loop."""
+"""Larger conversations are truncated in a worker thread, so that the event loop is not blocked."""
 HARDER_PERCENT = 60
 ROOM_TOKENS_MIN = 2_000
 WORTH_PERCENT = 20
-"""A summary that is not yet forced waits until it would replace so much of the conversation."""
+"""An optional summary is made only if it replaces at least this share of the conversation."""
 RETRY_GROWTH_PERCENT = 120
-"""A summary that failed is tried again when the conversation has grown so far."""
+"""After a failed summary, the next attempt waits until the conversation has grown to this percentage of its size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextPolicy:
-    """How conversations are held. `limits` are by the model's whole name; others go by family.
+    """Limits for conversations, in tokens.
 
-    `window_tokens` and `answer_tokens` are the operator's word, for whatever model.
+    A conversation above `summary_tokens` is summarised, except its newest `kept_tokens`. `limits` maps full model names
+    to context limits; other models use the limit of their family. `window_tokens` and `answer_tokens` override the
+    limits of all models.
     """
 
     summary_tokens: int = 120_000
@@ -63,7 +65,7 @@ class ContextPolicy:
 
 
 class ContextWindow:
-    """The conversation of one run. State: its messages, what of them is sent shortened, and the room there is."""
+    """The conversation of one run: its messages, the truncated versions that are sent, and the tokens available."""
 
     def __init__(
         self,
@@ -75,7 +77,7 @@ class ContextWindow:
         complete: Complete,
         emit: Callable[[AgentEvent], None],
     ) -> None:
-        """`overhead_tokens`: what the system prompt and the tools cost in every call."""
+        """`overhead_tokens` is the token count of the system prompt and the tools, which every call includes."""
         self._model = model
         self._run_id = run_id
         self._policy = policy
@@ -95,7 +97,7 @@ class ContextWindow:
         self._sees_images = True
 
     async def load(self, history: Sequence[Message]) -> None:
-        """Takes a stored history up, with the cuts that were made in it before."""
+        """Adds a stored history, with messages truncated as in earlier runs."""
         self.add(messages_since_summary(history))
         cuts = stored_cuts(self._messages)
         if cuts:
@@ -107,7 +109,7 @@ class ContextWindow:
             )
 
     def add(self, messages: Sequence[Message]) -> None:
-        """What came next in the conversation; what no model is sent for good goes along where it stands."""
+        """Adds new messages to the conversation. Only the newest browser state and the newest viewed image are kept."""
         for message in messages:
             if message.is_llm_message:
                 self._messages.append(with_token_count(message))
@@ -120,31 +122,31 @@ class ContextWindow:
                 self._browser_place = len(self._messages)
 
     async def request(self, blank: ModelRequest, notes: Sequence[JsonObject]) -> ModelRequest:
-        """The next call: what is blank, the conversation, and notes for this call alone.
+        """Returns `blank` with the conversation, followed by `notes`, which are sent with this call only.
 
-        Raises ContextOverflow, with the figures, where nothing helps.
+        Raises ContextOverflow if the conversation is too long even after it was shortened.
         """
         return await self._filled(blank.messages, notes, blank)
 
     async def smaller(self, refused: ModelRequest) -> ModelRequest:
-        """The same call with less of the conversation, for a model that refused it as too long."""
+        """Returns the request with a shorter conversation, after the model refused it as too long."""
         self._room_max = min(self._room_max, self._sent_tokens) * HARDER_PERCENT // 100
         start, end = self._sent_place
         return await self._filled(refused.messages[:start], refused.messages[end:], refused)
 
     @property
     def shows_pictures(self) -> bool:
-        """Whether a call may have pictures that the model was to look at."""
+        """Whether the next request may contain a browser screenshot or a viewed image."""
         return self._sees_images and bool(self._passing)
 
     async def blind(self, refused: ModelRequest) -> ModelRequest:
-        """The same call without pictures, and so are all later ones: the model takes none."""
+        """Returns the request without images, after the model refused them. Later requests have no images either."""
         self._sees_images = False
         start, end = self._sent_place
         return await self._filled(refused.messages[:start], refused.messages[end:], refused)
 
     def refused(self, error: ContextOverflow) -> ContextOverflow:
-        """What people are told when even the smaller conversation was refused."""
+        """Returns the error to show to people if the model refused even the shorter conversation."""
         return self._overflow(self._sent_tokens + self._overhead, detail=error.detail)
 
     async def _filled(
@@ -174,8 +176,10 @@ class ContextWindow:
         return self._placed(fitted.contents, passing)
 
     def notes(self) -> JsonObject:
-        """The cuts since the last call of this, for the metadata of the message that the model answers with: so a later
-        run sends the same again."""
+        """Returns the truncations made since the last call of this method, as metadata for the model's next message.
+
+        A later run reads them to send the same truncated messages, so that the provider's prompt cache stays valid.
+        """
         cuts, self._unnoted = self._unnoted, {}
         if not cuts:
             return {}
@@ -195,7 +199,10 @@ class ContextWindow:
         return fitted
 
     async def _summarise(self, room: int, *, percent_min: int) -> None:
-        """Puts a summary in place of the older messages. One that fails changes nothing: cutting remains."""
+        """Replaces the older messages with a summary. If the model call fails, the messages stay as they were.
+
+        Does nothing if the summary would replace less than `percent_min` percent of the conversation.
+        """
         kept = min(self._policy.kept_tokens, room // 3)
         place = find_summary_boundary(self._messages, kept, self._sizes())
         older, newer = self._messages[:place], self._messages[place:]
@@ -219,7 +226,7 @@ class ContextWindow:
         self._replace(made, newer)
 
     def _leave_out(self, room: int) -> None:
-        """The last resort: the oldest messages go, and a note says so. Nothing of it is stored."""
+        """Replaces the oldest messages with a note, if neither truncation nor a summary was enough. Stores nothing."""
         place = find_summary_boundary(self._messages, room * 2 // 3, self._sizes())
         if place:
             note = omission_note(self._messages[:place], run_id=self._run_id)
@@ -247,7 +254,7 @@ class ContextWindow:
     def _placed(
         self, contents: tuple[JsonObject, ...], passing: tuple[JsonObject, ...]
     ) -> tuple[JsonObject, ...]:
-        """What is sent for this call alone stands in front of the last message of a person."""
+        """Returns the contents with the ephemeral messages inserted before the newest user message."""
         if not passing:
             return contents
         users = [index for index, one in enumerate(self._messages) if one.type == "user"]
@@ -264,7 +271,7 @@ class ContextWindow:
 
 
 def stored_cuts(messages: Sequence[Message]) -> dict[str, Cut]:
-    """The cuts that the assistant messages of a history tell of, the newest for each message."""
+    """Returns the newest truncation of each message, by message id, from the metadata of a stored history."""
     found: dict[str, Cut] = {}
     for message in messages:
         noted = message.metadata.get(CUTS)

@@ -19,7 +19,7 @@ AILING_SECONDS = 4.0
 
 
 class Worker:
-    """Executes queued runs until it is closed. Unfinished runs are then requeued for other workers or the next start."""
+    """Executes queued runs until it is closed. Unfinished runs are then requeued, so that another worker continues."""
 
     def __init__(
         self, engine: RunDeps, queue: RunQueue, *, runs_at_once_max: int = RUNS_AT_ONCE_MAX
