@@ -34,7 +34,7 @@ PROBE_SECONDS = 5.0
 
 @dataclass(slots=True)
 class ReconnectingServer:
-    """A server to which a connection is made on demand. `tools` are as last listed; empty before the first connection.
+    """A server to which a connection is made on demand. `offers` are its tools as last listed.
 
     `tools_needing_approval` only grows. A tool that needed approval once keeps needing it, even if the server later
     marks it as read-only.

@@ -1,4 +1,4 @@
-"""What a storm does, and in which order: the same for the same seed."""
+"""The random actions of a storm test, in an order that depends only on the seed."""
 
 import random
 from collections.abc import Iterator, Mapping
@@ -84,17 +84,18 @@ BOT_PLACES: Mapping[PlatformName, tuple[str, ...]] = {
         "discord.acknowledge",
     ),
 }
-"""The places that these programs pass again and again, before and after which they are killed or stopped."""
+"""Failpoints that a bot passes often. The storm test kills or stops a bot before or after one of them."""
 _OFTEN = frozenset({"storage.write", "redis.publish", "llm.openai.request", "storage.record"})
-"""Places that one run passes several times. The others are of use at the first time."""
+"""Failpoints that a run passes several times. Only for these, a later pass than the first may be chosen."""
 _PASSINGS_MAX = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """`which` and `seconds` mean what the action makes of them: a process, a thread, a fault; how long.
+    """An action of a storm test, with random numbers that the action interprets.
 
-    `chance` picks a second thing: a place in the program, or a time of day.
+    `which` selects a process, a thread or a fault; `seconds` is a duration. `chance` selects a failpoint or a clock
+    jump. The storm waits `pause_seconds` after the action.
     """
 
     name: str
@@ -108,7 +109,7 @@ class Action:
 
 
 def actions(seed: int) -> Iterator[Action]:
-    """Without an end; the same ones for the same seed."""
+    """Yields random actions without end. The same seed yields the same actions."""
     chance = random.Random(seed)
     while True:
         yield Action(
@@ -121,7 +122,7 @@ def actions(seed: int) -> Iterator[Action]:
 
 
 def failpoint(places: tuple[str, ...], chance: int) -> str:
-    """One of them, as the setting THREADHAND_FAILPOINTS wants it."""
+    """Returns a random one of the failpoints, as a value of the setting THREADHAND_FAILPOINTS."""
     chance, place = divmod(chance, len(places))
     chance, when = divmod(chance, 2)
     chance, deed = divmod(chance, 2)

@@ -1,4 +1,4 @@
-"""Clocks that jump: Debian's libfaketime shows a process another time of day. Its timers go on as they did."""
+"""Clocks that jump. Debian's libfaketime changes a process's time of day, but not its monotonic clock."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ LIBRARY = "*/faketime/libfaketimeMT.so.1"
 
 
 class Clock:
-    """The time of day for those who start with `environment`. `folder` is one that they may read."""
+    """The time of day of processes that are started with `environment`. They must be able to read `folder`."""
 
     def __init__(self, folder: Path, name: str) -> None:
         found = _libraries()
@@ -25,7 +25,7 @@ class Clock:
         }
 
     def jump(self, seconds: int) -> None:
-        """To so far from this machine's time."""
+        """Sets the clock to the machine's time plus `seconds`."""
         new = self._path.with_suffix(".new")
         new.write_text(f"{seconds:+d}s\n")
         new.chmod(0o644)
@@ -33,7 +33,7 @@ class Clock:
 
 
 def clocks_that_jump(folder: Path, count: int) -> tuple[Clock, ...]:
-    """So many; none where the machine has no libfaketime and need not have it."""
+    """Returns `count` clocks, or none if the machine has no libfaketime and it is not required."""
     if not _libraries() and not is_required("faketime"):
         return ()
     return tuple(Clock(folder, f"clock{number}") for number in range(count))

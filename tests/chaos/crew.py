@@ -1,4 +1,4 @@
-"""Bots and workers of their own around one PostgreSQL and one Redis, and the people who talk to them."""
+"""A deployment under test: bots and workers in separate processes that share one PostgreSQL and one Redis."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -69,7 +69,7 @@ conversations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What somebody has said: the answer holds `Done <token>.`, and comes with `files`."""
+    """A message that a test has sent. The answer contains `Done <token>.`, and `files` are attached to it."""
 
     token: str
     thread_id: str
@@ -79,13 +79,13 @@ class Told:
 
     @property
     def runs(self) -> int:
-        """The reply to a question starts a run of its own."""
+        """The number of runs. The reply to a question starts a second run."""
         return 2 if self.is_question else 1
 
 
 @dataclass(kw_only=True)
 class Crew:
-    """Bots take in and show runs, workers execute them; none is started yet."""
+    """Bots, which receive messages and show runs, and workers, which execute runs. No process is started yet."""
 
     stage: Stage
     bots: list[Program]
@@ -101,7 +101,7 @@ class Crew:
         await self.connected()
 
     async def connected(self) -> None:
-        """All bots that run are; in Discord they have also noted where its channels stand."""
+        """Waits until all running bots are connected and, for Discord, have stored their channel cursors."""
         running = [bot for bot in self.bots if bot.is_running]
 
         def is_through() -> bool:
@@ -115,7 +115,7 @@ class Crew:
             await self.until_rows("SELECT scope FROM inbound_cursor", "the channels are noted")
 
     async def say(self, kind: str, token: str, *, thread_id: str = "") -> Told:
-        """Opens a thread with a mention, or goes on in one. Kinds: Hello, Work, Nap, Stream, Ask."""
+        """Sends a message that opens a thread or continues one. Kinds: Hello, Work, Nap, Stream, Ask."""
         bot = self.stage.view().bot_name
         said = await self.stage.platform.say(
             PERSON,
@@ -142,7 +142,7 @@ class Crew:
             raise AssertionError(f"within {seconds:.0f} s: {what}\n{self.report()}") from None
 
     def has_ended(self, token: str) -> bool:
-        """Whether the word is answered, and no message of its thread offers a button any more."""
+        """Whether the message is answered and its thread has no enabled button any more."""
         (told,) = (one for one in self.told if one.token == token)
         ours = [one for one in messages_of(self.stage.view(), told.thread_id) if one.is_bot]
         is_answered = any(f"Done {token}." in text_of(one) for one in ours)
@@ -168,7 +168,7 @@ class Crew:
         return [str(status) for (status,) in await self.rows("SELECT status FROM run ORDER BY 1")]
 
     async def executor(self) -> Program:
-        """The worker that is the newest to have taken up a run."""
+        """Returns the worker that most recently claimed a run."""
         found: list[Program] = []
 
         def is_found() -> bool:
@@ -182,7 +182,7 @@ class Crew:
         return [one for one in self.workers if one is not program]
 
     def report(self) -> str:
-        """Everything that helps to understand a failure."""
+        """Returns a report for debugging a failed test."""
         logs = [f"--- {one.log_path.name}\n{_shortened(one.log())}" for one in self.programs()]
         return "\n".join((self.stage.report(), *logs))
 
@@ -191,7 +191,7 @@ class Crew:
 
 
 def _shortened(log: str) -> str:
-    """Without what it says again and again."""
+    """Returns the last 60 lines of the log, without repeated lines."""
     seen: set[str] = set()
     lines: list[str] = []
     for line in log.splitlines():
@@ -203,7 +203,7 @@ def _shortened(log: str) -> str:
 
 
 def is_connected(bot: Program, platform: PlatformName) -> bool:
-    """Discord's connections look alike, and are counted by the platform alone."""
+    """Whether the bot's log shows a connection. Always true for Discord, where only the simulator counts connections."""
     return platform == "discord" or "slack: connected" in bot.log_of_this_start()
 
 
@@ -219,11 +219,11 @@ async def crew(
     sandbox: str = "unsafe-process",
     **settings: str,
 ) -> AsyncGenerator[Crew, None]:
-    """With an empty database and an empty Redis; whatever happens, no process is left behind."""
+    """Context manager: yields a crew with an empty database and an empty Redis. Ends all processes at the end."""
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(opened(database_url))
         async with redis_client(redis_url):
-            pass  # an empty one
+            pass  # entering the context empties Redis
         stage = await stack.enter_async_context(
             staged(
                 platform,

@@ -1,4 +1,4 @@
-"""Small disks that fill up: each is a tmpfs that only a process of its own has mounted, and others reach through it."""
+"""Small disks that fill up. Each is a tmpfs in the mount namespace of a helper process, accessed through /proc."""
 
 import os
 import shutil
@@ -16,11 +16,11 @@ _MOUNT = f"""
 mount -t tmpfs -o size=$1,mode=755 tmpfs "$0" && echo mounted &&
 exec setpriv --reuid {_NOBODY} --regid {_NOBODY} --clear-groups cat
 """
-"""It runs as nobody, so that a PostgreSQL of theirs may go through it, and ends with the pipe to the tests."""
+"""Mounts the tmpfs, then keeps it until stdin is closed. Runs as nobody, for a PostgreSQL of that user."""
 
 
 class Disk:
-    """`folder` is its root, for root and for nobody. A program that is started behind `entered` finds it at `place`."""
+    """A small disk. Root and nobody access it at `folder`; a command prefixed with `entered` finds it at `place`."""
 
     def __init__(self, keeper_pid: int, place: Path) -> None:
         self.folder = Path(f"/proc/{keeper_pid}/root{place}")
@@ -29,7 +29,7 @@ class Disk:
         self._filler = self.folder / "filler"
 
     def fill(self) -> None:
-        """Until not a byte more goes in."""
+        """Writes to the disk until no byte is free."""
         with self._filler.open("ab", buffering=0) as written:
             for size in (MEBIBYTE, 4096):
                 with suppress(OSError):
@@ -47,7 +47,7 @@ class Disk:
 
 @contextmanager
 def small_disk(size_bytes: int) -> Iterator[Disk]:
-    """Skips where the machine gives no disk of one's own: that takes root, `unshare` and `setpriv`."""
+    """Context manager: yields a disk. Skips the test if the machine lacks root rights, `unshare` or `setpriv`."""
     if os.geteuid() or not (shutil.which("unshare") and shutil.which("setpriv")):
         lacking("jail", "a disk of its own takes root and the programs unshare and setpriv")
     with server_folder("thdisk-") as folder:

@@ -1,4 +1,4 @@
-"""A stage for whole stories: simulated platforms and a scripted model here, the program as a child process."""
+"""Runs end-to-end tests with simulated platforms, a scripted model, and the program as a child process."""
 
 import asyncio
 import re
@@ -26,16 +26,17 @@ PATIENCE_SECONDS = 30.0
 PERSON = "alice"
 MODEL = "threadhand/scripted"
 RETRY_SECONDS = (0.1, 5.0, 20.0)
-"""The last ones are long enough for a start on a busy machine, which HTTP does not wait for as the socket does."""
+"""Delays before redeliveries. The last are long enough for the program to start on a busy machine."""
 SIGNED = {"slack_signing_secret": SlackSettings().signing_secret}
 
 
 @dataclass
 class Stage:
-    """One platform with one person, the model, and the program with its data.
+    """A simulated platform with one person, a scripted model, and the program with its data.
 
-    `worker`: another process that executes the runs, where `program` does not. `requests_told`: so many requests the
-    model got until the story was told; 0: all of them. Whoever wakes afterwards may ask once more in vain.
+    `worker` is the process that executes the runs, if `program` does not. `requests_told` is the number of requests
+    that the model had received when the test scenario ended (0 for all), because a process that wakes later may send
+    another one.
     """
 
     platform: SlackSimulator | DiscordSimulator
@@ -60,20 +61,20 @@ class Stage:
         return self.platform.view()
 
     def messages(self) -> tuple[SeenMessage, ...]:
-        """Those of the story's thread."""
+        """The messages of the test's thread."""
         return messages_of(self.view(), self.thread_id)
 
     def ours(self) -> tuple[SeenMessage, ...]:
-        """What the agent has posted in the thread for everybody."""
+        """The agent's public messages in the thread."""
         return tuple(one for one in self.messages() if one.is_bot and one.visible_to is None)
 
     def shows(self, text: str) -> bool:
-        """In the thread, or beside it to one person."""
+        """Whether the text is shown in the thread, publicly or to one person."""
         beside = [one for channel in self.view().channels for one in channel.messages]
         return any(text in text_of(one) for one in (*self.messages(), *beside) if one.is_bot)
 
     def button(self, label: str) -> tuple[SeenMessage, Button] | None:
-        """The newest such button in the thread."""
+        """Returns the newest button with this label in the thread, and its message."""
         for message in reversed(self.messages()):
             for one in buttons_of(message):
                 if one.label == label and not one.is_disabled:
@@ -81,9 +82,9 @@ class Stage:
         return None
 
     async def until(self, holds: Callable[[], object], what: str, *, seconds: float = 0.0) -> None:
-        """Waits until it holds, as long as this stage has patience where nothing else is said.
+        """Waits until `holds` returns a true value, for `seconds` or, if 0, for the stage's default timeout.
 
-        Raises AssertionError with all that there is to see.
+        Raises AssertionError with a report.
         """
         seconds = seconds or self.patience_seconds
         try:
@@ -94,7 +95,7 @@ class Stage:
             raise AssertionError(f"within {seconds:.0f} s: {what}\n{self.report()}") from None
 
     async def connected(self) -> None:
-        """In Discord the program has also noted where its channels stand; Slack over HTTP knows no connection."""
+        """Waits until the program is connected and, for Discord, has stored its channel cursors."""
         await self.until(self._is_connected, "the program connects")
 
     def _is_connected(self) -> bool:
@@ -104,7 +105,7 @@ class Stage:
         return self.view().is_bot_connected and bool(is_noted)
 
     async def say(self, text: str, *, files: tuple[SentFile, ...] = ()) -> str:
-        """Opens the story with a mention, or goes on in its thread."""
+        """Sends a message. The first one mentions the bot; later ones continue the thread."""
         if self.thread_id:
             return await self.platform.say(
                 PERSON, self.channel_id, text, thread_id=self.thread_id, files=files
@@ -116,7 +117,7 @@ class Stage:
         return said
 
     async def press(self, label: str) -> None:
-        """Presses the button; presses again where the platform says that nobody answered, as a person does."""
+        """Presses the button, and again if the platform says that the app did not respond, as a person does."""
         while True:
             await self.until(lambda: self.button(label), f"there is a button {label}")
             found = self.button(label)
@@ -140,12 +141,12 @@ class Stage:
         return self.worker or self.program
 
     def rows(self, query: str, *values: object) -> Rows:
-        """What the database says now; nothing while there is none."""
+        """Returns the current rows of a query, or none if the database does not exist yet."""
         return self.ledger(query, values)
 
     @property
     def http_port(self) -> int:
-        """Where the newest start listens; 0 as long as it does not say."""
+        """The HTTP port since the program's last start, 0 if it is not known yet."""
         said = re.findall(r"listens on 127.0.0.1 port (\d+)", self.program.log())
         return int(said[-1]) if said else 0
 
@@ -157,7 +158,7 @@ class Stage:
         return [str(row[0]) for row in self.rows("SELECT status FROM run ORDER BY run_id")]
 
     def is_settled(self) -> bool:
-        """Whether every run has ended and all that it left has been delivered."""
+        """Whether every run has ended and all its messages have been delivered."""
         runs = self.runs()
         is_open = self.rows("SELECT run_id FROM rendering WHERE is_open")
         waiting = self.rows("SELECT input_id FROM thread_input WHERE taken_by IS NULL")
@@ -170,16 +171,16 @@ class Stage:
         )
 
     def last_request(self) -> JsonObject:
-        """What the model was told last."""
+        """The last request that the model received."""
         return self.script.requests[self.requests_told - 1]
 
     def workspace_file(self, name: str) -> str:
-        """The text of a file of the thread's workspace, "" where there is none."""
+        """Returns the text of a file in the thread's workspace, or "" if it does not exist."""
         found = list((self.program.folder / "data" / "sandboxes").glob(f"**/workspace/{name}"))
         return found[0].read_text() if found else ""
 
     def report(self) -> str:
-        """Everything that helps to understand a failure."""
+        """Returns a report for debugging a failed test."""
         logs = (one.log() for one in (self.program, self.worker) if one)
         return "\n".join(
             (
@@ -204,9 +205,9 @@ async def staged(
     events_port: str = "",
     **settings: str,
 ) -> AsyncGenerator[Stage, None]:
-    """The stage while entered, with the program not yet started; whatever happens, no process is left behind.
+    """Context manager: yields a stage whose program is not started yet. Ends all processes at the end.
 
-    With `events_port` Slack sends signed requests there, and the program listens on it.
+    With `events_port`, the program listens on that port, and Slack sends signed requests to it.
     """
     async with AsyncExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="threadhand-chaos-"))

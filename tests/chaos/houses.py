@@ -1,4 +1,4 @@
-"""A house for a story: one bot and one worker around a PostgreSQL and a Redis; one of the two is doomed."""
+"""Runs a test with one bot, one worker, PostgreSQL and Redis, in which one of the two processes fails."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -25,16 +25,16 @@ TELLING = tuple(
     for what in ("post", "edit", "upload", "react")
 )
 PATIENCE_SECONDS = 90.0
-"""Of who tells a story: two processes start, a lease runs out, and a platform delivers again."""
+"""Timeout that covers the start of two processes, the expiry of a lease, and a redelivery by the platform."""
 ASLEEP_SECONDS = WORKER_GONE_SECONDS + 2
 AT_START = ("storage.open", "storage.migrate")
 AWAKE_SECONDS = 2
-"""By then whoever woke has gone on with all that it was about: it has beaten again and looked for runs."""
+"""Time after which a resumed process has finished pending work, sent a heartbeat and looked for runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fate:
-    """What befalls the doomed one, where, and the how-manieth time."""
+    """The failure of the doomed process: the action, its place, and at which pass of the place (`hit`) it happens."""
 
     kind: Kind
     place: str
@@ -47,15 +47,17 @@ class Fate:
 
     @property
     def is_slept_out(self) -> bool:
-        """Whether it wakes once the story is told: whoever freezes after a place, and whoever is about to tell people
-        something, which another one has told by then. The others wake in the middle of the story."""
+        """Whether a frozen process wakes only after the test scenario; others wake in the middle of it.
+
+        True if it freezes after a place, or before a post, which another process has sent by then.
+        """
         name, _, when = self.place.rpartition(".")
         return when == "after" or name in TELLING
 
 
 @dataclass(kw_only=True)
 class House:
-    """State: who is the doomed one, and who has come in its place."""
+    """A bot and a worker, one of which is doomed and then replaced by a new process."""
 
     stage: Stage
     fate: Fate
@@ -63,7 +65,7 @@ class House:
     modal: ModalSimulator | None
 
     async def start(self) -> None:
-        """One that is doomed at its very start comes alone, so that nobody else does what it was to do."""
+        """Starts the processes. A process that fails during its start comes first, so that no other does its work."""
         self.doomed.start(arguments=COMMANDS[self.fate.kind], failpoints=self.fate.failpoint)
         others = [one for one in self._places().items() if one[1] is not self.doomed]
         if self.fate.place.startswith(AT_START):
@@ -72,7 +74,7 @@ class House:
             other.start(arguments=COMMANDS[kind])
 
     async def befallen(self) -> None:
-        """Waits for the fate, and puts a fresh process in the place. One that wakes in the middle does so here."""
+        """Waits for the failure and starts a replacement. Resumes a frozen process that wakes during the scenario."""
         await self._met()
         if self.stage.thread_id:
             self.stage.shown_before |= {one.message_id for one in self.stage.ours()}
@@ -98,7 +100,7 @@ class House:
             self.stage.worker = fresh
 
     async def woken(self) -> None:
-        """Wakes whoever still sleeps, and waits until it has lived for a while beside the others."""
+        """Resumes a process that is still frozen, and waits until it has run for AWAKE_SECONDS next to the others."""
         if self.fate.action == "kill" or self.doomed in self._places().values():
             return
         self.stage.requests_told = len(self.stage.script.requests)
@@ -127,7 +129,7 @@ class House:
 
 
 def left_behind(stage: Stage) -> list[str]:
-    """What may not be there once a story is told, whichever it is."""
+    """Returns problems with data that must not remain after any test scenario."""
     problems: list[str] = []
     for what, query in LEFT.items():
         if found := stage.rows(query):
@@ -158,7 +160,7 @@ LEFT = {
 async def house(
     story: Story, fate: Fate, database_url: str, redis_url: str
 ) -> AsyncGenerator[House, None]:
-    """With the story's own settings, nobody started yet; whatever happens, no process is left behind."""
+    """Context manager: yields a house with the story's settings, not started yet. Ends all processes at the end."""
     async with AsyncExitStack() as stack:
         stage = await stack.enter_async_context(
             staged(

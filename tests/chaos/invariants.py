@@ -1,4 +1,4 @@
-"""What must hold once everything has come to rest, whatever happened before: each word answered once, nothing lost."""
+"""Checks that must pass after any failures: each message is answered exactly once, and nothing is lost."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from tests.chaos.crew import Crew, Told
 
 FINAL_SIGNS = frozenset({"white_check_mark", "✅"})
 ASKING_SIGNS = frozenset({"question", "❓"})
-"""Of a question that was answered: a process that sleeps while it gives the sign of the first run gives it late."""
+"""Reactions for an open question. They may remain on an answered one if a frozen process adds them late."""
 SIGNS_SECONDS = 30.0
 UNSETTLED = """
     SELECT run_id FROM run WHERE status IN ('queued', 'running')
@@ -20,7 +20,7 @@ UNSETTLED = """
 
 
 async def settled(crew: Crew, *, seconds: float = 90) -> None:
-    """Waits until everything said is taken in, every run has ended, and all that they left is delivered."""
+    """Waits until every message is received, every run has ended, and every delivery is made."""
     wanted = _runs(crew)
     await crew.until_rows(
         f"SELECT 1 FROM thread_input HAVING count(*) >= {wanted}",  # noqa: S608 - a number
@@ -37,7 +37,7 @@ async def settled(crew: Crew, *, seconds: float = 90) -> None:
 
 
 async def check(crew: Crew) -> None:
-    """Raises AssertionError with all that there is to see."""
+    """Checks all invariants. Raises AssertionError with a report."""
     problems = [*_seen(crew), *await _stored(crew)]
     problems += [f"the model was asked nonsense: {one}" for one in crew.stage.script.problems]
     assert not problems, "\n".join([*problems, crew.report()])
@@ -57,7 +57,7 @@ def _loose_ends(crew: Crew) -> list[str]:
 
 
 def _seen(crew: Crew) -> Iterable[str]:
-    """As people see it: one status message and one answer or question a run, its files, and the last sign on it."""
+    """Yields violations that people see. Each run has one status, one answer or question, its files, and a reaction."""
     for told in crew.told:
         yield from _of_request(crew, told)
         yield from _of_answer(_ours(crew, told.thread_id), told)
@@ -96,14 +96,14 @@ def _ours(crew: Crew, thread_id: str) -> list[SeenMessage]:
 
 
 async def _stored(crew: Crew) -> Iterable[str]:
-    """As the database has it."""
+    """Yields violations in the database."""
     problems: list[str] = []
     runs = Counter(str(status) for (status,) in await crew.rows("SELECT status FROM run"))
     wanted = _runs(crew)
     if runs != {"completed": wanted}:
         problems.append(f"{wanted} requests and replies have the runs {dict(runs)}")
     inputs = await crew.rows("SELECT message_ref, taken_by FROM thread_input")
-    refs = [ref for ref, _ in inputs if ref]  # a click has none
+    refs = [ref for ref, _ in inputs if ref]  # clicks have no ref
     if len({*refs}) != len(refs):
         problems.append("a message was taken in twice")
     if len({run_id for _, run_id in inputs}) != wanted:

@@ -1,4 +1,4 @@
-"""What the database of a story says, read beside the program: SQLite's file, or PostgreSQL."""
+"""Reads the database of a test while the program runs, from SQLite's file or from PostgreSQL."""
 
 import asyncio
 import sqlite3
@@ -16,7 +16,7 @@ ANSWER_SECONDS = 20.0
 
 Rows = list[tuple[object, ...]]
 Ledger = Callable[[str, tuple[object, ...]], Rows]
-"""The rows of a query with `?` for each value; none as long as there is no such table."""
+"""Returns the rows of a query with `?` for each value, or no rows if the table does not exist yet."""
 
 
 def sqlite_ledger(path: Path) -> Ledger:
@@ -34,8 +34,10 @@ def sqlite_ledger(path: Path) -> Ledger:
 
 @asynccontextmanager
 async def postgresql_ledger(url: str) -> AsyncGenerator[Ledger, None]:
-    """Its driver knows coroutines alone, and whoever looks at a story asks in the middle of an expression: so the
-    driver has a loop of its own."""
+    """Context manager: yields a synchronous function that queries PostgreSQL.
+
+    The driver has only coroutines, so it runs in an event loop in another thread.
+    """
     loop = asyncio.new_event_loop()
     thread = Thread(target=loop.run_forever, name="ledger", daemon=True)
     thread.start()

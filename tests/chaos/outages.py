@@ -1,4 +1,4 @@
-"""Servers that can be taken away and given back at the same address."""
+"""Servers that can be stopped and restarted at the same address."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -16,7 +16,7 @@ AnswerT = TypeVar("AnswerT")
 
 
 class Outage(Generic[AnswerT]):
-    """One server, as long as the tests last. State: whether it runs."""
+    """A server that tests can stop and restart. `answer` is the value that starting it returned, such as its URL."""
 
     def __init__(
         self, serve: Callable[[Path], AbstractContextManager[AnswerT]], folder: Path
@@ -27,11 +27,11 @@ class Outage(Generic[AnswerT]):
         self.answer = self._running.enter_context(serve(folder))
 
     async def begin(self) -> None:
-        """Takes the server away."""
+        """Stops the server."""
         await asyncio.to_thread(self._running.close)
 
     async def end(self) -> None:
-        """Gives it back."""
+        """Restarts the server."""
         self._running = ExitStack()
         await asyncio.to_thread(self._running.enter_context, self._serve(self._folder))
 
@@ -43,10 +43,10 @@ class Outage(Generic[AnswerT]):
 async def servers(
     *, clock: Mapping[str, str] = _NO_CLOCK, folder: Path | None = None
 ) -> AsyncGenerator[tuple[Outage[Callable[[str], str]], Outage[str], str], None]:
-    """A PostgreSQL and a Redis of the test's own, and the URL of a database with the newest tables.
+    """Context manager: yields a new PostgreSQL, a new Redis, and the URL of a database with the current schema.
 
-    `clock`: the environment of a `clocks.Clock` for the PostgreSQL. `folder`: where that has its data; its place
-    must not be longer than a unix socket allows.
+    `clock` is the environment of a `clocks.Clock` for PostgreSQL. `folder` is PostgreSQL's data folder; its path must
+    be short enough for a Unix socket.
     """
     with ExitStack() as stack:
         folder = folder or stack.enter_context(server_folder("thpg-"))
@@ -61,7 +61,7 @@ async def servers(
 
 @asynccontextmanager
 async def full_redis(url: str) -> AsyncGenerator[None, None]:
-    """While entered, its memory is full: it refuses all that would take more."""
+    """Context manager: inside the block, Redis's memory is full, so it refuses commands that need more."""
     client = create_redis_client(url)
     try:
         await client.config_set("maxmemory", 1)

@@ -1,4 +1,4 @@
-"""What befalls one process, until it runs again as before."""
+"""Kills, freezes or stops a process, and restores it afterwards."""
 
 import asyncio
 import time
@@ -22,7 +22,7 @@ async def frozen(program: Program, seconds: float) -> None:
 
 
 async def ended(program: Program, arguments: tuple[str, ...], seconds: float) -> None:
-    """As an operator ends it."""
+    """Stops the program with SIGTERM, as an operator does, and restarts it after `seconds`."""
     program.terminate()
     await program.ended(END_SECONDS)
     await asyncio.sleep(seconds)
@@ -38,9 +38,10 @@ async def armed(
     patience_seconds: float,
     is_up: asyncio.Event,
 ) -> bool:
-    """Started anew, it dies or stops at the failpoint and comes back; False where it did not come by there.
+    """Restarts the program with a failpoint that kills or stops it, then restores it after `seconds`.
 
-    `is_up` is set when there should be work for it.
+    Returns False if the program does not reach the failpoint within `patience_seconds`. Sets `is_up` once the program
+    has started, so that the caller can give it work.
     """
     program.kill()
     program.start(arguments=arguments, failpoints=failpoint)
@@ -61,7 +62,7 @@ async def armed(
 
 
 def stands_still(program: Program) -> bool:
-    """Whether it was stopped by a signal."""
+    """Whether the program was stopped by a signal."""
     try:
         said = Path(f"/proc/{program.pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""The program as a child process of the tests: started as an operator starts it, and killed without mercy."""
+"""Runs the program as a child process of the tests, started as an operator starts it."""
 
 import asyncio
 import os
@@ -14,9 +14,9 @@ PASSED_ON = ("PATH", "LANG", "LC_ALL", "TMPDIR", "COVERAGE_PROCESS_START")
 
 
 class Program:
-    """`python -m bots up` with the settings given; its output goes to `log_path`.
+    """`python -m bots up` with the given settings. Its output goes to `log_path`.
 
-    `environment` holds variables that are no settings; the command `wrapped_in` is put before it.
+    `environment` holds additional variables that are not settings. `wrapped_in` is a command prefix.
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
@@ -29,7 +29,7 @@ class Program:
         self._log_before = 0
 
     def start(self, *, failpoints: str = "", arguments: tuple[str, ...] = ("up",)) -> None:
-        """Starts it anew. It must not be running."""
+        """Starts the program, which must not be running."""
         assert self._process is None or self._process.poll() is not None
         self._log_before = len(self.log())
         known = {name: os.environ[name] for name in PASSED_ON if name in os.environ}  # noqa: TID251 - tests
@@ -53,14 +53,14 @@ class Program:
             )
 
     def beside(self, name: str) -> "Program":
-        """Another one with the same settings, environment and folder, and a log of its own."""
+        """Returns another program with the same settings, environment and folder, and its own log."""
         other = Program(self.folder, self.settings)
         other.environment |= self.environment
         other.log_path = self.folder / f"{name}.log"
         return other
 
     def change(self, **settings: str) -> None:
-        """Settings (without their prefix, in small letters) for the next start."""
+        """Changes settings for the next start. Names are lower-case and without the prefix THREADHAND_."""
         self.settings |= {f"THREADHAND_{name.upper()}": text for name, text in settings.items()}
 
     @property
@@ -70,23 +70,23 @@ class Program:
 
     @property
     def returncode(self) -> int | None:
-        """None while it runs; -9 after a SIGKILL."""
+        """The exit code: None while the program runs, -9 after a SIGKILL."""
         return self._process.poll() if self._process else None
 
     async def ended(self, seconds: float = 30) -> int:
-        """Its exit code, once it has one. Raises TimeoutError."""
+        """Waits until the program ends and returns its exit code. Raises TimeoutError."""
         async with asyncio.timeout(seconds):
             while (code := self.returncode) is None:
                 await asyncio.sleep(0.02)
         return code
 
     def terminate(self) -> None:
-        """Asks it to end, as an operator does."""
+        """Sends SIGTERM, as an operator does to stop the program."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
 
     def pause(self) -> None:
-        """Stops it where it is, as a machine does that is asleep; `resume` wakes it."""
+        """Sends SIGSTOP, which freezes the program as a sleeping machine does, until `resume`."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
@@ -96,7 +96,7 @@ class Program:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether it stands still, by `pause` or by its own hand."""
+        """Whether the program is frozen, by `pause` or by a failpoint."""
         if not self.is_running:
             return False
         status = Path(f"/proc/{self.pid}/stat").read_text()
@@ -107,24 +107,24 @@ class Program:
         return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:
-        """Ends it at once, if it runs."""
+        """Kills the program if it is running."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
 
     def log(self) -> str:
-        """What it has printed so far."""
+        """Returns the program's output so far."""
         return self.log_path.read_text("utf-8", "replace") if self.log_path.exists() else ""
 
     def log_of_this_start(self) -> str:
         return self.log()[self._log_before :]
 
     def memory_bytes_peak(self) -> int:
-        """The most memory that was resident at once."""
+        """Returns the program's peak resident memory."""
         return self._memory("VmHWM:")
 
     def memory_bytes(self) -> int:
-        """What is resident now."""
+        """Returns the program's current resident memory."""
         return self._memory("VmRSS:")
 
     def _memory(self, figure: str) -> int:

@@ -1,4 +1,4 @@
-"""Random trouble for a crew at work: the same seed brings the same actions, and in the end nothing may be lost."""
+"""Storm tests: random failures in a running deployment, chosen by a seed, after which nothing may be lost."""
 
 import asyncio
 import time
@@ -30,15 +30,15 @@ from tests.servers import server_folder
 
 SETTLE_SECONDS = 240.0
 COULD_NOT_START = 2
-"""The exit code of a program that found a server away at its start: its supervisor starts it again."""
+"""The exit code of a program that cannot reach a server at its start. Its supervisor restarts it."""
 CLICK_SECONDS = 3.0
 ARMED_SECONDS = (10.0, 25.0)
-"""So long an armed process has for coming by its place, at the end of the storm and before."""
+"""How long a process may take to reach its failpoint: at the end of the storm, and before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """What a storm shakes. There are no `clocks` where the machine has no libfaketime."""
+    """The deployment and servers that a storm disturbs. `clocks` is empty if the machine has no libfaketime."""
 
     told: Crew
     database: Outage[Callable[[str], str]]
@@ -47,7 +47,7 @@ class World:
 
 
 class Storm:
-    """A crew in trouble. State: what was said, what goes on in the background, and what ended by itself."""
+    """Disturbs a crew. Tracks the messages sent, the background tasks, and the processes that ended unexpectedly."""
 
     def __init__(self, world: World, say: Callable[[str], None]) -> None:
         self._world = world
@@ -63,7 +63,7 @@ class Storm:
         self._ended: list[str] = []
 
     async def rage(self, seed: int, seconds: float) -> None:
-        """So long; then everything is given back, and what must hold is checked."""
+        """Performs actions for `seconds`, then ends all failures and checks the invariants."""
         self._seconds = seconds
         supervisor = spawn(self._supervise(), name="supervisor")
         self._under_way.add(supervisor)
@@ -124,7 +124,7 @@ class Storm:
             await self._answered(told)
 
     async def _answered(self, told: Told) -> None:
-        """Somebody chooses; and chooses again where the platform says that nobody answered, as people do."""
+        """Presses the choice until the message is answered, as people do if the app does not respond."""
         platform, channel_id = self._told.stage.platform, self._told.stage.channel_id
         deadline = time.monotonic() + SETTLE_SECONDS
         while not self._told.has_ended(told.token):
@@ -139,7 +139,7 @@ class Storm:
             await asyncio.sleep(CLICK_SECONDS)
 
     async def _follow(self, which: int) -> None:
-        """Goes on in a thread once its last word is answered."""
+        """Sends another message in a thread, once all earlier ones are answered."""
         threads = sorted({one.thread_id for one in self._said})
         if not threads:
             return
@@ -164,7 +164,7 @@ class Storm:
         async with self._alone(program.log_path.name):
             left = self._began + self._seconds - time.monotonic()
             if left < 0:
-                return  # nobody says anything any more
+                return  # the storm sends no more messages
             is_up = asyncio.Event()
             work = spawn(self._employ(is_up, action.which), name="something to do for it")
             self._under_way.add(work)
@@ -184,7 +184,7 @@ class Storm:
         self._note(f"{program.log_path.stem} {'came' if came_by else 'did not come'} by {place}")
 
     async def _employ(self, is_up: asyncio.Event, which: int) -> None:
-        """One word that comes by most places, and any other."""
+        """Sends a Work message, which passes most failpoints, and a message of any kind."""
         await is_up.wait()
         await asyncio.gather(self._speak(KINDS.index("Work")), self._speak(which))
 
@@ -199,7 +199,7 @@ class Storm:
 
     async def _emptied(self) -> None:
         async with self._alone("redis"), redis_client(self._world.cache.answer):
-            pass  # which empties it
+            pass  # entering the context empties Redis
 
     async def _filled(self, seconds: float) -> None:
         async with self._alone("redis"), full_redis(self._world.cache.answer):
@@ -221,7 +221,7 @@ class Storm:
             )
 
     async def _supervise(self) -> None:
-        """Starts again what ended by itself. It may do so where it found a server away at its start."""
+        """Restarts processes that ended. Records those that ended for another reason than an unreachable server."""
         while True:
             await asyncio.sleep(0.5)
             for program in self._told.programs():
@@ -241,7 +241,7 @@ class Storm:
 async def storm(
     seed: int, seconds: float, platform: PlatformName, say: Callable[[str], None]
 ) -> None:
-    """Two bots and three workers. Raises AssertionError where something does not hold in the end."""
+    """Runs a storm on two bots and three workers. Raises AssertionError if an invariant is violated at the end."""
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(server_folder("thclock-"))
         clocks = clocks_that_jump(folder, 6)
