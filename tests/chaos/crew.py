@@ -203,7 +203,7 @@ def _shortened(log: str) -> str:
 
 
 def is_connected(bot: Program, platform: PlatformName) -> bool:
-    """Whether the bot's log shows a connection. Always true for Discord, where only the simulator counts connections."""
+    """Whether the bot's log shows a connection. Always true for Discord, whose simulator counts connections."""
     return platform == "discord" or "slack: connected" in bot.log_of_this_start()
 
 

@@ -1,4 +1,4 @@
-"""Stories about what people make the agent know: a file comes in, is asked about, and is taken away."""
+"""Test scenarios about an agent's knowledge: a person adds a file, asks about it, and removes it."""
 
 from collections.abc import Awaitable, Callable
 
@@ -9,7 +9,7 @@ from tests.chaos.stories import Story
 FACT = "Our cat is called Minka and sleeps on the printer."
 FILLER = "Nothing in this paragraph is about any animal at all, however long it goes on. " * 40
 PARAGRAPHS = 200
-"""More than one batch of chunks: a crash between two of them leaves a half document."""
+"""Enough paragraphs for several batches of chunks, so that a crash can leave half a document."""
 FILE = SentFile(
     name="cat.txt",
     content="\n\n".join([FACT, *(f"{at}. {FILLER}" for at in range(PARAGRAPHS)), FACT]).encode(),
@@ -39,7 +39,7 @@ async def _begin(stage: Stage) -> None:
 async def _say_until(
     stage: Stage, said: str, answers: tuple[str, ...], files: tuple[SentFile, ...] = ()
 ) -> None:
-    """Says it, and again where nothing comes of it, as a person does."""
+    """Sends the message until one of the answers is shown, at most three times, as a person does."""
     for _ in range(3):
         await stage.connected()
         await stage.say(f"@{stage.view().bot_name} {said}", files=files)
@@ -77,7 +77,7 @@ async def add_remove_and_ask(stage: Stage) -> None:
 
 
 def check_known(stage: Stage) -> None:
-    """The document is there once and whole, with its vectors, and it answered."""
+    """Checks that the document is stored once, complete and with its vectors, and was used for the answer."""
     assert stage.runs() == ["completed", "completed"]
     ((entry_id, chunk_count),) = stage.rows(
         "SELECT entry_id, chunk_count FROM knowledge_entry WHERE is_ready"
@@ -99,14 +99,14 @@ def check_forgotten(stage: Stage) -> None:
 
 
 def _known_to_the_model(stage: Stage) -> str:
-    """The system prompt of the last question."""
+    """Returns the system prompt of the last request to the model."""
     messages = stage.last_request()["messages"]
     assert isinstance(messages, list)
     return str(messages[0])
 
 
 def _through_litellm(stage: Stage) -> None:
-    """A provider whose address litellm takes from the environment."""
+    """Configures a model provider whose address litellm reads from the environment."""
     stage.program.change(
         model="hosted_vllm/scripted",
         embedding_model="hosted_vllm/embeddings",

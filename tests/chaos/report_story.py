@@ -1,4 +1,4 @@
-"""The main job as a story for crashes: a file comes in, tools run, a question is answered, files come back."""
+"""The main test scenario: a person sends a file, tools run, a question is answered, and files are returned."""
 
 from bots.demo.thread_reader import buttons_of, text_of
 from simulator.view import SentFile
@@ -46,7 +46,7 @@ conversations:
 
 
 async def tell(stage: Stage) -> None:
-    """What the person does, whatever the program does meanwhile."""
+    """Plays the person, independently of failures of the program."""
     await stage.connected()
     table = SentFile(name="table.csv", content=b"a,b\n1,2\n", mime_type="text/csv")
     await stage.say("Sum it up, please.", files=(table,))
@@ -60,7 +60,7 @@ def _has_everything(stage: Stage) -> bool:
 
 
 def check(stage: Stage) -> None:
-    """Everything is there, once."""
+    """Checks that each message, file and run exists exactly once."""
     assert stage.runs() == ["completed", "completed"]
     assert stage.script.problems == []
     shown = stage.ours()
@@ -76,7 +76,7 @@ def check(stage: Stage) -> None:
 
 
 def _check_deliveries(stage: Stage) -> None:
-    """Each of the agent's messages is one delivery, and each delivery one message: two of them status messages."""
+    """Checks that the agent's messages and the stored deliveries match one to one."""
     rows = stage.rows("SELECT slot, state, message_ref FROM delivery")
     assert {str(state) for _, state, _ in rows} == {"delivered"}
     slots = sorted(str(slot) for slot, _, _ in rows)
@@ -89,7 +89,7 @@ def _check_deliveries(stage: Stage) -> None:
 
 
 def _check_marks(stage: Stage) -> None:
-    """A command that leaves a mark ran once; or the model knows that it may not have."""
+    """Checks that each command that writes a mark ran once, or that the model knows that it may not have run."""
     marks = stage.workspace_file("marks.txt").split()
     assert len(marks) == len(set(marks)), marks
     if set(marks) != {"first", "second"}:

@@ -1,4 +1,4 @@
-"""Shorter stories, for the places that the report does not come by."""
+"""Short test scenarios for failpoints that the report scenario does not pass."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,9 +13,10 @@ from tests.chaos.harness import PERSON, PlatformName, Stage
 
 @dataclass(frozen=True, kw_only=True)
 class Story:
-    """`runs`: how many there are in the end. `settings` by their names in small letters, without prefix.
+    """A test scenario: `tell` plays the person, `check` verifies the result.
 
-    `prepare` is called before the first start. `over_redis`: with a real one, which outlives the program.
+    `runs` is the number of runs at the end. Names in `settings` are lower-case and without prefix. `prepare` is called
+    before the first start. With `over_redis`, the program uses a real Redis, which keeps running if the program ends.
     """
 
     scenario: str
@@ -100,7 +101,7 @@ def check_retried(stage: Stage) -> None:
 
 
 def word(said: str, *answers: str) -> Callable[[Stage], Awaitable[None]]:
-    """After a talk somebody says the word, and says it again where nothing comes of it."""
+    """Returns a scenario that sends the command `said` after a conversation, up to three times until it is answered."""
 
     async def tell(stage: Stage) -> None:
         await stage.connected()
@@ -126,8 +127,10 @@ def check_talk(stage: Stage) -> None:
 
 
 def check_chosen(stage: Stage) -> None:
-    """It is said to everybody, who may hear it again where a crash came between the choice and its note, or where the
-    word was said again meanwhile."""
+    """Checks that the agent was chosen and announced.
+
+    The announcement may be repeated after a crash between the choice and its record, or if the command was sent again.
+    """
     check_talk(stage)
     assert stage.rows("SELECT agent_id FROM thread") == [("research",)]
     said = sum("use research" in text_of(one) for one in stage.messages() if not one.is_bot)
@@ -135,7 +138,7 @@ def check_chosen(stage: Stage) -> None:
 
 
 async def asked_to_end(stage: Stage) -> None:
-    """The operator ends the program in the middle of a run."""
+    """Sends SIGTERM to the program in the middle of a run."""
     await stage.connected()
     await stage.say("Sleep, please.")
     await stage.until(lambda: stage.workspace_file("marks.txt"), "the command runs")
@@ -151,7 +154,7 @@ def check_ended(stage: Stage) -> None:
 
 
 async def over_http(stage: Stage) -> None:
-    """A caller of the HTTP API repeats what was not answered."""
+    """Calls the HTTP API, and repeats requests that got no response."""
     thread = await _call(stage, "/api/thread", json={"title": "x"}, key="t")
     stage.thread_id = str(thread["thread_id"])
     path = f"/api/thread/{stage.thread_id}/messages"
@@ -193,7 +196,7 @@ async def _call(
 
 
 async def slash(stage: Stage) -> None:
-    """`/agent run` in Discord; called again where Discord says that the application did not respond."""
+    """Calls `/agent run` in Discord, again if Discord says that the application did not respond."""
     await stage.connected()
     await stage.until(lambda: stage.view().commands, "the commands are there")
     for _ in range(3):
@@ -210,7 +213,7 @@ async def slash(stage: Stage) -> None:
 
 
 def check_slash(stage: Stage) -> None:
-    """Each call has a conversation of its own, also one that was taken up after all when nobody waited any more."""
+    """Checks that each call has its own thread, including calls that were handled only after Discord gave up."""
     assert {*stage.runs()} == {"completed"}
     assert len(stage.runs()) <= len(stage.threads())
     assert _count(stage, "Hi there.") == 1

@@ -1,4 +1,4 @@
-"""Stories with more around the agent: a tool server, a model behind litellm, a jail."""
+"""Test scenarios with a tool server, a model behind litellm, or a jail."""
 
 import json
 import sys
@@ -8,8 +8,8 @@ from tests.chaos.report_story import INTERRUPTED
 from tests.chaos.stories import TALK, Story, check_talk, word
 from tests.paths import FAKES
 
-GOES_WITHOUT = "There is no tool named"  # the server is not ready again in time
-"""A run that is taken over does not wait long for a server that is only just starting."""
+GOES_WITHOUT = "There is no tool named"  # shown to the model if no server is ready in time
+"""Part of the error for a missing tool. A resumed run does not wait long for a tool server that is starting."""
 READY = "the MCP server fake is connected"
 FAKE_SERVER = FAKES / "mcp_server.py"
 ECHO = """
@@ -41,7 +41,7 @@ conversations:
 
 
 def with_tool_server(stage: Stage) -> None:
-    """One over stdio, whose tools need a yes."""
+    """Configures an MCP server over stdio whose tools need approval."""
     place = stage.program.folder / "mcp.json"
     server = {
         "transport": "stdio",
@@ -54,7 +54,7 @@ def with_tool_server(stage: Stage) -> None:
 
 
 async def approve(stage: Stage) -> None:
-    """A run goes without a server that is not ready, so that is waited for."""
+    """Approves a tool call. Waits for the tool server first, because a run skips a server that is not ready."""
     await stage.connected()
     await stage.until(lambda: READY in stage.executor.log(), "the tool server is ready")
     await stage.say("Hello")
@@ -67,7 +67,7 @@ async def approve(stage: Stage) -> None:
 
 
 def check_approved(stage: Stage) -> None:
-    """The call was made; or the model knows that it may not have been. Nobody is passed over: asked are all."""
+    """Checks that the call was made after approval, or that the model knows that it may not have been made."""
     check_talk(stage)
     assert stage.runs() == ["completed"]
     told = str(stage.last_request()["messages"])
@@ -82,14 +82,14 @@ async def talk(stage: Stage) -> None:
 
 
 def check_planned(stage: Stage) -> None:
-    """There is the plan; or the model knows that there may be none."""
+    """Checks that the plan is stored, or that the model knows that it may not be."""
     check_talk(stage)
     told = str(stage.last_request()["messages"])
     assert len(stage.rows("SELECT plan_id FROM plan")) == 1 or INTERRUPTED in told
 
 
 def through_litellm(stage: Stage) -> None:
-    """A provider whose address litellm takes from the environment."""
+    """Configures a model provider whose address litellm reads from the environment."""
     stage.program.change(
         model="hosted_vllm/scripted", dialect="native", llm_base_url="", llm_api_key=""
     )

@@ -1,4 +1,4 @@
-"""Cloudflare Pages with direct uploads, as its reference and its own client show them; keeps what is deployed."""
+"""A fake of Cloudflare Pages with direct uploads, which keeps deployed files."""
 
 import base64
 import json
@@ -32,7 +32,7 @@ def _is_signed(request: web.Request, token: str) -> bool:
 
 @dataclass
 class Pages:
-    """The account. `sites` are the newest files of each project by path."""
+    """A fake account. `sites` maps each project to its newest files by path."""
 
     standing: StandIn = field(default_factory=StandIn)
     projects: dict[str, str] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class Pages:
 
 @asynccontextmanager
 async def cloudflare() -> AsyncIterator[Pages]:
-    """Serves one account."""
+    """Context manager: serves one account inside the block."""
     pages = Pages()
     async with stand_in(pages.routes()) as standing:
         pages.standing = standing

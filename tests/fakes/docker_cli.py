@@ -1,8 +1,7 @@
-"""A small program that takes docker's command lines and runs what they say as plain processes of this machine.
+"""A fake `docker` command, which runs containers as plain processes of this machine, without isolation.
 
-For the life of the docker provider where there is no engine: it isolates nothing. It knows the commands that the
-provider uses and refuses all others, keeps its containers and volumes as folders beside itself, and writes down each
-command line that it was given.
+Tests the docker provider on machines without a Docker engine. It supports the commands that the provider uses and
+refuses all others, stores containers and volumes as folders next to itself, and logs each command line.
 """
 
 import json

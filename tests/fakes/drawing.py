@@ -1,4 +1,4 @@
-"""A model of pictures on this machine, as OpenAI's reference describes images/generations and images/edits."""
+"""A fake image model on this machine, with OpenAI's endpoints images/generations and images/edits."""
 
 import base64
 import io
@@ -20,7 +20,7 @@ def _refused(status: int, code: str, message: str) -> web.Response:
 
 
 async def generate(request: web.Request) -> web.Response:
-    """`POST /v1/images/generations`: JSON."""
+    """Handles `POST /v1/images/generations` with a JSON body."""
     if request.headers.get("Authorization") != f"Bearer {KEY}":
         return _refused(401, "invalid_api_key", "Incorrect API key provided.")
     body = json.loads(await request.read())
@@ -30,7 +30,7 @@ async def generate(request: web.Request) -> web.Response:
 
 
 async def edit(request: web.Request) -> web.Response:
-    """`POST /v1/images/edits`: a form with the picture as a file. The answer is the picture turned grey."""
+    """Handles `POST /v1/images/edits`, a form with the picture as a file. Returns the picture in grey."""
     if request.headers.get("Authorization") != f"Bearer {KEY}":
         return _refused(401, "invalid_api_key", "Incorrect API key provided.")
     form = await form_of(request)

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible endpoint for embeddings on this machine, with the faults that such have."""
+"""A fake OpenAI-compatible embeddings endpoint on this machine, with typical faults."""
 
 import asyncio
 import zlib
@@ -14,12 +14,12 @@ from core import http_shutdown
 DIMENSIONS = 64
 Fault = Literal["none", "status", "slow", "lengths", "garbage", "list", "redirect", "cut"]
 ALIKE = {"feline": "cat", "cats": "cat", "kitten": "cat", "vehicle": "car", "automobile": "car"}
-"""What this model knows about meaning."""
+"""Words that the fake model treats as having the same meaning."""
 
 
 @dataclass
 class EmbeddingsFake:
-    """State: what it was asked, and how it is to fail. It is strict about the key and the shape of a request."""
+    """The fake endpoint. Records requests, fails as configured, and refuses a wrong key or malformed request."""
 
     base_url: str = ""
     key: str = "sk-embeddings"
@@ -32,7 +32,7 @@ class EmbeddingsFake:
     keys: list[str] = field(default_factory=list[str])
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        """`POST /v1/embeddings`"""
+        """Handles `POST /v1/embeddings`."""
         asked = cast(dict[str, object], await request.json())
         self.seen.append(asked)
         self.keys.append(request.headers.get("Authorization", ""))
@@ -78,7 +78,7 @@ class EmbeddingsFake:
 
 
 def vector_of(text: str, dimensions: int = DIMENSIONS) -> list[float]:
-    """How often the words are there, each at a place of its own; words of one meaning share theirs."""
+    """Returns a vector of word counts. Each word has its own index; words with the same meaning share one."""
     vector = [0.01] * dimensions
     for word in text.lower().split():
         stem = word.strip(".,?!:")
@@ -88,7 +88,7 @@ def vector_of(text: str, dimensions: int = DIMENSIONS) -> list[float]:
 
 @asynccontextmanager
 async def embeddings_fake() -> AsyncGenerator[EmbeddingsFake, None]:
-    """The endpoint while entered."""
+    """Context manager: serves the endpoint inside the block."""
     fake = EmbeddingsFake()
     app = web.Application(client_max_size=2**26)
     app.router.add_post("/v1/embeddings", fake.answer)

@@ -1,4 +1,4 @@
-"""Reading an answer of the XML dialect as a test looks at it."""
+"""Parses a model's answer in the XML dialect into values that tests compare."""
 
 from collections.abc import Sequence
 
@@ -31,7 +31,7 @@ TOOLS = {
 
 
 def parsed(text: str, *, cuts: Sequence[int] = (), is_whole: bool = True, calls_max: int = 0):
-    """The visible text, the calls as (name, arguments, problem, raw), and the stored text."""
+    """Returns the visible text, the calls as (name, arguments, problem, raw), and the stored text."""
     parser = XmlDialect().parser(TOOLS, calls_max=calls_max)
     found: list[ParsedPart] = []
     for start, end in zip((0, *cuts), (*cuts, len(text)), strict=True):

@@ -1,4 +1,4 @@
-"""Pictures made for tests."""
+"""Generates pictures for tests."""
 
 import io
 import random
@@ -15,7 +15,7 @@ def picture(
 
 
 def noise(size: tuple[int, int], kind: str = "PNG") -> bytes:
-    """Hardly compressible."""
+    """Returns a picture that hardly compresses."""
     drawn = random.Random(7).randbytes(size[0] * size[1] * 3)
     return saved(Image.frombytes("RGB", size, drawn), kind)
 
@@ -27,7 +27,7 @@ def saved(image: Image.Image, kind: str, **options: object) -> bytes:
 
 
 def upside(size: tuple[int, int] = (60, 40)) -> bytes:
-    """A JPEG whose metadata say that it has to be turned by a quarter."""
+    """Returns a JPEG whose metadata require a rotation by 90 degrees."""
     exif = Image.Exif()
     exif[0x0112] = 6
     exif[0x010F] = "maker of the camera"
@@ -40,7 +40,7 @@ def animated() -> bytes:
 
 
 def bomb(side: int = 40_000) -> bytes:
-    """A PNG of a few bytes that unpacks to gigabytes."""
+    """Returns a small PNG that unpacks to gigabytes."""
 
     def chunk(kind: bytes, body: bytes) -> bytes:
         checked = kind + body

@@ -1,4 +1,4 @@
-"""An MCP server that answers by hand, as badly as it is told: `python mcp_hostile.py <trick>`."""
+"""A hostile MCP server without the SDK: `python mcp_hostile.py TRICK`."""
 
 import json
 import os

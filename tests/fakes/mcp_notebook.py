@@ -1,4 +1,4 @@
-"""A real MCP server with one tool that changes something: `python mcp_notebook.py FILE` writes lines to the file."""
+"""A real MCP server with one tool, which appends lines to a file: `python mcp_notebook.py FILE`."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A few tools of ours; run as a program it offers them over stdio."""
+"""A few of our own tools. Run as a program, this module serves them as an MCP server over stdio."""
 
 import asyncio
 import base64

@@ -1,6 +1,6 @@
-"""A real MCP server whose tools do what servers do, well and badly: `python mcp_server.py [stdio|sse|http] [port]`.
+"""A real MCP server with tools that succeed and fail in various ways: `python mcp_server.py [stdio|sse|http] [port]`.
 
-Over HTTP it prints its port and ends when its input does.
+Over HTTP it prints its port, and it exits when its standard input is closed.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""An MCP server that has a child, and will not end when it is asked to."""
+"""An MCP server that has a child process and ignores requests to exit."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A run in memory, without stores: the run log, a model that plays turns, and whatever tools the test brings."""
+"""Executes runs in memory, without stores, with a fake model and the tools that a test supplies."""
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +24,7 @@ THREAD_ID = "thread"
 
 @dataclass
 class MemoryRunLog:
-    """`core.loop.calls.RunLog` that keeps everything, and checks that a call is recorded before it runs."""
+    """A RunLog that keeps everything in memory, and checks that a call is recorded before it runs."""
 
     events: list[AgentEvent] = field(default_factory=list[AgentEvent])
     records: dict[tuple[str, str], ToolCallRecord] = field(
@@ -63,7 +63,7 @@ class MemoryRunLog:
 
 @dataclass
 class MemoryRun:
-    """Runs the loop on a history in memory. `steering` is taken up before the next turn."""
+    """Runs the loop on a history in memory. Messages in `steering` are added before the next turn."""
 
     model: PlayedModel
     tools: Sequence[Tool[Any]] = ()

@@ -1,4 +1,4 @@
-"""Web pages to read, and Firecrawl, as its documentation shows it."""
+"""Fake web pages, and a fake of Firecrawl's API as its documentation describes it."""
 
 import json
 
@@ -26,7 +26,7 @@ PAGES = [web.get("/article", article)]
 
 
 async def scrape(request: web.Request) -> web.Response:
-    """`POST /v2/scrape`, strict about the key and the body."""
+    """Handles `POST /v2/scrape`. Refuses a wrong key or body."""
     if request.headers.get("Authorization") != f"Bearer {KEY}":
         return web.json_response(
             {"success": False, "error": "Unauthorized: Invalid token"}, status=401

@@ -1,4 +1,4 @@
-"""A model that plays turns given as deltas, in this process, and remembers what it was sent."""
+"""A fake model that streams prepared deltas and records the requests that it receives."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -15,13 +15,13 @@ from core.ports import (
 
 Step = ModelDelta | Exception | Callable[[], asyncio.Event]
 Played = list[ModelDelta | Exception | asyncio.Event]
-"""One turn."""
+"""The steps of one turn: deltas to yield, exceptions to raise, and events to wait for."""
 USAGE = Usage(input_tokens=10, output_tokens=5, cost_usd=0.001)
 
 
 @dataclass
 class PlayedModel:
-    """Plays one list of deltas per call; an exception is raised in its place, an event is waited for."""
+    """Plays one turn per call: yields its deltas, raises its exceptions, and waits for its events."""
 
     turns: list[list[ModelDelta | Exception | asyncio.Event]]
     requests: list[ModelRequest] = field(default_factory=list)
@@ -48,7 +48,7 @@ def ended(finish: str = "stop") -> ModelFinished:
 
 
 def calls(*named: tuple[str, str], said: str = "") -> list[ModelDelta | Exception | asyncio.Event]:
-    """Native calls: (name, JSON arguments)."""
+    """Returns deltas with native tool calls, given as (name, JSON arguments)."""
     deltas: list[ModelDelta | Exception | asyncio.Event] = [TextDelta(text=said)] if said else []
     for index, (name, arguments) in enumerate(named):
         half = len(arguments) // 2
@@ -59,7 +59,7 @@ def calls(*named: tuple[str, str], said: str = "") -> list[ModelDelta | Exceptio
 
 
 def invokes(*named: tuple[str, dict[str, str]], said: str = "") -> str:
-    """Calls as XML text."""
+    """Returns the text of tool calls in the XML dialect."""
     body = "".join(
         f'<invoke name="{name}">\n'
         + "".join(f'<parameter name="{key}">{value}</parameter>\n' for key, value in values.items())

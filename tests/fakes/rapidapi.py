@@ -1,4 +1,4 @@
-"""RapidAPI's gateway for all hosts: key and host are looked at, then some routes of the providers answer."""
+"""A fake of RapidAPI's gateway. Checks the key and host, and serves some routes of the providers."""
 
 import json
 

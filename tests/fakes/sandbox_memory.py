@@ -14,7 +14,7 @@ from sandbox.running_sandboxes import check_thread_id
 
 @dataclass(slots=True)
 class Terminal:
-    """What a script works on: it prints, may change the folder, and reads and writes the files."""
+    """The terminal of a script, which can print, change the folder, and read and write files."""
 
     folder: str
     files: dict[str, bytes]
@@ -25,7 +25,7 @@ class Terminal:
 
 
 Script = Callable[[Terminal], Awaitable[int]]
-"""Runs one command; answers its exit code. Cancelled when the command is interrupted or terminated."""
+"""Runs a command and returns its exit code. Cancelled if the command is interrupted or terminated."""
 
 
 def printing(text: str, exit_code: int = 0) -> Script:
@@ -37,7 +37,7 @@ def printing(text: str, exit_code: int = 0) -> Script:
 
 
 async def hanging(terminal: Terminal) -> int:
-    """Prints `started` and runs until it is ended."""
+    """Prints `started` and runs until it is cancelled."""
     terminal.print("started\n")
     await asyncio.Event().wait()
     return 0
@@ -61,12 +61,12 @@ class _Session:
         if self.task is not None and not self.task.done():
             self.task.cancel()
             await asyncio.wait([self.task])
-            if self.exit_code is None:  # it had not begun
+            if self.exit_code is None:  # the task was cancelled before it began
                 self.exit_code = 130
 
 
 class MemorySandbox:
-    """Is its own shell and files port."""
+    """A sandbox in memory, which implements the ports for its shell and its files itself."""
 
     def __init__(self, scripts: dict[str, Script]) -> None:
         self.scripts = scripts
@@ -109,7 +109,7 @@ class MemorySandbox:
         return CommandOutput(output=output, exit_code=known.exit_code, folder=known.terminal.folder)
 
     async def type_text(self, session: str, text: str) -> None:
-        """Its commands read nothing."""
+        """Checks that a command is running. Discards the text, because scripts read no input."""
         if self._known(session).exit_code is not None:
             raise ToolError("No command is running in this session that could read input.")
 
@@ -263,7 +263,7 @@ class MemorySandboxes:
         return _Opened(machine, fence)
 
     def rest(self, thread_id: str) -> None:
-        del thread_id  # its files are saved as they are written
+        del thread_id  # nothing to do, because files are saved as they are written
 
     async def destroy(self, thread_id: str) -> None:
         machine = self.machines.pop(thread_id, None)

@@ -1,4 +1,4 @@
-"""Tavily, and a results page as DuckDuckGo serves it, as their documentation and pages show them."""
+"""Fakes of Tavily's API, as documented, and of DuckDuckGo's results page."""
 
 import html
 import json
@@ -29,7 +29,7 @@ ANSWER = {
 
 
 async def tavily_search(request: web.Request) -> web.Response:
-    """As strict as the service: the key, the body and the limits are checked."""
+    """Handles a search. Checks the key, the body and the limits as strictly as Tavily does."""
     if request.headers.get("Authorization") != f"Bearer {KEY}":
         detail = {"error": "Unauthorized: missing or invalid API key."}
         return web.json_response({"detail": detail}, status=401)
@@ -46,7 +46,7 @@ TAVILY = [web.post("/search", tavily_search)]
 
 
 def results_page(*results: tuple[str, str, str], advertisement: str = "") -> str:
-    """Title, address and snippet of each result."""
+    """Returns a results page. Each result is a title, an address and a snippet."""
     ad = ""
     if advertisement:
         ad = f"""<div class="result results_links result--ad"><h2 class="result__title">

@@ -1,4 +1,4 @@
-"""A web service on a free port of this machine: answers as its routes say, or with the trouble it is told to make."""
+"""A fake web service on a free port of this machine, with given routes and configurable faults."""
 
 import asyncio
 from collections import deque
@@ -18,7 +18,7 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True)
 class Asked:
-    """One request, as it came."""
+    """A request that the fake service received."""
 
     method: str
     path: str
@@ -29,7 +29,10 @@ class Asked:
 
 @dataclass
 class StandIn:
-    """`trouble` takes the place of the next answers, one each; `faults` of all answers to paths with such an end."""
+    """A running fake service. `trouble` holds responses to the next requests, instead of the routes' own.
+
+    `faults` maps endings of paths to responses that replace those of all matching requests.
+    """
 
     url: str = ""
     port: int = 0
@@ -39,13 +42,13 @@ class StandIn:
 
     @property
     def endpoint(self) -> tuple[str, int]:
-        """For the guard's exceptions."""
+        """The address and port, in the format of AddressGuard's exemptions."""
         return ("127.0.0.1", self.port)
 
 
 @asynccontextmanager
 async def stand_in(routes: Sequence[web.RouteDef]) -> AsyncIterator[StandIn]:
-    """Serves the routes while entered."""
+    """Context manager: serves the routes inside the block."""
     state = StandIn()
 
     @web.middleware
@@ -74,7 +77,7 @@ async def stand_in(routes: Sequence[web.RouteDef]) -> AsyncIterator[StandIn]:
 
 
 def refusal(status: int, body: object = None, **headers: str) -> Answer:
-    """An error as JSON. Underscores in the names of headers stand for dashes."""
+    """Returns a handler that responds with an error as JSON. Underscores in header names stand for dashes."""
 
     async def answer(_: web.Request) -> web.Response:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -86,7 +89,7 @@ def refusal(status: int, body: object = None, **headers: str) -> Answer:
 
 
 def says(content: bytes, content_type: str = "application/json", **headers: str) -> Answer:
-    """These bytes, with status 200."""
+    """Returns a handler that responds with the bytes and status 200."""
 
     async def answer(_: web.Request) -> web.Response:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -103,14 +106,14 @@ def moved(target: str, status: int = 302) -> Answer:
 
 
 async def silent(request: web.Request) -> web.StreamResponse:
-    """Answers nothing until the asker has gone."""
+    """Sends no response until the client disconnects."""
     while request.transport is not None and not request.transport.is_closing():
         await asyncio.sleep(0.01)
     return web.Response()
 
 
 async def endless(request: web.Request) -> web.StreamResponse:
-    """Never stops answering."""
+    """Sends an endless response."""
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     await response.prepare(request)
     try:
@@ -122,7 +125,7 @@ async def endless(request: web.Request) -> web.StreamResponse:
 
 @dataclass(frozen=True)
 class Field:
-    """One part of a form."""
+    """A part of a multipart form."""
 
     content: bytes
     content_type: str
@@ -130,7 +133,7 @@ class Field:
 
 
 async def form_of(request: web.Request) -> dict[str, Field]:
-    """The parts of a multipart form, whose body was read already."""
+    """Returns the parts of a multipart form whose body has already been read."""
     head = f"Content-Type: {request.headers['Content-Type']}\r\n\r\n".encode()
     whole = BytesParser(policy=HTTP).parsebytes(head + await request.read())
     return {

@@ -1,4 +1,4 @@
-"""A chat platform in memory: keeps what is posted, and fails as it is told to."""
+"""A fake chat platform in memory, which keeps posted messages and fails as configured."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,7 +25,7 @@ class Posted:
 
 @dataclass
 class Failure:
-    """Raised by the next call of the operation; with `is_carried_out` after doing it."""
+    """An error for the next call of the operation. With `is_carried_out`, it is raised after the operation is done."""
 
     operation: str
     error: SurfaceError

@@ -1,4 +1,4 @@
-"""A web server for inside a sandbox, of the standard library alone: echoes, streams, and talks over websockets.
+"""A web server to run inside a sandbox. Uses only the standard library; echoes, streams, and speaks WebSocket.
 
 Started as `web_inside.py PORT_FILE`.
 """
@@ -95,7 +95,7 @@ class Answers(BaseHTTPRequestHandler):
             self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
 
     def steps(self) -> None:
-        """The second piece comes when somebody asks for it by `/steps?go`."""
+        """Sends the first piece, and the second piece after a request to `/steps?go`."""
         if self.path.endswith("?go"):
             stepping.set()
             self.answer(200, b"", {})
