@@ -1,1 +1,1 @@
-"""Agents: what each is to be, where that is written down, and which of them works where."""
+"""Agent definitions, the YAML files that contain them, and the choice of the agent for a run."""

@@ -1,4 +1,4 @@
-"""What an agent is, parsed from YAML: a role on top of the base prompt, with its model, tools and knowledge."""
+"""Agent definitions in YAML: a role that is added to the base prompt, with a model, tools and knowledge."""
 
 import hashlib
 import re
@@ -109,13 +109,13 @@ class AgentDefinition(BaseModel):
 
     @property
     def content_hash(self) -> str:
-        """The same for the same content, also after a release that knows more keys."""
+        """A hash of the definition. Leaves out default values, so that it stays equal if a release adds new keys."""
         return hashlib.sha256(self.model_dump_json(exclude_defaults=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentVersion:
-    """One content of a definition, kept for ever; `number` counts those of an agent from 1."""
+    """A stored version of an agent's definition, which is never deleted. `number` counts the agent's versions from 1."""
 
     agent_version_id: str
     number: int
@@ -125,14 +125,18 @@ class AgentVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownNames:
-    """What definitions may name."""
+    """The names of the tools and MCP servers that agent definitions may refer to."""
 
     tools: frozenset[str]
     servers: frozenset[str] = frozenset()
 
 
 def parse_definition(text: str, *, file: str, agent_id: str, known: KnownNames) -> AgentDefinition:
-    """Raises ConfigurationError with a sentence for each problem, naming the file and the key."""
+    """Parses the YAML text of an agent file.
+
+    Raises ConfigurationError with a sentence for each problem, which names the file and the key. `known` contains the
+    tools and MCP servers that the definition may refer to.
+    """
     if len(text) > FILE_BYTES_MAX:
         raise ConfigurationError(f"The agent file {file} has more than {FILE_BYTES_MAX} bytes.")
     fields = _mapping(text, file)

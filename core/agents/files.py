@@ -1,4 +1,4 @@
-"""The definitions in YAML files: those that come with the program, and over them those of the operator."""
+"""Reads agent definitions from YAML files: the shipped ones, and the operator's, which replace those of equal name."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ _Stamp = tuple[int, int, int]
 
 @dataclass(slots=True)
 class _File:
-    """A file as it was last seen: what is wrong with it, and the last good definition."""
+    """An agent file as last read: its problem, if any, and its last valid definition."""
 
     stamp: _Stamp
     definition: AgentDefinition | None = None
@@ -31,7 +31,7 @@ class _File:
 
 
 def load_shipped_definitions(known: KnownNames) -> dict[str, AgentDefinition]:
-    """The definitions that come with the program."""
+    """Returns the definitions that are shipped with the program, by agent id."""
     found: dict[str, AgentDefinition] = {}
     for file in files("core.agents").joinpath("shipped").iterdir():
         agent_id, _, ending = file.name.rpartition(".")
@@ -43,8 +43,11 @@ def load_shipped_definitions(known: KnownNames) -> dict[str, AgentDefinition]:
 
 @dataclass(slots=True)
 class AgentFiles:
-    """The agents there are. Files are read again when they have changed; of one that became broken the last good
-    content stays, and the operator is told once."""
+    """All agent definitions: the shipped ones and those in the operator's folder.
+
+    Changed files are read again. If a file becomes invalid, its last valid definition stays in use and the problem is
+    logged once.
+    """
 
     known: KnownNames
     folder: Path | None = None
@@ -54,13 +57,13 @@ class AgentFiles:
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def load(self) -> None:
-        """The first reading. Raises ConfigurationError with a sentence for each thing that is wrong."""
+        """Reads all files at start-up. Raises ConfigurationError with a sentence for each problem."""
         self._shipped = load_shipped_definitions(self.known)
         if problems := self._refresh():
             raise ConfigurationError("\n".join(sorted(problems)))
 
     async def definitions(self) -> Mapping[str, AgentDefinition]:
-        """As they are now, by name."""
+        """Reads changed files again and returns the definitions by agent id."""
         if self.folder is not None:
             async with self._lock:
                 problems = await asyncio.to_thread(self._refresh)
@@ -71,19 +74,19 @@ class AgentFiles:
 
     @property
     def latest(self) -> Mapping[str, AgentDefinition]:
-        """As they were when last read."""
+        """The definitions by agent id, as last read, without reading changed files again."""
         own = [one.definition for one in self._files.values() if one.definition is not None]
         return {**self._shipped, **{one.agent_id: one for one in own}}
 
     def knowledge_folder(self, agent_id: str) -> Path | None:
-        """Where the agent's knowledge is looked for; None for one that comes with the program."""
+        """Returns the folder that the agent's knowledge paths are relative to, or None for a shipped agent."""
         for path, file in self._files.items():
             if file.definition is not None and file.definition.agent_id == agent_id:
                 return path.parent
         return None
 
     def _refresh(self) -> frozenset[str]:
-        """Everything that is wrong now."""
+        """Reads changed files again, and returns a sentence for each problem in the files."""
         if self.folder is None:
             return frozenset()
         try:

@@ -1,4 +1,4 @@
-"""Choosing the agent of a run: the one asked for, the thread's, the channel's, or the default."""
+"""Chooses the agent of a run: the agent requested for the run, else the thread's, the channel's or the default agent."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,24 +11,33 @@ from core.domain.threads import Address, Person, Run, Thread
 
 
 class AgentVersions(Protocol):
-    """Stores every version of the agents and the agent chosen for each thread. Methods raise StorageUnavailable."""
+    """Stores every version of each agent, and the agent chosen for each thread.
+
+    All methods raise StorageUnavailable if the database cannot be reached.
+    """
 
     async def record(self, definition: AgentDefinition) -> AgentVersion:
-        """Returns the version with this content, creating it with the agent's next number if there is none."""
+        """Returns the stored version of the definition; stores a new version if the definition has changed."""
         ...
 
     async def version(self, agent_version_id: str) -> AgentVersion | None:
-        """Returns None if unknown. Raises ConfigurationError if this release cannot read the version."""
+        """Returns the agent version with this id, or None if it is unknown.
+
+        Raises ConfigurationError if this release cannot read the stored definition.
+        """
         ...
 
     async def choose(self, address: Address, agent_id: str, *, by: Person | None = None) -> None:
-        """Sets the agent for later runs of the conversation at the address, creating the conversation if needed."""
+        """Sets the agent for later runs of the thread at the address, and creates the thread if needed."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roster:
-    """`by_channel` maps channel ids to agent ids. `recorded` caches versions by agent id and content hash."""
+    """Chooses agents and their versions for runs.
+
+    `by_channel` maps channel ids to agent ids. `recorded` caches versions by agent id and content hash.
+    """
 
     files: AgentFiles
     versions: AgentVersions
@@ -42,11 +51,11 @@ class Roster:
         return await self.files.definitions()
 
     def agent_in(self, channel_id: str, chosen: str | None = None) -> str:
-        """Returns the id of the agent for a thread: the one chosen there, else the channel's, else the default."""
+        """Returns the agent id for a thread: `chosen` if set, else the channel's agent, else the default agent."""
         return chosen or self.by_channel.get(channel_id) or DEFAULT_AGENT
 
     async def version_for(self, run: Run, thread: Thread) -> AgentVersion:
-        """Returns the version that the run began with; for a new run, the current version of its agent.
+        """Returns the agent version that the run started with; for a new run, the current version of its agent.
 
         Raises AgentError if the agent no longer exists.
         """
@@ -61,9 +70,10 @@ class Roster:
         return version
 
     async def member(self, agent_id: str, agent_version_id: str | None) -> AgentVersion | None:
-        """Returns the version that a team member began with, else the current one; None if there is no such agent.
+        """Returns a team member's agent version, or None if there is no agent with this id.
 
-        Raises AgentError if the version is no longer available.
+        Pass the version id that the member started with, or None for the current version. Raises AgentError if that
+        version is no longer available.
         """
         if agent_version_id is not None:
             return await self._begun(agent_version_id)
@@ -90,6 +100,6 @@ class Roster:
 
 
 def unknown_agent_message(name: str, known: Mapping[str, AgentDefinition]) -> str:
-    """Returns the answer for a person who named an agent that does not exist."""
+    """Returns the message for a person who named an agent that does not exist. It lists the known agents."""
     shown = "".join(sign for sign in name if sign.isalnum() or sign in "-_.")[:40] or "of that name"
     return f"There is no agent {shown}. There are: {', '.join(sorted(known))}."

@@ -1,1 +1,1 @@
-"""Carrying out a plan: made from the request, each step run by the agent that it names, one answer at the end."""
+"""The planning flow: makes a plan from the request, runs each step with its agent, and writes one answer."""

@@ -1,4 +1,4 @@
-"""What the flow says to the models, as messages of the thread that no person wrote; and what people may answer."""
+"""Builds the messages that the planning flow sends to models, and parses the replies of people about blocked steps."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +40,10 @@ SHOWN_RESULT_CHARACTERS = 1_500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowMessageTag:
-    """What a message of the flow is for: its phase, and the key of the one occasion. `agent` is who it speaks to."""
+    """Identifies a flow message: its phase, a key that is unique within the phase, and the agent that it addresses.
+
+    `agent` is empty if the message addresses the planner.
+    """
 
     phase: Phase
     key: str
@@ -48,7 +51,7 @@ class FlowMessageTag:
 
 
 def flow_message(sign: FlowMessageTag, text: str, *, thread_id: str, run_id: str) -> Message:
-    """The text as the model reads it, on the users' side of the conversation."""
+    """Returns the text as a user message, with a note that a program wrote it and not a person."""
     message = Message(
         type="user",
         content={"role": "user", "content": f"{_NOT_A_PERSON}\n{text}"},
@@ -61,7 +64,7 @@ def flow_message(sign: FlowMessageTag, text: str, *, thread_id: str, run_id: str
 
 
 def newest_tag(history: Sequence[Message]) -> FlowMessageTag | None:
-    """What the flow said last."""
+    """Returns the tag of the newest flow message, or None if there is none."""
     for message in reversed(history):
         match message.metadata.get(FLOW_KEY):
             case {"phase": ("plan" | "review" | "step" | "asked" | "report") as phase, **rest}:
@@ -74,7 +77,7 @@ def newest_tag(history: Sequence[Message]) -> FlowMessageTag | None:
 
 
 def unseen_messages(history: Sequence[Message], seen_message_id: str) -> list[Message]:
-    """What people wrote since the message that was seen last; all of it where a summary stands for that one."""
+    """Returns the messages that people wrote after the given message; all of them if a summary has replaced it."""
     new: list[Message] = []
     for message in reversed(history):
         if message.message_id == seen_message_id:
@@ -85,12 +88,12 @@ def unseen_messages(history: Sequence[Message], seen_message_id: str) -> list[Me
 
 
 def newest_person_message_id(history: Sequence[Message]) -> str:
-    """The id of what a person wrote last."""
+    """Returns the id of the newest message that a person wrote, or an empty string."""
     return next((one.message_id for one in reversed(history) if is_from_person(one)), "")
 
 
 def parse_step_choice(message: Message) -> Choice | None:
-    """The choice whose words these are; None: words of their own."""
+    """Returns the choice that the message names, or None if the message says something else."""
     said = content_text(message.content.get("content"))
     if message.metadata.get("author"):
         said = said.partition("\n")[2]
@@ -108,7 +111,7 @@ def review_text(plan: Plan, team: Mapping[str, str]) -> str:
 
 
 def step_text(plan: Plan, step: Step) -> str:
-    """What the step's agent is told. `tries` counts the one that begins."""
+    """Returns the prompt for the step's agent. `step.tries` includes the try that starts now."""
     again = f"\nThis is try {step.tries}. The one before it ended so: {step.result}\nTake another way.\n"
     return _prompt("flow_step").format(
         plan=format_numbered_plan(plan),
@@ -132,7 +135,7 @@ def report_text(plan: Plan) -> str:
 
 
 def asked_text(plan: Plan, step: Step) -> str:
-    """The question about a blocked step."""
+    """Returns the question that asks people how to continue after a step failed."""
     return (
         f"Step {step_number(plan, step)} of the plan did not work out: {step.text}\n\n"
         f"What is in the way: {step.result or step.notes}\n\n"
@@ -141,7 +144,7 @@ def asked_text(plan: Plan, step: Step) -> str:
 
 
 def plain_report(plan: Plan) -> str:
-    """The answer where no model writes one."""
+    """Returns a report of the completed and open steps, for when no model writes the answer."""
     lines = [
         f"- {step.text}: {step.result or 'done'}"
         for step in plan.steps
@@ -158,12 +161,12 @@ def plain_report(plan: Plan) -> str:
 
 
 def plan_attachments(plan: Plan) -> tuple[str, ...]:
-    """The files that the steps handed over, each once."""
+    """Returns the paths of the files that the steps attached to their results, without duplicates."""
     return tuple(dict.fromkeys(path for step in plan.steps for path in step.attachments))
 
 
 def format_numbered_plan(plan: Plan) -> str:
-    """The plan, counted from 1 as people see it."""
+    """Returns the plan as text, with its steps numbered from 1."""
     lines = [
         f"{index}. {STATUS_MARKS[step.status]} {step.text}"
         for index, step in enumerate(plan.steps, start=1)

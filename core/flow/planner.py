@@ -1,4 +1,4 @@
-"""Making the plan and changing it: the planning tool as the flow offers it, and the turns in which it is called."""
+"""Makes and changes the plan of a flow: runs the planner's turns with a planning tool that edits only this plan."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -41,12 +41,12 @@ OFFERED = ("ask", "complete")
 OFFERED_IN_REVIEW = ("ask",)
 
 Ended = RunFinished | Approval
-"""How a part of the flow ended, in the words of the loop."""
+"""How a part of the flow ended: with a finished run, or with an approval that the run waits for."""
 
 
 @dataclass(slots=True)
 class PlanDraft:
-    """The planning tool while one plan is made or changed. State: whether it was."""
+    """The planning tool's state while a plan is created or changed. `is_set`: the model has stored the plan."""
 
     flow: Flow
     plan_id: str
@@ -54,7 +54,10 @@ class PlanDraft:
     is_set: bool = False
 
     async def run(self, params: PlanningParams, context: ToolContext) -> str:
-        """The plan is the flow's own, whatever id the model gives it."""
+        """Runs a planning call on the flow's own plan and returns the new plan. Ignores the plan id from the model.
+
+        Raises ToolError if the command or the steps are not valid.
+        """
         if params.command not in ("create", "update"):
             raise ToolError("Only create and update are for you: the program marks the steps.")
         if not params.steps:
@@ -82,7 +85,7 @@ class PlanDraft:
 
 
 def validate_steps(steps: Sequence[str], team: Sequence[str]) -> tuple[str, ...]:
-    """The steps, each with the name of its agent as it is written here. Raises ToolError."""
+    """Returns the steps. Raises ToolError if there are too many, or if a step names an agent outside the team."""
     if len(steps) > STEPS_MAX:
         raise ToolError(f"There are {len(steps)} steps; at most {STEPS_MAX} are taken.")
     if not team:
@@ -111,21 +114,22 @@ def new_plan(flow: Flow, title: str, steps: Sequence[str], seen_message_id: str)
 
 
 def new_draft(flow: Flow, history: Sequence[Message]) -> PlanDraft:
-    """For a new plan. Its id is the same whenever the same is asked for, so that a call may be repeated."""
+    """Returns the draft of a new plan. The run and the newest request determine the plan id, so that calls can be
+    repeated after a crash."""
     said_id = newest_person_message_id(history)
     return PlanDraft(flow, str(uuid5(_PLANS, f"{flow.run_id} {said_id}")), said_id)
 
 
 def planning_tool(draft: PlanDraft) -> Tool[PlanningParams]:
-    """The planning tool as the flow offers it: a call that a crash cut off runs again and comes to the same plan."""
+    """Returns the planning tool for the draft. It is idempotent, so a call that a crash interrupted runs again."""
     return replace(planning, run=draft.run, is_idempotent=True)
 
 
 async def make_plan(flow: Flow, left: Ended | None) -> Ended | None:
-    """Has the planner make a plan, and stores the default one where it makes none.
+    """Runs the planner to make a plan, and stores the default plan if the planner makes none.
 
-    Answers how the run ends where the planner asked, or answered at once, or a limit or a person ended it. `left` is
-    what an attempt before this one has come to already.
+    Returns how the run ends if the planner asked people, answered without a plan, was stopped or reached the budget;
+    else None. `left` is the result that an earlier attempt of the run reached in this phase, or None.
     """
     draft = new_draft(flow, await flow.history())
     sign = FlowMessageTag(phase="plan", key=draft.plan_id)
@@ -141,7 +145,10 @@ async def make_plan(flow: Flow, left: Ended | None) -> Ended | None:
 
 
 async def review_plan(flow: Flow, plan: Plan, left: Ended | None) -> Ended | None:
-    """Has the planner look at what people wrote since; the plan may be another one then."""
+    """Runs the planner on new messages from people, so that it can change the plan.
+
+    Returns how the run ends, or None if the plan continues. `left` is the result of an earlier attempt, or None.
+    """
     history = await flow.history()
     draft = PlanDraft(flow, plan.plan_id, newest_person_message_id(history))
     sign = FlowMessageTag(phase="review", key=draft.seen_message_id)
@@ -161,7 +168,10 @@ async def _drafted(
     text: str,
     left: Ended | None,
 ) -> Ended | None:
-    """Plays turns until the plan is set, or the planner has said its word without one."""
+    """Runs turns until the plan is set, the planner ends without a plan, or a turn limit is reached.
+
+    Returns how the run ends, or None if it continues.
+    """
     for _ in range(flow.policy.plan_turns_max):
         history = await flow.history()
         if left is None or newest_tag(history) != sign:
@@ -178,14 +188,14 @@ async def _drafted(
 
 
 def is_end_of_run(ended: Ended) -> bool:
-    """Whether a part that ended so ends the run: it waits for people, was stopped, or nothing more may be spent."""
+    """Returns whether this result of one part ends the run: it waits for people, was stopped or used up the budget."""
     if isinstance(ended, Approval) or ended.finish_reason in ("stopped", "budget"):
         return True
     return ended.reply is not None and ended.reply.kind != "answer"
 
 
 def _is_last_word(ended: Ended) -> bool:
-    """Whether it was answered by `complete`; plain words alone are no answer of a planner."""
+    """Returns whether the planner called `complete`. A plain text does not count as the planner's answer."""
     return isinstance(ended, RunFinished) and ended.finish_reason == "agent_terminated"
 
 
@@ -194,7 +204,7 @@ def _planning(flow: Flow, draft: PlanDraft, offered: Sequence[str]) -> RunContex
 
 
 def restrict_tools(around: RunContext, names: Sequence[str], *more: Tool[Any]) -> RunContext:
-    """Of its tools only those, and these besides."""
+    """Returns the context with only the named tools and the additional tools in `more`."""
     own = around.toolbox.tools
     tools = {name: own[name] for name in names if name in own} | {one.name: one for one in more}
     return replace(around, toolbox=ToolSet(tools))

@@ -1,4 +1,4 @@
-"""What a flow is made of: who plans, who works, where the plan is kept, and the limits that hold."""
+"""The parts of a planning flow: the planner, the team, the stored plan and the limits."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,7 @@ from core.run.recorder import RunRecorder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowPolicy:
-    """How far each part may go. All turns count against the limit of the run besides."""
+    """Limits of a flow: turns per phase, and tries per step. All turns also count towards the run's limit."""
 
     plan_turns_max: int = 3
     step_turns_max: int = 40
@@ -31,8 +31,7 @@ class FlowPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeamMember:
-    """Somebody whom steps can name: what the planner is told of them, and what they work with, which that version of
-    their agent says."""
+    """An agent that can run steps: its version, its description for the planner, and its run context."""
 
     agent_version_id: str
     description: str
@@ -41,7 +40,7 @@ class TeamMember:
 
 @dataclass(slots=True)
 class ChecklistPublisher:
-    """What people see of the plan. State: what was drawn last, so that nothing is drawn twice."""
+    """Publishes the plan as a checklist for people. Skips a checklist that equals the last published one."""
 
     run_log: RunLog
     drawn: ChecklistChanged | None = None
@@ -55,10 +54,11 @@ class ChecklistPublisher:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """`team` by the names in front of steps. What names nobody of them is the planner's own work.
+    """A planning flow of one run.
 
-    `history` stores what has happened so far and answers what the next model call is made from; `calls` those of the
-    run, as they are on record.
+    `team` maps the agent names that steps can start with to members; steps without such a name are run by the planner.
+    `history` commits pending entries and returns the messages for the next model call. `calls` returns the recorded
+    tool calls of the run.
     """
 
     planner: RunContext
@@ -87,17 +87,17 @@ class Flow:
 
     @property
     def members(self) -> Mapping[str, str]:
-        """The versions of the team, as a plan keeps them."""
+        """The agent version ids of the team by name, in the form that plans store."""
         return {name: member.agent_version_id for name, member in self.team.items()}
 
     def is_used_up(self, history: Sequence[Message]) -> bool:
-        """Whether the run has had all its turns."""
+        """Returns whether the run has reached its turn limit."""
         return count_turns(history, self.run_id) >= self.planner.policy.turns_max
 
     async def turns(
         self, around: RunContext, history: Sequence[Message], turns_max: int
     ) -> RunFinished | Approval:
-        """Plays turns as `run_agent` does, but so many at most, and none that the run has not left."""
+        """Runs `run_agent` for at most `turns_max` turns, within the turn limit of the run."""
         done = count_turns(history, self.run_id)
         until = min(self.planner.policy.turns_max, done + turns_max)
         around = replace(around, policy=replace(around.policy, turns_max=until))
@@ -106,7 +106,7 @@ class Flow:
     def said(
         self, history: Sequence[Message], sign: FlowMessageTag, text: str
     ) -> Sequence[Message]:
-        """The history with the flow's message, unless that was the last thing it said."""
+        """Returns the history with the new flow message, unless the newest flow message already has this tag."""
         if newest_tag(history) == sign:
             return history
         message = flow_message(sign, text, thread_id=self.thread_id, run_id=self.run_id)
@@ -114,11 +114,14 @@ class Flow:
         return (*history, message)
 
     async def plan(self) -> Plan | None:
-        """The newest one that is, or was, carried out here."""
+        """Returns the newest plan that a flow of this thread runs or has run, or None."""
         return flow_plan(await self.plans.read(self.thread_id))
 
     async def change(self, plan: Plan, how: Change) -> Plan | None:
-        """What has happened so far is stored first, so that a plan never tells of more than the conversation does."""
+        """Changes the stored plan, publishes the checklist and returns the new plan, or None if the plan is gone.
+
+        Commits pending entries first, so that the plan is never ahead of the stored conversation.
+        """
         await self.run_log.commit()
         after = await self.plans.change(
             self.thread_id, lambda known: change_plan(known, plan.plan_id, how)
@@ -132,10 +135,10 @@ class Flow:
 async def build_flow(
     config: AgentConfig, run: Run, around: RunContext, engine: RunDeps, recorder: RunRecorder
 ) -> Flow | None:
-    """None: the agent of the run does not plan, or there is no place for plans.
+    """Returns the run's planning flow, or None if its agent does not plan or plans cannot be stored.
 
-    A team that has begun goes on as it began; of one that has not, members that are gone are left out. Raises
-    AgentError where a version cannot be had any more.
+    Members keep the agent versions that the run started with. A member that has not started is left out if its agent no
+    longer exists. Raises AgentError if a version that the run started with is no longer available.
     """
     agent = config.agent
     if agent is None or agent.flow != "planning" or engine.plans is None or engine.roster is None:
@@ -163,7 +166,7 @@ async def build_flow(
 
 
 def with_agent_config(around: RunContext, config: AgentConfig) -> RunContext:
-    """The same run in the hands of another agent."""
+    """Returns the run context with the model, prompt, tools and knowledge of another agent."""
     return replace(
         around,
         model=config.model,

@@ -1,4 +1,4 @@
-"""The flow from its start to its end: the plan, its steps, what people say meanwhile, the answer."""
+"""Runs a planning flow: makes the plan, runs its steps, handles new messages from people and writes the answer."""
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -55,11 +55,11 @@ from core.tasks import Stopped
 from core.tools.tool import prepare_call
 
 Calls = Callable[[], Awaitable[Sequence[ToolCallRecord]]]
-"""The calls of the run on record."""
+"""Returns the recorded tool calls of a run."""
 
 
 async def context_of_newest_message(flow: Flow, history: Sequence[Message]) -> RunContext:
-    """What the calls were made in that the newest words of the flow have led to."""
+    """Returns the run context of the agent that the newest flow message addresses, for repairing that agent's calls."""
     sign = newest_tag(history)
     if sign is not None and sign.phase == "step" and sign.agent in flow.team:
         return flow.team[sign.agent].around
@@ -73,7 +73,7 @@ async def context_of_newest_message(flow: Flow, history: Sequence[Message]) -> R
 async def recover_run_result(
     lease: Lease, engine: RunDeps, around: RunContext
 ) -> RunFinished | None:
-    """The end that a run without a plan had come to: its last turn ended by itself, and the run was not ended."""
+    """Returns the result that a run without a plan reached before a crash kept it from being stored, else None."""
     told = await engine.conversations.messages(lease.thread_id)
     own = [one for one in told if one.run_id == lease.run_id]
     reasons = [one.content.get("finish_reason") for one in own if one.type == "status"]
@@ -85,7 +85,10 @@ async def recover_run_result(
 async def recover_result(
     history: Sequence[Message], calls: Calls, around: RunContext
 ) -> RunFinished | None:
-    """The end that the newest part had come to, where nothing but its being noted down is missing."""
+    """Returns the result that the newest messages show, if only storing that result is missing; else None.
+
+    The result is a final answer of the model, or a successful call of a tool that ends the run.
+    """
     messages = [one for one in history if one.is_llm_message]
     if not messages:
         return None
@@ -109,7 +112,7 @@ async def _ended_by_call(last: Message, calls: Calls, around: RunContext) -> Run
 
 
 async def _again(record: ToolCallRecord, around: RunContext) -> RunFinished | None:
-    """These tools only say how a run ends, so asking them again changes nothing."""
+    """Runs a call of an ending tool again to get its reply. This is safe because these tools have no side effects."""
     call = ToolCall(name=record.name, arguments=record.arguments, call_id=record.call_id)
     prepared = prepare_call(record.name, record.arguments, around.toolbox)
     outcome = await execute_call(call, prepared, around.context)
@@ -135,10 +138,11 @@ RepairHistory = Callable[[RunContext], Awaitable[Ended | None]]
 
 
 async def run_flow(flow: Flow, *, mend: RepairHistory | None = None) -> Ended:
-    """Plays until the run may end, and says how it ended, or what it waits for, as `core.loop.loop.run_agent` does.
+    """Runs the flow and returns how the run ended, or the approval it waits for, like `core.loop.loop.run_agent`.
 
-    `mend`, for a run that an earlier attempt began, makes the history whole with what the calls were made in, and
-    answers the end that the attempt had come to. Whatever ends the run, no step is left as being worked on.
+    For a run that an earlier attempt started, pass `mend`: it repairs the history with the given run context and
+    returns the result that the attempt had reached, or None. If the flow ends or fails, a step in progress is marked as
+    blocked.
     """
     try:
         return await _Play(flow, mend).to_the_end()
@@ -150,7 +154,7 @@ async def run_flow(flow: Flow, *, mend: RepairHistory | None = None) -> Ended:
 
 
 async def block_open_steps(flow: Flow, why: str) -> None:
-    """Leaves no step under way: each run's last checklist says how things were when it ended."""
+    """Marks the run's step in progress as blocked, so that the last checklist shows the state at the end of the run."""
     plan = await flow.plan()
     if plan is None or plan.run_id != flow.run_id:
         return
@@ -161,8 +165,10 @@ async def block_open_steps(flow: Flow, why: str) -> None:
 
 
 async def block_steps_of_failed_run(lease: Lease, engine: RunDeps, recorder: RunRecorder) -> None:
-    """The same for a run that fails before an attempt has come to its flow. Raises LeaseLost for one that is another
-    worker's."""
+    """Marks the step in progress as blocked if the run fails outside its flow.
+
+    Raises LeaseLost if another worker holds the run's lease.
+    """
     plan = flow_plan(await engine.plans.read(lease.thread_id)) if engine.plans else None
     if (
         engine.plans is None
@@ -183,7 +189,7 @@ async def block_steps_of_failed_run(lease: Lease, engine: RunDeps, recorder: Run
 
 
 class _Play:
-    """One attempt at a flow. State: what the attempt before it has left, until that is taken up."""
+    """One attempt to run a flow. Keeps the result of the previous attempt until a phase uses it."""
 
     def __init__(self, flow: Flow, mend: RepairHistory | None) -> None:
         self._flow = flow
@@ -207,7 +213,7 @@ class _Play:
                 return ended
 
     async def _part(self) -> Ended | None:
-        """Does what is next; answers how the run ends, once it does."""
+        """Runs the next phase of the flow. Returns how the run ends, or None if it continues."""
         flow = self._flow
         async with flow.planner.switch.stoppable():
             await flow.planner.take_steering()
@@ -229,7 +235,7 @@ class _Play:
         return await self._report(plan, history)
 
     def _is_past(self, plan: Plan, new: Sequence[Message]) -> bool:
-        """Whether what people want now has nothing to do with the plan any more."""
+        """Returns whether the new messages need a new plan because the existing plan is closed or completed."""
         is_ours = plan.run_id == self._flow.run_id
         if plan.stage == "closed":
             return bool(new) or not is_ours
@@ -240,7 +246,10 @@ class _Play:
     async def _taken_up(
         self, plan: Plan, new: Sequence[Message], history: Sequence[Message]
     ) -> Ended | None:
-        """Goes on where an earlier run ended, or asks again what a crash kept from being asked."""
+        """Continues a plan of an earlier run, or asks the question that a crash kept the last attempt from asking.
+
+        Returns how the run ends, or None if it continues.
+        """
         flow = self._flow
         if plan.run_id == flow.run_id and not new:
             left = self._left()
@@ -289,7 +298,7 @@ class _Play:
             return ended
         now = await flow.plan()
         if now is not None and now.stage == "going" and next_step(now) is not None:
-            return None  # people have added a step while the answer was written
+            return None  # people added a step while the model wrote the answer
         reply = ended.reply or Reply(kind="answer", text="")
         return _answer(reply.text or plain_report(plan), plan, reply.attachments)
 
@@ -301,10 +310,10 @@ class _Play:
             self._before = await recover_result(await flow.history(), flow.calls, around)
         plan = await flow.plan()
         if plan is not None and plan.run_id == flow.run_id:
-            flow.board.show(plan)  # the event of the last change may have been lost
+            flow.board.show(plan)  # a crash may have lost the event of the last change
 
     def _left(self) -> Ended | None:
-        """What an earlier attempt has come to; told once."""
+        """Returns the result of the previous attempt on the first call, and None on later calls."""
         left, self._before = self._before, None
         return left
 
@@ -315,7 +324,7 @@ class _Play:
 
 
 def _choice(plan: Plan, new: Sequence[Message]) -> Choice | None:
-    """What people have chosen. Where they were not asked to choose, only that it goes on as it was."""
+    """Returns the choice in the newest message. If people were not asked to choose, only `again` counts as a choice."""
     choice = parse_step_choice(new[-1]) if new and plan.stage != "answer" else None
     return choice if plan.stage == "choice" or choice == "again" else None
 

@@ -1,4 +1,4 @@
-"""One step at work: what its agent may use, what it notices of changes to the plan, and what its end means."""
+"""Runs one step of a plan: prepares its agent, cancels it if the plan changes, and stores its result in the plan."""
 
 import re
 from collections.abc import Sequence
@@ -37,12 +37,13 @@ BLOCKED_CHARACTERS_MAX = 500
 
 
 class StepCancelled(Exception):
-    """People have taken the step out of the plan, or given the plan up, while it was worked on."""
+    """Raised if people remove the step or close the plan while the step is in progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepRunLog:
-    """The run's log, but that the checklist which people see stays the plan: a todo.md of a step is its agent's own."""
+    """Wraps the run log and drops checklist events, so that a todo.md written in a step does not replace the plan's
+    checklist."""
 
     run_log: RunLog
 
@@ -64,12 +65,15 @@ class StepRunLog:
 
 
 def step_agent(flow: Flow, step: Step) -> str:
-    """The one of the team whom the step names; empty: the planner itself."""
+    """Returns the name of the team member that runs the step, or an empty string for the planner."""
     return find_member(agent_name_in(step.text), flow.team) or ""
 
 
 async def begin_step(flow: Flow, plan: Plan) -> Plan | None:
-    """With the next step under way, if people have left one. Who takes the run over works with the same versions."""
+    """Returns the plan with its next step in progress, or None if the plan is gone.
+
+    Also stores the agent versions of the team, so that another worker that continues the run uses the same versions.
+    """
     if current_step(plan) and flow.members.items() <= plan.members.items():
         return plan
     return await flow.change(
@@ -80,7 +84,10 @@ async def begin_step(flow: Flow, plan: Plan) -> Plan | None:
 async def run_step(
     flow: Flow, plan: Plan, step: Step, history: Sequence[Message], left: Ended | None
 ) -> Ended | None:
-    """Has the step's agent work on it, and notes in the plan what came of it. Answers how the run ends, if it does."""
+    """Runs the step with its agent and stores the result in the plan.
+
+    Returns how the run ends, or None if it continues. `left` is the result that an earlier attempt of the run reached in this step, or None.
+    """
     name = step_agent(flow, step)
     sign = FlowMessageTag(phase="step", key=step.key, agent=name)
     if left is None or newest_tag(history) != sign:
@@ -125,7 +132,7 @@ async def _failed(flow: Flow, plan: Plan, step: Step, why: str, *, may_pass: boo
 
 
 def blocked_reason(reply: Reply) -> str | None:
-    """What is in the way, where the agent says that it could not do the step."""
+    """Returns the reason if the reply says that the step is blocked, else None."""
     found = _BLOCKED.match(reply.text)
     if found is None:
         return None
@@ -133,7 +140,10 @@ def blocked_reason(reply: Reply) -> str | None:
 
 
 def _around(flow: Flow, step: Step, around: RunContext) -> RunContext:
-    """Without the planning tool, since the plan is the flow's; with an eye on the plan before each turn."""
+    """Returns the agent's context for the step, without the planning tool, because only the flow changes the plan.
+
+    Before each turn, the context checks that the step is still in the plan.
+    """
     tools = {name: tool for name, tool in around.toolbox.tools.items() if name != planning.name}
     log = StepRunLog(around.run_log)
 
@@ -155,7 +165,7 @@ def _around(flow: Flow, step: Step, around: RunContext) -> RunContext:
 
 
 async def _informed(around: RunContext, step: Step) -> RunContext:
-    """With what the agent's knowledge base has on the step; no model is asked for it."""
+    """Returns the context with the documents that match the step in its system prompt. Does not call a model."""
     desk = around.context.knowledge
     if desk is None:
         return around

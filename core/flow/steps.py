@@ -1,4 +1,4 @@
-"""The states of a plan that is carried out, and every change from one to the next. Pure."""
+"""Pure functions that read and change the state of plans and their steps. Each change returns a new plan."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,17 +18,17 @@ Change = Callable[[Plan], Plan]
 
 
 def flow_plan(plans: Plans) -> Plan | None:
-    """The newest plan that is, or was, carried out."""
+    """Returns the newest plan that a flow runs or has run, or None. An agent's own plans do not count."""
     return next((plan for plan in reversed(plans) if plan.stage != "own"), None)
 
 
 def is_over(plan: Plan) -> bool:
-    """Whether there is nothing left to do."""
+    """Returns whether the plan is closed, or all its steps are completed or skipped."""
     return plan.stage == "closed" or all(step.status in _OVER for step in plan.steps)
 
 
 def current_step(plan: Plan) -> Step | None:
-    """The step that is worked on."""
+    """Returns the step in progress, or None."""
     return next((step for step in plan.steps if step.status == "in_progress"), None)
 
 
@@ -37,18 +37,18 @@ def blocked_step(plan: Plan) -> Step | None:
 
 
 def next_step(plan: Plan) -> Step | None:
-    """What is to be done now: the step under way, or the first that nobody has begun."""
+    """Returns the step in progress, else the first step that has not started, else None."""
     wait_for_answer = (step for step in plan.steps if step.status == "not_started")
     return current_step(plan) or next(wait_for_answer, None)
 
 
 def step_number(plan: Plan, step: Step) -> int:
-    """Its place, counted from 1; identity counts, since two steps may have the same words."""
+    """Returns the step's position in the plan, from 1. Compares by identity, because two steps may have equal texts."""
     return next(index for index, one in enumerate(plan.steps, start=1) if one is step)
 
 
 def add_plan(plans: Plans, new: Plan) -> Plans:
-    """With the plan to carry out; whatever was carried out before is over."""
+    """Returns the plans with the new plan as the active one. Closes the plan that a flow ran before."""
     older = (_put_away(plan) for plan in plans if plan.plan_id != new.plan_id)
     return (*older, replace(new, is_active=True, stage="going"))
 
@@ -58,7 +58,11 @@ def change_plan(plans: Plans, plan_id: str, how: Change) -> Plans:
 
 
 def revise_steps(plan: Plan, title: str | None, texts: Sequence[str]) -> Plan:
-    """With other steps from here on. What is done stays done and stands first, whatever the new list says."""
+    """Returns the plan with the given steps.
+
+    Completed and skipped steps are kept, and come first, even if they are missing in `texts`. An open step with an equal
+    text keeps its state.
+    """
     done = [step for step in plan.steps if step.status in _OVER]
     texts_done = [step.text for step in done]
     kept = [step for step in plan.steps if step.status not in _OVER]
@@ -79,18 +83,18 @@ def mark_seen(plan: Plan, message_id: str) -> Plan:
 
 
 def record_members(plan: Plan, members: Mapping[str, str]) -> Plan:
-    """With the versions of the team written down."""
+    """Returns the plan with agent version ids, by agent name, added to its members."""
     return replace(plan, members={**plan.members, **members})
 
 
 def recorded_members(plans: Plans, run_id: str) -> Mapping[str, str]:
-    """The versions that the run's team has worked as, whatever plan it was for."""
+    """Returns the agent version ids, by agent name, that the run's plans have recorded."""
     mine = [plan.members for plan in plans if plan.run_id == run_id]
     return {name: version for members in mine for name, version in members.items()}
 
 
 def start_next_step(plan: Plan, key: str) -> Plan:
-    """With one more try of the next step under way."""
+    """Returns the plan with its next step in progress and one more try counted. `key` identifies the try."""
     step = next_step(plan)
     if step is None or step.status == "in_progress" or plan.stage == "closed":
         return plan
@@ -98,7 +102,7 @@ def start_next_step(plan: Plan, key: str) -> Plan:
 
 
 def complete_step(plan: Plan, key: str, result: str, attachments: tuple[str, ...] = ()) -> Plan:
-    """With the try come to its end; nothing where people have taken the step out of it meanwhile."""
+    """Returns the plan with the step in progress completed; the same plan if `key` is not that step's key."""
     done = replace(
         _NO_STEP,
         status="completed",
@@ -110,7 +114,10 @@ def complete_step(plan: Plan, key: str, result: str, attachments: tuple[str, ...
 
 
 def fail_step(plan: Plan, key: str, why: str, *, is_last: bool) -> Plan:
-    """With the try failed: to be tried again, or blocked until people have chosen."""
+    """Returns the plan with the step's try failed.
+
+    The step can be tried again, unless `is_last` is True: then it is blocked until people choose how to continue.
+    """
     step = _ended(
         plan, key, replace(_NO_STEP, status="not_started", notes=short_note(why), result=why)
     )
@@ -121,32 +128,37 @@ def fail_step(plan: Plan, key: str, why: str, *, is_last: bool) -> Plan:
 
 
 def wait_for_answer(plan: Plan, key: str) -> Plan:
-    """With the step waiting for what people answer to its agent."""
+    """Returns the plan with the step blocked until people answer the question of its agent."""
     return replace(
         _ended(plan, key, replace(_NO_STEP, status="blocked", notes=WAITS)), stage="answer"
     )
 
 
 def block_open_step(plan: Plan, why: str) -> Plan:
-    """With nothing under way: what the end of a run leaves, and people see."""
+    """Returns the plan with the step in progress marked as blocked, for when a run ends. `why` is shown to people."""
     step = current_step(plan)
     return _with(plan, step, replace(step, status="blocked", notes=why)) if step else plan
 
 
 def resume_plan(plan: Plan, run_id: str) -> Plan:
-    """With a run that goes on with it: what was blocked is tried again from the start of its count."""
+    """Returns the plan, continued by the given run. Blocked steps are opened again.
+
+    Their tries are counted from 0 again, unless a step waited for an answer.
+    """
     steps = tuple(_afresh(step, plan.stage) for step in plan.steps)
     return replace(_handed_to(plan, run_id), stage="going", is_active=True, steps=steps)
 
 
 def skip_step(plan: Plan, step: Step | None, note: str) -> Plan:
-    """Without that step of the plan, which stays in sight."""
+    """Returns the plan with the step marked as skipped; the step stays visible. Does nothing if the step is None."""
     return _with(plan, step, replace(step, status="skipped", notes=note)) if step else plan
 
 
 def apply_answer(plan: Plan, choice: str | None, run_id: str, message_id: str) -> Plan:
-    """With what people have chosen, or said, where it had stopped. Their own words are for the planner to look at, but
-    for those that a step waits for."""
+    """Returns the paused plan after people chose how to continue, or answered a step's question.
+
+    If `choice` is None and no step waits for an answer, the message stays unseen, so that the planner reviews it.
+    """
     if choice == "stop":
         return _handed_to(close_plan(mark_seen(plan, message_id), "stopped here"), run_id)
     if choice == "skip":
@@ -157,22 +169,22 @@ def apply_answer(plan: Plan, choice: str | None, run_id: str, message_id: str) -
 
 
 def append_step(plan: Plan, text: str) -> Plan:
-    """With one more step at the end."""
+    """Returns the plan with a new step added at the end."""
     return replace(plan, steps=(*plan.steps, Step(text=text)))
 
 
 def remove_step(plan: Plan, step: Step) -> Plan:
-    """Without the step, as if it had never been there."""
+    """Returns the plan without the step."""
     return replace(plan, steps=tuple(one for one in plan.steps if one is not step))
 
 
 def close_plan(plan: Plan, why: str) -> Plan:
-    """With nothing of it to be done any more."""
+    """Returns the plan as closed, so that no more of its steps run. `why` is noted on a step in progress."""
     return replace(block_open_step(plan, why), stage="closed")
 
 
 def short_note(text: str) -> str:
-    """The first line of a result, short, as a note beside the step."""
+    """Returns the first non-empty line of a result, without Markdown marks, truncated to NOTE_CHARACTERS_MAX."""
     lines = [" ".join(line.strip("#*_` ").split()) for line in text.splitlines()]
     line = next((one for one in lines if one), "")
     short = line[: NOTE_CHARACTERS_MAX - 1].rstrip()
@@ -183,7 +195,7 @@ _NO_STEP = Step(text="")
 
 
 def _handed_to(plan: Plan, run_id: str) -> Plan:
-    """Another run works with today's versions of its team."""
+    """Returns the plan assigned to the run. A different run starts with the current agent versions of its team."""
     members: Mapping[str, str] = plan.members if plan.run_id == run_id else {}
     return replace(plan, run_id=run_id, members=members)
 
@@ -216,18 +228,18 @@ _NAMED = re.compile(r"^\s*\[([^\[\]\n]{1,80})\]\s*")
 
 
 def agent_name_in(text: str) -> str | None:
-    """The name in front of a step, as it was written; None where there is none."""
+    """Returns the agent name in brackets at the start of a step's text, or None."""
     found = _NAMED.match(text)
     return found.group(1).strip() if found else None
 
 
 def text_without_name(text: str) -> str:
-    """The step without the name."""
+    """Returns a step's text without the agent name at its start."""
     return text[found.end() :] if (found := _NAMED.match(text)) else text
 
 
 def find_member(name: str | None, team: Iterable[str]) -> str | None:
-    """The one of the team that is meant, whatever the case and the signs between the words; None: nobody."""
+    """Returns the team member with the name, or None. Ignores case and the characters between words."""
     if name is None:
         return None
     return next((one for one in team if _plain(one) == _plain(name)), None)
