@@ -115,7 +115,7 @@ class AgentDefinition(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentVersion:
-    """A stored version of an agent's definition, which is never deleted. `number` counts the agent's versions from 1."""
+    """A stored version of an agent's definition; never deleted. `number` counts the agent's versions from 1."""
 
     agent_version_id: str
     number: int

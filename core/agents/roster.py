@@ -1,4 +1,4 @@
-"""Chooses the agent of a run: the agent requested for the run, else the thread's, the channel's or the default agent."""
+"""Chooses a run's agent: the agent requested for the run, else the thread's, the channel's or the default agent."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

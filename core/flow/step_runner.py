@@ -86,7 +86,8 @@ async def run_step(
 ) -> Ended | None:
     """Runs the step with its agent and stores the result in the plan.
 
-    Returns how the run ends, or None if it continues. `left` is the result that an earlier attempt of the run reached in this step, or None.
+    Returns how the run ends, or None if it continues. `left` is the result that an earlier attempt of the run reached
+    in this step, or None.
     """
     name = step_agent(flow, step)
     sign = FlowMessageTag(phase="step", key=step.key, agent=name)

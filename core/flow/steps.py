@@ -43,7 +43,7 @@ def next_step(plan: Plan) -> Step | None:
 
 
 def step_number(plan: Plan, step: Step) -> int:
-    """Returns the step's position in the plan, from 1. Compares by identity, because two steps may have equal texts."""
+    """Returns the step's position in the plan, from 1. Compares by identity, because steps may have equal texts."""
     return next(index for index, one in enumerate(plan.steps, start=1) if one is step)
 
 
@@ -141,9 +141,9 @@ def block_open_step(plan: Plan, why: str) -> Plan:
 
 
 def resume_plan(plan: Plan, run_id: str) -> Plan:
-    """Returns the plan, continued by the given run. Blocked steps are opened again.
+    """Returns the plan, continued by the given run. Blocked steps are tried again.
 
-    Their tries are counted from 0 again, unless a step waited for an answer.
+    Their number of tries restarts at 0, except for a step that waited for an answer.
     """
     steps = tuple(_afresh(step, plan.stage) for step in plan.steps)
     return replace(_handed_to(plan, run_id), stage="going", is_active=True, steps=steps)
