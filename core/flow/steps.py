@@ -60,7 +60,7 @@ def change_plan(plans: Plans, plan_id: str, how: Change) -> Plans:
 def revise_steps(plan: Plan, title: str | None, texts: Sequence[str]) -> Plan:
     """Returns the plan with the given steps.
 
-    Completed and skipped steps are kept, and come first, even if they are missing in `texts`. An open step with an equal
+    Completed and skipped steps are kept, and come first, even if missing from `texts`. An open step with the same
     text keeps its state.
     """
     done = [step for step in plan.steps if step.status in _OVER]
