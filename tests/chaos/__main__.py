@@ -1,4 +1,4 @@
-"""`python -m tests.chaos`: causes random failures in a running deployment; exits with 1 if any message is lost."""
+"""`python -m tests.chaos`: random trouble for a crew at work; exit code 1 if anything is lost."""
 
 import argparse
 import asyncio

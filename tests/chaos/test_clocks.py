@@ -1,4 +1,4 @@
-"""Clocks that jump by an hour in the middle of the work: nothing is lost, and nothing waits for the hour to pass."""
+"""Tests that clocks may jump by an hour during runs: nothing is lost, and nothing waits for the hour to pass."""
 
 import time
 
@@ -46,7 +46,7 @@ async def test_the_clocks_of_bot_and_worker_may_jump(seconds: int) -> None:
 
 @pytest.mark.parametrize("seconds", [HOUR, -HOUR])
 async def test_the_clock_of_the_database_may_jump(seconds: int) -> None:
-    """A worker that dies at that moment is replaced as at any other."""
+    """A worker that dies when the database's clock jumps is replaced as usual."""
     with server_folder("thclock-") as folder:
         clock = Clock(folder, "database")
         async with (
@@ -57,7 +57,7 @@ async def test_the_clock_of_the_database_may_jump(seconds: int) -> None:
             await told.say("Stream", "a1")
             await told.say("Work", "a2")
             worker = await told.executor()
-            worker.pause()  # its heart does not beat by the new time
+            worker.pause()  # so that it sends no heartbeat after the jump
             clock.jump(seconds)
             worker.kill()
             await told.say("Hello", "a3")

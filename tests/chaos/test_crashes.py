@@ -1,4 +1,4 @@
-"""Killed at any named place in the middle of a run and started again, the program tells the story to its end."""
+"""Tests that a program that is killed at any failpoint and restarted completes the test scenario."""
 
 import asyncio
 import re
@@ -109,12 +109,12 @@ PASSED: dict[str, dict[str, tuple[int, ...]]] = {
     "status_over_redis": {"redis.put": (1,), "redis.publish": (2,)},
     "stop_over_redis": {"redis.send_stop": (1,)},
 }
-"""Story, place, and the how-manieth passing of it that is the last."""
+"""The passes of each failpoint at which a test kills the program, by test scenario."""
 TWICE = {
     "storage.mark_worker_dead": "storage.write.before:kill:2",
     "slack.find": "slack.post.after:kill:2",
 }
-"""Places that only a program passes which was killed before."""
+"""Failpoints that a program passes only after it was killed."""
 NOT_PASSED = {
     "web.claim_takeover": "one row: there or not; the person presses the button again",
     "storage.update_takeover": "one row; the next process to look after the take-over does it again",
@@ -149,7 +149,7 @@ NOT_PASSED = {
     "redis.refuse_calls": "what was not told there the platform says again",
 }
 OVERTAKEN = ("sandbox.interrupt.after",)
-"""Places that a run which ends by itself meanwhile does not come to."""
+"""Failpoints that a run does not reach if it ends by itself meanwhile."""
 SOURCES = ("bots", "core", "sandbox", "storage")
 
 DEFAULT = {
@@ -163,7 +163,7 @@ DEFAULT = {
 
 
 def tier(story: str, place: str, *, is_first: bool) -> tuple[pytest.MarkDecorator, ...]:
-    """One death at each place is slow, further ones are long; a few run by default."""
+    """Returns the markers of a test. The first crash at a failpoint is slow, others are long; a few run by default."""
     if not is_first:
         return (pytest.mark.long,)
     return () if (story, place) in DEFAULT else (pytest.mark.slow,)
@@ -207,7 +207,7 @@ async def test_a_crash_after_a_crash(place: str, when: str) -> None:
 async def play(story: Story, deaths: Sequence[str]) -> None:
     if story.sandbox == "local":
         async with local_jails():
-            pass  # skipped where there can be none
+            pass  # skips the test if the sandbox is not available
     async with AsyncExitStack() as stack:
         wires = {"redis_url": stack.enter_context(redis())} if story.over_redis else {}
         stage = await stack.enter_async_context(
@@ -239,7 +239,7 @@ async def play(story: Story, deaths: Sequence[str]) -> None:
 
 
 async def _crashes(stage: Stage, later: Sequence[str]) -> None:
-    """Waits for the death, and starts the program again; once more for each later one."""
+    """Waits until the program dies and restarts it, and repeats that for each failpoint in `later`."""
     for failpoint in (*later, ""):
         assert await stage.program.ended(60) == -9
         if stage.thread_id:

@@ -1,4 +1,4 @@
-"""Several bots and workers, that freeze and come back: what people see is what one healthy process would show them."""
+"""Tests that several bots and workers that freeze and resume show people the same as one healthy process."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -31,7 +31,7 @@ async def test_a_conversation_goes_on_at_whichever_worker(
         await told.start()
         first = await told.say("Work", "a1")
         await settle_and_check(told)
-        for number in range(2, 20):  # which of the two takes a run up is chance
+        for number in range(2, 20):  # either of the two workers may claim a run
             await told.say("Work", f"a{number}", thread_id=first.thread_id)
             await settle_and_check(told)
             if all("takes up run" in worker.log() for worker in told.workers):
@@ -68,7 +68,7 @@ async def test_a_worker_that_was_asleep_writes_nothing_when_it_wakes(
 
 
 async def _written_by_old_attempts(told: Crew) -> list[tuple[object, ...]]:
-    """Events of an attempt that were stored after the first event of a later one."""
+    """Returns events of an attempt that were stored after the first event of a later attempt."""
     return await told.rows(
         "SELECT a.n FROM run_event a JOIN run_event b ON a.run_id = b.run_id"
         " WHERE a.attempt < b.attempt AND a.created_at > b.created_at"
@@ -76,7 +76,7 @@ async def _written_by_old_attempts(told: Crew) -> list[tuple[object, ...]]:
 
 
 async def _is_still_so(told: Crew) -> None:
-    """Another word goes through the woken worker and leaves what was there."""
+    """Checks that the resumed worker handles another message and leaves older messages unchanged."""
     await told.say("Hello", "b1")
     await told.say("Work", "b2")
     await settle_and_check(told)

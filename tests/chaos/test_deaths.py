@@ -1,4 +1,4 @@
-"""A request that kills the program at the same place at every start is given up, and people are told once."""
+"""Tests that a request that kills the program at every start is abandoned, and that people are notified once."""
 
 import pytest
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 
 DEADLY = "llm.openai.request.after:kill"
-"""Passed while a turn goes on, which is stored nowhere yet."""
+"""A failpoint inside a turn, before any of the turn is stored."""
 DEADLY_COMMAND = "sandbox.execute.after:kill"
 CALL = """
       - calls:
@@ -29,11 +29,11 @@ conversations:
         chunk_characters: 5
         chunk_delay_seconds: 0.3
 """
-"""The harmless answer takes longer than the deadly one lets any program live."""
+"""The harmless answer takes longer than a program lives with the deadly request."""
 
 
 async def killed_at_every_start(stage: Stage) -> None:
-    """So often that the next start has to give the run up."""
+    """Lets the program die so often that its next start must abandon the run."""
     for _ in range(WORKER_DEATHS_MAX + 1):
         assert await stage.program.ended(60) == -9
         stage.program.start(failpoints=DEADLY)

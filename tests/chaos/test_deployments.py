@@ -1,4 +1,4 @@
-"""Killed at the request that deploys a site, the program deploys nothing again before people have allowed it."""
+"""Tests that a program killed while it deploys a site does not deploy again without a person's approval."""
 
 import pytest
 
@@ -20,7 +20,7 @@ conversations:
       - text: "It is on the web."
 """
 DEPLOYMENT = 7
-"""The request that makes it: after those for the project, a token, and the file."""
+"""The number of the request that creates the deployment, after those for the project, a token, and the file."""
 APPROVE = "Approve once"
 
 
@@ -61,12 +61,12 @@ async def test_nothing_is_deployed_twice_without_a_new_approval(when: str, deplo
 
 
 def deployments(pages: Pages) -> int:
-    """How often one was asked for."""
+    """Returns the number of requests for a deployment."""
     return sum(one.path.endswith("/deployments") for one in pages.standing.asked)
 
 
 def asked_in(stage: Stage) -> str | None:
-    """The newest message in which it can be allowed."""
+    """Returns the id of the newest message with an approval button, or None."""
     found = stage.button(APPROVE)
     return found[0].message_id if found else None
 

@@ -1,4 +1,4 @@
-"""A bot or a worker that dies or freezes at any named place: another of its kind tells the story to its end."""
+"""Tests that if a bot or worker dies or freezes at any failpoint, another one completes the test scenario."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
@@ -58,22 +58,22 @@ OF_WORKERS = (
     "storage.replace_sandbox",
     "redis.publish",
 )
-"""All the others are passed by bots."""
+"""Failpoints that workers pass. Bots pass all others."""
 HITS = {"storage.heartbeat": (2,)}
-"""How often two processes pass it until the story is told, where that is less often than one alone does."""
+"""The passes of a failpoint in a test with two processes, if they are fewer than with a single process."""
 OVERTAKEN = ("sandbox.interrupt.after",)
-"""Places that a run which ends by itself meanwhile does not come to."""
+"""Failpoints that a run does not reach if it ends by itself meanwhile."""
 ALWAYS: tuple[tuple[str, Fate], ...] = (
     ("report", Fate(kind="worker", place="storage.write.before", action="pause")),
     ("report", Fate(kind="worker", place="sandbox.execute.after", action="kill")),
     ("report", Fate(kind="bot", place="slack.post.after", action="kill", hit=2)),
     ("report", Fate(kind="bot", place="slack.post.before", action="pause", hit=2)),
 )
-"""The slow ones; all others are long."""
+"""Tests that are marked slow. All others are marked long."""
 
 
 def fates() -> Iterator[tuple[str, Fate]]:
-    """Of every place that tests/chaos/test_crashes.py kills one process at: whoever passes it, before and after."""
+    """Yields fates before and after every failpoint of tests/chaos/test_crashes.py, for each process that passes it."""
     for story, places in PASSED.items():
         for place, hits in places.items():
             kinds: tuple[Kind, ...] = ("bot", "worker") if place in OF_BOTH else ("bot",)
@@ -95,7 +95,7 @@ def redis_url() -> Iterator[str]:
 
 @asynccontextmanager
 async def database_for(fate: Fate, url: str) -> AsyncGenerator[str, None]:
-    """An empty one; a new one, which knows nothing of us, where the fate is to come while it is made."""
+    """Context manager: yields the URL of an empty database, without tables if the failure is during migration."""
     if not fate.place.startswith("storage.migrate"):
         async with opened(url):
             yield url
@@ -139,9 +139,9 @@ async def test_a_fate(
     told = STORIES[story]
     if told.sandbox == "local":
         async with local_jails():
-            pass  # skipped where there can be none
+            pass  # skips the test if the sandbox is not available
     async with redis_client(redis_url):
-        pass  # an empty one
+        pass  # entering the context empties Redis
     async with database_for(fate, postgresql_url) as url, house(told, fate, url, redis_url) as home:
         await play(told, home)
 

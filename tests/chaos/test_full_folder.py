@@ -1,4 +1,4 @@
-"""The disk with the data folder is full: who needs no files is answered, the others are told why, and it passes."""
+"""Tests a full disk with the data folder: requests without files work, others get an error, until space is free."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -16,7 +16,7 @@ from tests.chaos.outages import servers
 from tests.integration.sandbox.providers import local_jails
 
 DISK_BYTES = {"unsafe-process": 32 * MEBIBYTE, "local": 640 * MEBIBYTE}
-"""A jail wants 512 MiB to be free on the disk of its machine."""
+"""The size of the disk by sandbox provider. A jail requires 512 MiB of free space."""
 TRIES = """
   - name: try
     when: {user: {contains: "Try"}}
@@ -57,7 +57,7 @@ async def _on_a_small_disk(sandbox: str) -> AsyncGenerator[tuple[Disk, Crew], No
 async def test_a_full_data_folder_is_told_and_passes(sandbox: str) -> None:
     if sandbox == "local":
         async with local_jails():
-            pass  # skipped where there can be none
+            pass  # skips the test if the sandbox is not available
     async with _on_a_small_disk(sandbox) as (disk, told):
         first = await told.say("Work", "a1")
         await told.until(lambda: told.has_ended("a1"), "it answers while there is room")

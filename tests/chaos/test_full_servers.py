@@ -1,4 +1,4 @@
-"""PostgreSQL's disk or Redis' memory is full in the middle of the work: it is late then, and complete."""
+"""Tests that runs are completed late if PostgreSQL's disk or Redis' memory is full in the meantime."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
@@ -18,7 +18,10 @@ SETTLE_SECONDS = 150.0
 
 @asynccontextmanager
 async def _on_a_small_disk() -> AsyncGenerator[tuple[Disk, Crew], None]:
-    """A crew whose database fills its disk, with a run that streams and one that has a command under way."""
+    """Context manager: yields a small disk, and a crew whose database is on it.
+
+    One run is streaming, and another is executing a command.
+    """
     with small_disk(DISK_BYTES) as disk:
         folder = disk.folder / "postgresql"
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""Redis and PostgreSQL go away and come back in the middle of the work: it is late then, and complete."""
+"""Tests that runs are completed late if Redis or PostgreSQL stops and restarts in the meantime."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.contracts.redis_servers import redis_client
 
 
 async def _busy(told: Crew) -> None:
-    """A run streams and another one has a command under way."""
+    """Starts the crew, one run that streams, and another that executes a command."""
     await told.start()
     await told.say("Stream", "a1")
     await told.say("Work", "a2")
@@ -21,7 +21,7 @@ async def test_an_emptied_redis_loses_nothing() -> None:
     async with servers() as (_, cache, url), crew("slack", url, cache.answer) as told:
         await _busy(told)
         async with redis_client(cache.answer):
-            pass  # which empties it
+            pass  # entering the context empties Redis
         await told.say("Work", "a3")
         await settle_and_check(told)
 

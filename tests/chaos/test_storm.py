@@ -1,4 +1,4 @@
-"""What a storm does is told by its seed, and aims at places that the program has."""
+"""Tests that a storm's actions depend only on its seed, and that its failpoints exist."""
 
 from itertools import islice
 
