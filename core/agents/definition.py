@@ -109,7 +109,7 @@ class AgentDefinition(BaseModel):
 
     @property
     def content_hash(self) -> str:
-        """A hash of the definition. Leaves out default values, so that it stays equal if a release adds new keys."""
+        """A hash of all values that differ from the defaults, so that new keys in a release do not change the hash."""
         return hashlib.sha256(self.model_dump_json(exclude_defaults=True).encode()).hexdigest()
 
 

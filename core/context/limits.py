@@ -31,7 +31,7 @@ _FAMILIES = (
 
 
 ANSWER_SHARE = 3
-"""The divisor that limits the answer to a third of a configured window, unless the answer size is configured too."""
+"""If only the window size is configured, at most one third of the window is reserved for the answer."""
 
 
 def find_context_limit(model: str, known: Mapping[str, ContextLimit] | None = None) -> ContextLimit:

@@ -21,7 +21,7 @@ TODO_BYTES_MAX = 64 * 1024
 ITEMS_MAX = 200
 ITEM_CHARACTERS_MAX = 300
 _MARKUP_CHARACTERS_MAX = 2 * ITEM_CHARACTERS_MAX
-"""The rest of a longer line is ignored, because matching pairs of markup characters takes quadratic time."""
+"""At most this many characters of a line are parsed, because matching pairs of markup takes quadratic time."""
 
 DEFAULT_TITLE = "todo.md"
 _WRITERS = frozenset(("create_file", "full_file_rewrite", "str_replace", "delete_file"))

@@ -28,7 +28,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class TruncatedMessage:
-    """A truncated message. `tokens` may exceed the target of the cut if too little of the message is text."""
+    """A truncated message. `tokens` may exceed the target size if only a small part of the message is text."""
 
     cut: Cut
     content: JsonObject
@@ -87,7 +87,7 @@ class _Cutter:
 
 
 def _cap(texts: list[str], room: int) -> int:
-    """Returns the length limit for each text with which all texts together have at most `room` characters."""
+    """Returns the maximum length of each text, so that all texts together fit into `room` characters."""
     left, count = room, len(texts)
     for text in sorted(texts, key=len):
         if len(text) * count > left:

@@ -122,7 +122,7 @@ class ContextWindow:
                 self._browser_place = len(self._messages)
 
     async def request(self, blank: ModelRequest, notes: Sequence[JsonObject]) -> ModelRequest:
-        """Returns `blank` with the conversation, followed by `notes`, which are sent with this call only.
+        """Returns the request `blank` with the conversation added, then `notes`, which are sent with this call only.
 
         Raises ContextOverflow if the conversation is too long even after it was shortened.
         """

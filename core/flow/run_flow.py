@@ -112,7 +112,7 @@ async def _ended_by_call(last: Message, calls: Calls, around: RunContext) -> Run
 
 
 async def _again(record: ToolCallRecord, around: RunContext) -> RunFinished | None:
-    """Runs a call of an ending tool again to get its reply. This is safe because these tools have no side effects."""
+    """Repeats a call to a tool that ends the run, to get its reply. These tools have no side effects, so this is safe."""
     call = ToolCall(name=record.name, arguments=record.arguments, call_id=record.call_id)
     prepared = prepare_call(record.name, record.arguments, around.toolbox)
     outcome = await execute_call(call, prepared, around.context)

@@ -44,7 +44,7 @@ from core.tools.tool import ThreadLinks, ThreadMessages, ToolContext
 log = logging.getLogger(__name__)
 RELEASE_PAUSE_SECONDS = 2.0
 STOP_LOOK_SECONDS = 5.0
-"""How often the store is checked for a stop request, because the bus may lose the stop signal."""
+"""The seconds between checks of the store for a stop request, because the bus may lose the stop signal."""
 HANDED_BACK = "handed_back"
 BROKEN = "Something broke on our side. The operator has the details; you can try again."
 

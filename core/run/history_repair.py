@@ -226,8 +226,10 @@ async def _outcome(record: ToolCallRecord, repair: RepairContext) -> CallOutcome
 async def _after_answer(
     record: ToolCallRecord, call: ToolCall, prepared: PreparedCall, repair: RepairContext
 ) -> CallOutcome:
-    """Runs an approved call, or returns the refusal. Records the call as started first, so that a crash cannot repeat
-    it."""
+    """Runs a tool call if people approved it; otherwise returns the reason for the refusal as its result.
+
+    The call is recorded as started before it runs, so that it does not run again after a crash.
+    """
     why_not = refusal_reason(repair.answer, record.turn_id)
     if why_not is not None:
         return failed_outcome(call, why_not)

@@ -278,7 +278,7 @@ def _close(whole: list[_Emitted], texts: list[str]) -> None:
 
 
 def with_sequence(chunk: Chunk, sequence: int) -> Chunk:
-    """Returns the chunk with the given sequence number, which counts the chunks of a turn from 0."""
+    """Returns the text chunk with this sequence number. The chunks of a turn are numbered from 0."""
     if chunk.sequence == sequence:
         return chunk
     if isinstance(chunk, TextStreamed | ThinkingStreamed):

@@ -1,4 +1,4 @@
-"""The worker process's main object: executes queued runs concurrently, and requeues runs whose worker died."""
+"""The worker, which executes queued runs concurrently and requeues runs whose worker died."""
 
 import asyncio
 import logging
