@@ -137,8 +137,8 @@ async def build_flow(
 ) -> Flow | None:
     """Returns the run's planning flow, or None if its agent does not plan or plans cannot be stored.
 
-    Members keep the agent versions that the run started with. A member that has not started is left out if its agent no
-    longer exists. Raises AgentError if a version that the run started with is no longer available.
+    Members keep the agent versions that the run started with. Other members are left out if their agent no longer
+    exists. Raises AgentError if a version that the run started with is no longer available.
     """
     agent = config.agent
     if agent is None or agent.flow != "planning" or engine.plans is None or engine.roster is None:

@@ -85,9 +85,9 @@ async def recover_run_result(
 async def recover_result(
     history: Sequence[Message], calls: Calls, around: RunContext
 ) -> RunFinished | None:
-    """Returns the result that the newest messages show, if only storing that result is missing; else None.
+    """Returns the result that an interrupted run had already reached, or None if it must continue.
 
-    The result is a final answer of the model, or a successful call of a tool that ends the run.
+    The newest message shows the result: a final answer of the model, or a successful call of a tool that ends the run.
     """
     messages = [one for one in history if one.is_llm_message]
     if not messages:
@@ -112,7 +112,7 @@ async def _ended_by_call(last: Message, calls: Calls, around: RunContext) -> Run
 
 
 async def _again(record: ToolCallRecord, around: RunContext) -> RunFinished | None:
-    """Repeats a call to a tool that ends the run, to get its reply. These tools have no side effects, so this is safe."""
+    """Repeats the call that ended the run, to get its reply. This is safe because ending tools have no side effects."""
     call = ToolCall(name=record.name, arguments=record.arguments, call_id=record.call_id)
     prepared = prepare_call(record.name, record.arguments, around.toolbox)
     outcome = await execute_call(call, prepared, around.context)

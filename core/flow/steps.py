@@ -102,7 +102,7 @@ def start_next_step(plan: Plan, key: str) -> Plan:
 
 
 def complete_step(plan: Plan, key: str, result: str, attachments: tuple[str, ...] = ()) -> Plan:
-    """Returns the plan with the step in progress completed; the same plan if `key` is not that step's key."""
+    """Returns the plan with the step in progress marked as completed; unchanged if `key` is not that step's key."""
     done = replace(
         _NO_STEP,
         status="completed",
@@ -114,7 +114,7 @@ def complete_step(plan: Plan, key: str, result: str, attachments: tuple[str, ...
 
 
 def fail_step(plan: Plan, key: str, why: str, *, is_last: bool) -> Plan:
-    """Returns the plan with the step's try failed.
+    """Returns the plan after a failed try of the step in progress; unchanged if `key` is not that step's key.
 
     The step can be tried again, unless `is_last` is True: then it is blocked until people choose how to continue.
     """
