@@ -1,4 +1,4 @@
-"""Splitting a document into chunks of bounded size that know their page and place."""
+"""Splits a document into chunks of bounded size, each with its page and place."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,10 @@ _RULE = re.compile(r"\|(?: *:?-+:? *\|)+ *$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """`number` counts from 0 in the document. The first `overlap` characters repeat the end of the previous chunk."""
+    """A chunk. `number` counts from 0 in the document.
+
+    The first `overlap` characters repeat the end of the previous chunk.
+    """
 
     number: int
     page: int | None
@@ -28,7 +31,7 @@ class Chunk:
 
     @property
     def own_text(self) -> str:
-        """The text without the overlap."""
+        """The chunk's text without the overlap."""
         return self.text[self.overlap :].lstrip("\n")
 
 
@@ -123,7 +126,7 @@ def _joined(pieces: list[_Piece]) -> str:
 
 
 def _pieces(text: str, tokens_max: int, overlap_tokens: int) -> Iterator[_Piece]:
-    """Divided text leaves room for the overlap."""
+    """Yields the text in pieces. Leaves room for the overlap if a piece is divided."""
     for block in _blocks(text):
         if not block.strip():
             continue
@@ -150,7 +153,7 @@ def _is_table(block: str) -> bool:
 
 
 def _sentences(text: str) -> list[str]:
-    """Splits into sentences that keep their separators, so that joining them restores the text."""
+    """Splits text into sentences that keep their separators, so that joining them restores the text."""
     ends = [found.end() for found in _SENTENCE.finditer(text)]
     return [
         text[start:end]
@@ -160,7 +163,7 @@ def _sentences(text: str) -> list[str]:
 
 
 def _rows(lines: list[str], tokens_max: int) -> Iterator[_Piece]:
-    """Groups of rows, each under the table's header."""
+    """Yields groups of a table's rows, each under the table's header."""
     has_header = len(lines) > 2 and bool(_RULE.match(lines[1].strip()))
     header = "\n".join(lines[:2]) + "\n" if has_header else ""
     header_tokens = count_text(header)
@@ -172,7 +175,7 @@ def _rows(lines: list[str], tokens_max: int) -> Iterator[_Piece]:
 
 
 def _packed(parts: Iterable[str], tokens_max: int, joint: str) -> Iterator[_Piece]:
-    """Joins as many parts as fit; a part that is too large by itself is cut."""
+    """Yields pieces that each join as many parts as fit. A part over the limit is cut."""
     held, tokens, is_first = list[str](), 0, True
     for part, cost in _cut(parts, tokens_max):
         if held and tokens + cost > tokens_max:

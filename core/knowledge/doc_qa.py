@@ -147,7 +147,10 @@ async def answer_from_document(
     semantics: SemanticSearch | None = None,
     parts_read_max: int = PARTS_READ_MAX,
 ) -> Answer:
-    """Answers from one entry. Raises ModelError if no part could be read or the answer failed, and BudgetExceeded."""
+    """Answers a question from one entry.
+
+    Raises ModelError if no part could be read or the model gave no answer, and BudgetExceeded.
+    """
     parts = await asyncio.to_thread(group_chunks, await store.chunks(entry.entry_id))
     chosen = await _chosen(entry, question, parts, store, ask, parts_read_max)
     partial = await _partial_answers(entry, question, chosen, ask)

@@ -1,4 +1,4 @@
-"""Retrieval of the passages that a question needs, within a token budget, and their text for a model."""
+"""Retrieves the passages that a question needs, within a token budget, and renders them for a model."""
 
 import asyncio
 import re
@@ -22,7 +22,7 @@ FRONT_CHUNKS = 2
 FRONT_SHARE = 4
 _CHARACTERS_PER_TOKEN_MAX = 16
 CUT_TOKENS_MIN = 30
-"""A passage that would be cut shorter is left out."""
+"""A passage that would be truncated to fewer tokens is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ async def retrieve_passages(
     tokens_max: int,
     semantics: SemanticSearch | None = None,
 ) -> tuple[Passage, ...]:
-    """Returns everything if it fits; else the best chunks for the texts, grouped by entry in document order.
+    """Returns all chunks if they fit, else the best chunks for the texts, grouped by entry in document order.
 
     Fuses the ranks by words and by meaning. Always includes the short beginning of a single document, because it says
     what the document is. Returns the beginnings of the entries if there is no question or no hit.
@@ -75,7 +75,7 @@ def reciprocal_rank_fusion(rankings: Iterable[Sequence[KeyT]]) -> list[KeyT]:
 
 
 def truncate_to_tokens(text: str, tokens_max: int) -> str:
-    """Returns the longest beginning of the text within the token limit."""
+    """Returns the longest prefix of the text that is within the token limit."""
     text = text[: tokens_max * _CHARACTERS_PER_TOKEN_MAX]
     if count_text(text) <= tokens_max:
         return text
@@ -121,7 +121,7 @@ async def _nearest(
 async def _beginnings(
     entries: Sequence[KnowledgeEntry], store: KnowledgeStore, tokens_max: int
 ) -> tuple[Passage, ...]:
-    """Returns the beginnings in equal shares; later entries get what earlier ones do not need."""
+    """Returns the beginnings of the entries in equal shares. Later entries also get tokens that earlier ones leave."""
     passages, room = list[Passage](), tokens_max
     for at, entry in enumerate(entries):
         share = room // (len(entries) - at)
@@ -140,7 +140,7 @@ def _different(hits: Iterable[Hit]) -> list[Hit]:
 
 
 def _within(passages: Sequence[Passage], tokens_max: int) -> list[Passage]:
-    """Returns the first passages that fit; truncates the next one if enough of it remains."""
+    """Returns the first passages that fit in the token limit. Truncates the next passage if enough of it remains."""
     kept, room = list[Passage](), tokens_max
     for passage in passages:
         chunk = passage.chunk
@@ -187,7 +187,7 @@ _CHINESE = _Words(
 
 
 def render_passages(passages: Sequence[Passage], *, chinese: bool) -> str:
-    """Renders passages under their source, in the language of the question, marked as data. Empty for no passages."""
+    """Renders passages under their source, in the language of the question, marked as data; "" for none."""
     if not passages:
         return ""
     words = _CHINESE if chinese else _ENGLISH
@@ -201,7 +201,7 @@ def render_passages(passages: Sequence[Passage], *, chinese: bool) -> str:
 
 
 def render_texts(texts: Sequence[tuple[str, str]], *, chinese: bool) -> str:
-    """Renders whole texts under their names. Empty for none."""
+    """Renders whole texts under their names. Returns "" for no texts."""
     if not texts:
         return ""
     words = _CHINESE if chinese else _ENGLISH

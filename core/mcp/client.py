@@ -19,7 +19,7 @@ from core.tools.tool import Tool, ToolContext, ToolOutput
 
 log = logging.getLogger(__name__)
 
-if TYPE_CHECKING:  # the SDK takes a second to import: not before a server is wanted
+if TYPE_CHECKING:  # importing the SDK takes a second, so it is delayed until first use
     from core.mcp.connection import Connection
 
 BACKOFF_SECONDS_MAX = 60.0
