@@ -1,4 +1,4 @@
-"""Reads agent definitions from YAML files: the shipped ones, and the operator's, which replace those of equal name."""
+"""Reads agent definitions from YAML files. The operator's definitions override shipped ones with the same id."""
 
 import asyncio
 import logging

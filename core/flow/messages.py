@@ -93,7 +93,7 @@ def newest_person_message_id(history: Sequence[Message]) -> str:
 
 
 def parse_step_choice(message: Message) -> Choice | None:
-    """Returns the choice that the message names, or None if the message says something else."""
+    """Returns the choice (such as `skip` or `stop`) that the message names, or None for any other text."""
     said = content_text(message.content.get("content"))
     if message.metadata.get("author"):
         said = said.partition("\n")[2]

@@ -42,8 +42,7 @@ class StepCancelled(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StepRunLog:
-    """Wraps the run log and drops checklist events, so that a todo.md written in a step does not replace the plan's
-    checklist."""
+    """Wraps the run log and drops checklist events, so that a step's todo.md does not replace the plan's checklist."""
 
     run_log: RunLog
 
