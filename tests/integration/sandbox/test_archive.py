@@ -156,5 +156,5 @@ async def test_what_cannot_be_packed_stays_and_is_not_tried_for_ever() -> None:
         await day.passes(500)
         assert day.jails.lifecycle._failed_at == {"thread": 1_000_000_000}
         assert sorted(path.name for path in day.home.iterdir() if path.is_dir()) == ["workspace"]
-        assert day.jails.lifecycle._due() == []
+        assert day.jails.lifecycle._due_thread_ids() == []
         assert len(await content(await day.jails.open("thread", fence=2), "file")) == 900_000
