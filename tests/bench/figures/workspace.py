@@ -55,7 +55,7 @@ async def restore_s() -> float:
         for _ in range(TIMES):
             await provider.lifecycle.run_once()  # stops it
             await provider.lifecycle.run_once()  # archives it
-            assert provider._workspaces.unpacked() == []
+            assert provider._workspaces.unpacked_thread_ids() == []
             started = time.perf_counter()
             files = (await provider.open("restore", fence=0)).files
             assert len(await files.list("")) == RESTORED_MEGABYTES
