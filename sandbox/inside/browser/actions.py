@@ -233,7 +233,7 @@ async def answer_dialog(context: ActionContext) -> str:
 
 
 async def look(context: ActionContext) -> str:
-    """Does nothing; the answer contains the state of the page."""
+    """Does nothing, because every result already contains the state of the page."""
     return f"The page is {single_line(context.tab.page.url, 300)}."
 
 

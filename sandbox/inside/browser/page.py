@@ -141,7 +141,7 @@ class DragPoint:
 
 
 async def drag(page: Page, source: DragPoint, target: DragPoint) -> None:
-    """Raises ActionRefused if both ends are not in view together."""
+    """Raises ActionRefused unless the start and the end of the drag are visible at the same time."""
     for place in (source, target):
         if place.element is not None:
             try:

@@ -51,7 +51,7 @@ class Reader(Protocol):
 
 
 def encode_message(value: dict[str, Any], body: bytes = b"") -> bytes:
-    """Raises Broken if it is larger than the other side accepts."""
+    """Raises ProtocolError if the message is larger than the other side accepts."""
     text = json.dumps(value, separators=(",", ":")).encode()
     if len(text) > JSON_BYTES_MAX or len(body) > BODY_BYTES_MAX:
         raise ProtocolError("a message is too large")
@@ -59,7 +59,7 @@ def encode_message(value: dict[str, Any], body: bytes = b"") -> bytes:
 
 
 async def receive_message(reader: Reader) -> tuple[dict[str, Any], bytes]:
-    """Reads the next message. Raises Broken, or what the reader raises at the end of its stream."""
+    """Reads the next message. Raises ProtocolError, or the error that the reader raises at the end of its stream."""
     text_bytes, body_bytes = HEAD.unpack(await reader.readexactly(HEAD.size))
     if text_bytes > JSON_BYTES_MAX or body_bytes > BODY_BYTES_MAX:
         raise ProtocolError("a message is too large")
