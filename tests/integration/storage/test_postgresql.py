@@ -107,7 +107,7 @@ async def test_a_server_that_falls_silent_is_not_waited_for_for_ever(postgresql_
     server = Path(str(address.query["host"])) / ".s.PGSQL.5432"
     async with port_of(server, is_open=is_open) as port:
         url = address.set(drivername="postgresql+asyncpg", host="127.0.0.1", port=port, query={})
-        database = PostgresqlDatabase(url, answer_seconds=1)
+        database = PostgresqlDatabase(url, answer_seconds=3)
 
         async def one() -> int:
             return await database.read(lambda c: int(c.execute(text("SELECT 1")).scalar_one()))

@@ -170,7 +170,7 @@ async def test_a_start_without_a_gateway_can_be_given_up(discord, program) -> No
         token=discord.world.token, receive=program.receive, cursors=program, api_url=discord.api_url
     )
     starting = spawn(app.start(), name="start")
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(1)  # past the login, also on a slow machine
     starting.cancel()
     async with asyncio.timeout(10):
         with pytest.raises(asyncio.CancelledError):
