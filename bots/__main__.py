@@ -1,6 +1,8 @@
 """The `threadhand` command line. Each command imports what it needs when it runs, so that `--help` is quick."""
 
 import gc
+import logging
+import os
 import sys
 from collections.abc import Coroutine, Generator
 from contextlib import contextmanager
@@ -58,7 +60,7 @@ def up(
     with _paused_garbage_collection():
         from bots.bootstrap.program import serve
 
-    _run(serve(settings, with_worker=worker))
+    _run(serve(settings, with_worker=worker), exit_seconds=settings.exit_seconds)
 
 
 @app.command()
@@ -68,7 +70,7 @@ def worker() -> None:
     with _paused_garbage_collection():
         from bots.bootstrap.program import serve_worker
 
-    _run(serve_worker(settings))
+    _run(serve_worker(settings), exit_seconds=settings.exit_seconds)
 
 
 @app.command()
@@ -85,17 +87,59 @@ def demo(
 ) -> None:
     """Show the agent at work in a simulated chat."""
     settings = _load_settings()
-    try:
+    with _requires_simulator("The demo"):
         from bots.demo.runner import run_demo
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "simulator":
-            raise
-        raise ConfigurationError(
-            "The demo needs the simulated chat platforms, which are not installed. "
-            "Install them: pip install 'threadhand[demo]'"
-        ) from error
 
     raise typer.Exit(_run(run_demo(settings, headless=headless, port=port)))
+
+
+@app.command(name="eval")
+def evaluate(
+    tasks: Annotated[
+        list[str] | None, typer.Argument(metavar="TASK...", help="Only these tasks.")
+    ] = None,
+    model: Annotated[
+        str, typer.Option(help="The model, or scripted:golden for each task's reference.")
+    ] = "",
+    folder: Annotated[
+        Path | None, typer.Option(help="A folder of tasks; Threadbench if not given.")
+    ] = None,
+    smoke: Annotated[bool, typer.Option("--smoke", help="Only the ten tasks marked so.")] = False,
+    attempts: Annotated[int, typer.Option(min=1, max=100, help="Attempts at each task.")] = 1,
+    parallel: Annotated[int, typer.Option(min=1, max=64, help="Tasks at the same time.")] = 4,
+    agent: Annotated[Path | None, typer.Option(help="The YAML file of the agent.")] = None,
+    out: Annotated[Path, typer.Option(help="Where the results go.")] = Path("eval"),
+    compare: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(metavar="BEFORE AFTER", help="Compare two result.json files; play nothing."),
+    ] = None,
+    record: Annotated[
+        str, typer.Option(metavar="THREAD_ID", help="Write a recorded thread as a task to --out.")
+    ] = "",
+) -> None:
+    """Measure a model, a prompt or an agent with tasks of chat work."""
+    settings = _load_settings()
+    with _requires_simulator("The evaluation"):
+        from bots.eval.runner import EvalOptions, compare_results, run_eval
+        from bots.eval.task_from_thread import record_thread
+
+    if compare is not None:
+        print("\n".join(compare_results(*compare, out)))
+        return
+    if record:
+        print(f"Written to {_run(record_thread(settings, record, out))}.")
+        return
+    options = EvalOptions(
+        model=model,
+        tasks_dir=folder,
+        names=tuple(tasks or ()),
+        is_smoke=smoke,
+        attempts=attempts,
+        parallel=parallel,
+        agent_file=agent,
+        out_dir=out,
+    )
+    raise typer.Exit(_run(run_eval(settings, options, print)))
 
 
 @app.command()
@@ -117,6 +161,17 @@ def mcp(
     _run(serve_mcp(settings, http_port=http))
 
 
+@app.command("mcp-login")
+def mcp_login(
+    name: Annotated[str, typer.Argument(help="The server's name in THREADHAND_MCP_CONFIG.")],
+) -> None:
+    """Get a person's consent for an MCP server over HTTP (OAuth), and keep it for runs."""
+    settings = _load_settings()
+    from bots.mcp.login import log_in
+
+    typer.echo(_run(log_in(settings, name)))
+
+
 @app.command()
 def audit(
     limit: Annotated[
@@ -125,17 +180,42 @@ def audit(
 ) -> None:
     """Show the newest entries of the audit log, the oldest first: who did what, without message texts."""
     settings = _load_settings()
-    for line in _run(_read_audit_lines(settings, limit)):
-        print(line)
+    lines = _run(_read_audit_lines(settings, limit))
+    print("\n".join(lines) or "The audit log is empty: the agent has not been used yet.")
 
 
 @app.command()
-def migrate() -> None:
-    """Bring the database to this version's tables."""
+def feedback(
+    limit: Annotated[
+        int, typer.Option(min=1, max=10_000, metavar="N", help="How many entries to show.")
+    ] = 50,
+    bad: Annotated[bool, typer.Option("--bad", help="Only answers that were not good.")] = False,
+    export: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write their threads as tasks for `threadhand eval`."),
+    ] = None,
+) -> None:
+    """Show what people think of answers, the oldest first, or turn the threads into tasks."""
+    settings = _load_settings()
+    lines = _run(_read_feedback_lines(settings, limit, bad, export))
+    print("\n".join(lines) or "Nobody has said yet whether an answer was good.")
+
+
+@app.command()
+def migrate(
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="REVISION",
+            help="The revision that an older version needs; what only newer ones know is dropped.",
+        ),
+    ] = "",
+) -> None:
+    """Bring the database to this version's tables, or back to those of an older version."""
     settings = _load_settings()
     from bots.bootstrap.program import migrate_database
 
-    _run(migrate_database(settings))
+    print(_run(migrate_database(settings, to)))
 
 
 @slack.command()
@@ -164,15 +244,26 @@ def manifest(
 
 
 @app.command()
-def setup() -> None:
-    """Ask for keys, test each, and write `.env`."""
-    from bots.setup.wizard import Terminal, run_wizard
-
-    if not sys.stdin.isatty():
+def setup(
+    answers: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="Take the answers from a YAML file."),
+    ] = None,
+) -> None:
+    """Ask for keys, try each, and write `.env`."""
+    if answers is None and not sys.stdin.isatty():
         raise ConfigurationError(
-            "`threadhand setup` asks questions: run it in a terminal, or write the settings to .env yourself."
+            "`threadhand setup` asks questions: run it in a terminal, or give it answers: `--from answers.yaml`."
         )
-    _run(run_wizard(Terminal(), Path(".env")))
+    from bots.setup.dialog import Terminal
+    from bots.setup.wizard import run_from_file, run_wizard
+
+    if answers is not None:
+        raise typer.Exit(int(not _run(run_from_file(Terminal(), answers, Path(".env")))))
+    code = _run(run_wizard(Terminal(), Path(".env")))
+    if code is not None:
+        raise typer.Exit(code)
+    up(worker=True)
 
 
 @app.command()
@@ -180,19 +271,45 @@ def doctor(
     settings: Annotated[
         bool, typer.Option("--settings", help="List the names of all settings and end.")
     ] = False,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Call no service on the network.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Check the configuration and suggest a remedy for each problem."""
-    from bots.setup.doctor import list_settings, print_findings, run_checks
+    """Try every key, server and limit, and name a remedy for each problem. Exit code 1: something is wrong."""
+    from bots.setup.doctor import list_settings, run_checks
+    from bots.setup.findings import print_findings
 
     if settings:
         print("\n".join(list_settings()))
         return
-    raise typer.Exit(print_findings(_run(run_checks(Path(".env")))))
+    findings = _run(run_checks(Path(".env"), is_offline=offline))
+    raise typer.Exit(print_findings(findings, as_json=json, with_color=_has_color()))
+
+
+def _has_color() -> bool:
+    from bots.settings import process_environment
+
+    return sys.stdout.isatty() and not process_environment().get("NO_COLOR")
+
+
+@contextmanager
+def _requires_simulator(what: str) -> Generator[None]:
+    """Around imports: raises ConfigurationError if the simulated platforms are not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "simulator":
+            raise
+        raise ConfigurationError(
+            f"{what} needs the simulated chat platforms, which are not installed. "
+            "Install them: pip install 'threadhand[demo]'"
+        ) from error
 
 
 @contextmanager
 def _paused_garbage_collection() -> Generator[None]:
-    """Around a large import, whose objects all stay: collections would cost a seventh of its time."""
+    """Pauses garbage collection during a large import. Its objects all stay, so collections would waste time."""
     gc.disable()
     try:
         yield
@@ -217,6 +334,38 @@ async def _read_audit_lines(settings: "Settings", limit: int) -> list[str]:
     return [format_audit_entry(entry) for entry in reversed(entries)]
 
 
+async def _read_feedback_lines(
+    settings: "Settings", limit: int, only_bad: bool, export: Path | None
+) -> list[str]:
+    """The newest feedback, one line each, the oldest first. With `export`, also writes a task for each thread.
+
+    Raises ConfigurationError, StorageUnavailable.
+    """
+    from storage.sql.database import open_database
+    from storage.sql.stores.talk import SqlFeedback
+
+    database = await open_database(settings.storage_url)
+    try:
+        found = await SqlFeedback(database).newest(limit=limit, only_bad=only_bad)
+    finally:
+        await database.close()
+    lines = [
+        f"{one.given_at:%Y-%m-%d %H:%M} {'good' if one.is_good else 'bad '}"
+        f" {one.person.name} ({one.person.person_id}) thread {one.thread_id}"
+        f"{': ' + ' '.join(one.reason.split()) if one.reason else ''}"
+        for one in found
+    ]
+    if export is not None:
+        with _requires_simulator("The export"):
+            from bots.eval.task_from_thread import record_thread
+        for thread_id in dict.fromkeys(one.thread_id for one in found):
+            try:
+                lines.append(f"Written to {await record_thread(settings, thread_id, export)}.")
+            except ConfigurationError as error:
+                lines.append(f"Thread {thread_id} was not written: {error}")
+    return lines
+
+
 def _load_settings() -> "Settings":
     from bots.observability.logs import configure_logging, log_uncaught_errors
     from bots.settings import load_process_settings, secret_values
@@ -232,9 +381,9 @@ def _load_settings() -> "Settings":
     return settings
 
 
-def _run(work: Coroutine[object, object, ResultT]) -> ResultT:
-    """Runs the coroutine to its end. SIGINT or SIGTERM cancels it, so that it can clean up; a second signal kills the
-    process."""
+def _run(work: Coroutine[object, object, ResultT], *, exit_seconds: float = 0) -> ResultT:
+    """Runs the coroutine to its end. SIGINT or SIGTERM cancels it, so that it can clean up; a second signal, or the
+    end of `exit_seconds` after the first if that is not 0, kills the process."""
     import asyncio
     import signal
 
@@ -246,6 +395,7 @@ def _run(work: Coroutine[object, object, ResultT]) -> ResultT:
 
         def cancel_task(number: signal.Signals) -> None:
             received.append(number)
+            _exit_after(exit_seconds)
             for each in signals:
                 loop.remove_signal_handler(each)
             if task is not None:
@@ -261,6 +411,21 @@ def _run(work: Coroutine[object, object, ResultT]) -> ResultT:
         if not received:
             raise
         raise typer.Exit(0 if received[0] is signal.SIGTERM else _INTERRUPTED) from None
+
+
+def _exit_after(seconds: float) -> None:
+    """Ends the process and its sandboxes at that time, whatever still runs; 0 means never. Other workers take over its
+    runs."""
+    import threading
+
+    def exit_at_once() -> None:
+        logging.getLogger(__name__).critical("not stopped after %g s: exiting at once", seconds)
+        os._exit(1)
+
+    if seconds:
+        deadline = threading.Timer(seconds, exit_at_once)
+        deadline.daemon = True
+        deadline.start()
 
 
 def _version() -> str:

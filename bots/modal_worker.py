@@ -10,16 +10,12 @@ from bots.observability.logs import configure_logging
 from bots.settings import Settings, load_process_settings, secret_values
 from core.domain.errors import ConfigurationError
 from sandbox.modal.provider import ModalSandboxProvider
-from storage.redis.run_queue import RedisHandovers
-from storage.redis.streams import create_redis_client
 from storage.sql.database import Database, open_database
 from storage.sql.stores.conversations import SqlConversations
-from storage.sql.stores.deliveries import SqlDeliveries
 from storage.sql.stores.run_claims import SqlRunClaims
 from storage.sql.stores.sandboxes import SqlSandboxRecords
 
 POLL_SECONDS = 0.5
-DELIVERY_SECONDS_MAX = 60.0
 UNFINISHED = ("queued", "running")
 SHARED_DATABASE_REQUIRED = (
     "Functions at Modal need a database that other processes share: set THREADHAND_DATABASE_URL to a PostgreSQL "
@@ -30,7 +26,8 @@ log = logging.getLogger(__name__)
 
 
 async def execute_run(run_id: str, settings: Settings | None = None) -> None:
-    """Runs a worker for this run only, until the run ends, waits for people, or belongs to another worker.
+    """Runs a worker for this run only, until the run ends, waits for people, or belongs to another worker. Its sandbox
+    is saved and goes on: the bot reads files from it, the next run uses it, and the janitor stops it.
 
     Raises ConfigurationError.
     """
@@ -44,7 +41,6 @@ async def execute_run(run_id: str, settings: Settings | None = None) -> None:
             while not await record.is_not_for(program.worker_id):
                 await record.wait_until_not_for(program.worker_id)
                 await _end_handover(settings, run_id)
-                await record.wait_until_delivered(program.worker_id)
     finally:
         await database.close()
 
@@ -68,12 +64,11 @@ async def sweep_sandboxes(settings: Settings | None = None) -> None:
 
 
 class _RunRecord:
-    """Reads from the database how a run stands."""
+    """Reads a run's status from the database."""
 
     def __init__(self, database: Database, run_id: str) -> None:
         self._conversations = SqlConversations(database)
         self._claims = SqlRunClaims(database)
-        self._deliveries = SqlDeliveries(database)
         self._run_id = run_id
 
     async def wait_until_not_for(self, worker_id: str) -> None:
@@ -83,7 +78,7 @@ class _RunRecord:
                 return
 
     async def is_not_for(self, worker_id: str) -> bool:
-        """Whether this worker has nothing to do: the run has ended, waits for people, or belongs to a living worker."""
+        """Whether this worker must leave the run: it ended, waits for people, or belongs to another live worker."""
         run = await self._conversations.run(self._run_id)
         if run is None or run.status not in UNFINISHED:
             return True
@@ -91,21 +86,14 @@ class _RunRecord:
             return False
         return self._run_id not in {lease.run_id for lease in await self._claims.held(worker_id)}
 
-    async def wait_until_delivered(self, worker_id: str) -> None:
-        """Waits because the bot reads the files that it posts from the sandbox, which ends with this function."""
-        for _ in range(int(DELIVERY_SECONDS_MAX / POLL_SECONDS)):
-            undelivered = await self._deliveries.open_runs(for_worker=worker_id)
-            if (
-                self._run_id in undelivered
-                or self._run_id not in await self._deliveries.open_runs()
-            ):
-                return
-            await asyncio.sleep(POLL_SECONDS)
-
 
 async def _end_handover(settings: Settings, run_id: str) -> None:
     """Ends the handover early, because a person may answer the run's question within a minute."""
     if settings.redis_url:
+        # imported only if it is used, because importing the client takes 0.1 s
+        from storage.redis.run_queue import RedisHandovers
+        from storage.redis.streams import create_redis_client
+
         client = create_redis_client(settings.redis_url)
         try:
             await RedisHandovers(client).end(run_id)

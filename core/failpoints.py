@@ -1,11 +1,14 @@
 """Named points in the code, before and after each write or outgoing call, where a test can make the program crash,
 raise or pause.
 
-Inactive unless the setting THREADHAND_FAILPOINTS arms them. It is a comma-separated list of `name:action[:hit]`, for
-example `storage.finish.after:kill` or `slack.post.before:raise:3` (only the third time). Actions: `kill` (SIGKILL to
-the process itself), `raise` (FailpointHit), `pause` (SIGSTOP to the process itself).
+Inactive unless the setting THREADHAND_FAILPOINTS arms them. It is a comma-separated list of `name[@step]:action[:hit]`,
+for example `storage.finish.after:kill`, `slack.post.before:raise:3` (only the third time) or
+`slack.post.before@deliver_answer:pause`. A step is the name of a function that is being executed there, without leading
+underscores; other passes of the failpoint do not count. Actions: `kill` (SIGKILL to the process itself), `raise`
+(FailpointHit), `pause` (SIGSTOP to the process itself).
 """
 
+import inspect
 import os
 import signal
 from dataclasses import dataclass
@@ -21,12 +24,14 @@ class FailpointHit(Exception):
 
 @dataclass(slots=True)
 class _Armed:
+    name: str
+    step: str
     action: Action
     hit: int
     seen: int = 0
 
 
-_armed: dict[str, _Armed] = {}
+_armed: list[_Armed] = []
 _names: set[str] = set()
 
 
@@ -67,26 +72,41 @@ def arm(specification: str) -> None:
     if it is malformed."""
     _armed.clear()
     for part in filter(None, (piece.strip() for piece in specification.split(","))):
-        name, _, rest = part.partition(":")
+        place, _, rest = part.partition(":")
+        name, at, step = place.partition("@")
         action, _, hit = rest.partition(":")
         if action not in get_args(Action):
             raise ValueError(
                 f"failpoint {part!r}: the action is one of {', '.join(get_args(Action))}"
             )
-        _armed[name] = _Armed(action=cast(Action, action), hit=int(hit or 1))
+        if at and not step.isidentifier():
+            raise ValueError(f"failpoint {part!r}: the step is the name of a function")
+        _armed.append(_Armed(name=name, step=step, action=cast(Action, action), hit=int(hit or 1)))
 
 
 def _pass(name: str) -> None:
-    armed = _armed.get(name)
-    if armed is None:
-        return
-    armed.seen += 1
-    if armed.seen != armed.hit:
-        return
+    for armed in _armed:
+        if armed.name == name and (not armed.step or _is_executing(armed.step)):
+            armed.seen += 1
+            if armed.seen == armed.hit:
+                _fail(armed)
+
+
+def _is_executing(step: str) -> bool:
+    """Whether a function of this name is on the call stack, which includes the coroutines that await each other."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_code.co_name.lstrip("_") == step:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _fail(armed: _Armed) -> None:
     match armed.action:
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         case "pause":
             os.kill(os.getpid(), signal.SIGSTOP)
         case "raise":
-            raise FailpointHit(name)
+            raise FailpointHit(armed.name)

@@ -11,6 +11,8 @@ from core.ports import (
     ModelDelta,
     ModelFinished,
     ModelRequest,
+    ModelRetried,
+    ReasoningSnapshot,
     TextDelta,
     ThinkingDelta,
     ToolCallDelta,
@@ -41,6 +43,8 @@ async def record_model_usage(
                         read.append(arguments)
                     case ModelFinished():
                         usage = delta.usage
+                    case ReasoningSnapshot() | ModelRetried():
+                        pass
                 yield delta
     finally:
         if usage is not None:
@@ -49,12 +53,12 @@ async def record_model_usage(
             charge(model, estimate_usage(request, "".join(read)))
 
 
-def build_usage_pricer(price_of: PriceOf, figures: RunMetrics) -> Callable[[str, Usage], Usage]:
+def build_usage_pricer(price_of: PriceOf, metrics: RunMetrics) -> Callable[[str, Usage], Usage]:
     """Returns a function that adds an estimated cost to a model's usage and reports the result to the metrics."""
 
     def charge(model: str, usage: Usage) -> Usage:
         dear = price_usage(usage, price_of(model))
-        figures.used(model, dear)
+        metrics.used(model, dear)
         return dear
 
     return charge

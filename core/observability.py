@@ -60,6 +60,17 @@ class Backlog:
     open_deliveries: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxOccupancy:
+    """The sandboxes that this process runs. `most` is how many it can run. `waiting` counts threads that wait for
+    one, the first of them for `longest_wait_seconds`."""
+
+    running: int = 0
+    most: int = 0
+    waiting: int = 0
+    longest_wait_seconds: float = 0.0
+
+
 class Backlogs(Protocol):
     async def backlog(self) -> Backlog:
         """Counts the unfinished runs (`queued`, `running`, `waiting`) and the processes that work on them."""

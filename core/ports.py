@@ -1,6 +1,7 @@
 """Protocols for everything outside the process: models, sandboxes, chat platforms, queues. Adapters implement them
 structurally, and the docstrings are the contract."""
 
+import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -9,24 +10,25 @@ from typing import Literal, Protocol, TypeVar
 
 from core.domain.events import RunEvent
 from core.domain.messages import JsonObject
-from core.domain.threads import Address, ChatMessage, IncomingFile, Usage
+from core.domain.model_options import ModelOptions
+from core.domain.threads import Address, ChatMessage, ChatPage, IncomingFile, Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """A request for one model call.
-
-    `messages` are in the OpenAI format. `tools` are function schemas; the tuple is empty for dialects that write calls
-    as text.
-    """
+    """A request for one model call. `messages` are in the OpenAI format; assistant messages may also contain
+    REASONING_KEY. The first `stable_messages` of them are part of later requests, too (0: unknown). `tools` are
+    function schemas, none for dialects that write calls as text. `options` is None outside the turns of a run."""
 
     model: str
     messages: tuple[JsonObject, ...]
+    stable_messages: int = 0
     tools: tuple[JsonObject, ...] = ()
     temperature: float | None = None
     output_tokens_max: int | None = None
     stop_sequences: tuple[str, ...] = ()
     is_streamed: bool = True
+    options: ModelOptions | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,18 @@ class TextDelta:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThinkingDelta:
     text: str
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasoningSnapshot:
+    """The whole reasoning of the response so far, which later requests contain under REASONING_KEY.
+
+    It is opaque to everyone but the client that made it. It comes before the first tool call, and again at the end if
+    it has changed; the last one counts.
+    """
+
+    content: JsonObject
     model: str | None = None
 
 
@@ -62,7 +76,18 @@ class ModelFinished:
     model: str | None = None
 
 
-ModelDelta = TextDelta | ThinkingDelta | ToolCallDelta | ModelFinished
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRetried:
+    """No model has answered yet, and another attempt follows. `text` says so to people. It comes before all other
+    deltas."""
+
+    text: str
+    model: str | None = None
+
+
+ModelDelta = (
+    TextDelta | ThinkingDelta | ReasoningSnapshot | ToolCallDelta | ModelFinished | ModelRetried
+)
 """A part of a streamed model response. If another model than the requested one responds, the first and the last
 delta name it in `model`."""
 
@@ -185,9 +210,12 @@ class Shell(Protocol):
         """Returns the output so far of the session's newest command. Raises ToolError if the session does not exist."""
         ...
 
+    async def keep_running(self, session: str) -> None:
+        """Lets the session's command outlive the run. Raises LeaseLost if a newer run uses the sandbox."""
+        ...
+
     async def type_text(self, session: str, text: str) -> None:
-        """Types text into the session's running command; a newline submits the line. Raises ToolError if no command
-        runs."""
+        """Types text for the session's command; a newline submits it. Raises ToolError if no command runs."""
         ...
 
     async def terminate(self, session: str) -> None:
@@ -197,6 +225,15 @@ class Shell(Protocol):
     async def sessions(self) -> tuple[ShellSession, ...]: ...
 
 
+NO_FILE = ""
+"""The version of a file that does not exist."""
+
+
+def file_version(content: bytes) -> str:
+    """Returns the version of a file with this content."""
+    return f"{len(content)}-{hashlib.sha256(content).hexdigest()}"
+
+
 class Files(Protocol):
     """Files under /workspace. Paths are relative to it; a path that leaves it, by name or through a link, raises
     ToolError."""
@@ -204,17 +241,24 @@ class Files(Protocol):
     def read(
         self, path: str, *, offset: int = 0, length: int | None = None
     ) -> AsyncIterator[bytes]:
-        """Yields the file's bytes in pieces. Raises ToolError if the file does not exist."""
+        """Yields the file's bytes. Raises ToolError if the file does not exist."""
         ...
 
     async def write(
-        self, path: str, pieces: AsyncIterator[bytes], *, mode: int | None = 0o644
+        self,
+        path: str,
+        pieces: AsyncIterator[bytes],
+        *,
+        mode: int | None = 0o644,
+        expected: str | None = None,
     ) -> int:
         """Replaces the file atomically, creates missing folders, and returns the file's size in bytes.
 
-        If `mode` is None, an existing file keeps its permissions and a new file gets 0644.
+        If `mode` is None, an existing file keeps its permissions and a new file gets 0644. `expected` is the
+        `file_version` of the content to replace, NO_FILE if there must be no file yet, or None if any content may be
+        replaced.
 
-        Raises ToolError if the disk or the quota is full, or if the path is a folder.
+        Raises FileChanged, or ToolError if the disk or the quota is full, or if the path is a folder.
         """
         ...
 
@@ -281,14 +325,13 @@ class SandboxProvider(Protocol):
     async def open(self, thread_id: str, *, fence: int) -> Sandbox:
         """Returns the thread's sandbox and starts it if necessary. Idempotent per thread.
 
-        Commands that were started under a lower fence are ended. Raises SandboxUnavailable with a sentence for the user
-        and the technical facts in `detail`.
+        Ends the commands that a run with a lower fence has not left in the background. Raises SandboxUnavailable with
+        a sentence for the user and the technical facts in `detail`.
         """
         ...
 
-    def rest(self, thread_id: str) -> None:
-        """Notes that a run of the thread has ended, so that its files can be saved. Returns immediately; failures
-        are logged."""
+    def release(self, thread_id: str) -> None:
+        """Notes that a run has ended, so that files can be saved. Returns immediately; failures are logged."""
         ...
 
     async def destroy(self, thread_id: str) -> None:
@@ -301,7 +344,7 @@ class SandboxProvider(Protocol):
 
 
 ContentT = TypeVar("ContentT", contravariant=True)
-Reaction = Literal["seen", "queued", "done", "failed", "asking"]
+Reaction = Literal["seen", "queued", "done", "failed", "asking", "limited"]
 
 
 Precondition = Callable[[], Awaitable[None]]
@@ -317,13 +360,16 @@ class ChatSurface(Protocol[ContentT]):
     """
 
     async def post(
-        self, address: Address, content: ContentT, *, delivery_id: str, precondition: Precondition
+        self,
+        address: Address,
+        content: ContentT,
+        *,
+        files: Sequence["OutgoingFile"] = (),
+        delivery_id: str,
+        precondition: Precondition,
     ) -> str:
-        """Posts into the thread and returns the platform's message id.
-
-        The delivery id is sent with the message, so that `find` can recognise the message later. A platform that
-        enforces nonces rejects a second post with the same id.
-        """
+        """Posts into the thread, files in the same message, and returns the id of the message or of a file. Delivery
+        ids are sent with it for `find`. A platform that enforces nonces rejects a second post with the same id."""
         ...
 
     async def edit(
@@ -369,11 +415,12 @@ class ChatPresence(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutgoingFile:
-    """A file to post in a chat. `pieces` can be iterated only once."""
+    """A file to post in a chat. `pieces` can be iterated only once. `delivery_id`: of a file in another message."""
 
     name: str
     size_bytes: int
     pieces: AsyncIterator[bytes]
+    delivery_id: str = ""
 
 
 class FileSource(Protocol):
@@ -393,11 +440,25 @@ class ChatHistory(Protocol):
 
     async def read(
         self, address: Address, *, before: datetime, limit: int, after: datetime | None = None
-    ) -> tuple[ChatMessage, ...]:
-        """Returns the newest messages between the two times, at most `limit`, oldest first, without the agent's own.
+    ) -> ChatPage:
+        """Returns the newest messages between the two times, at most `limit`, without the agent's own.
 
-        Raises SurfaceError; the run then continues without these messages.
+        Without `after`, the thread's first message belongs to the page, too. Raises SurfaceError if nothing can be
+        read; the run then continues without these messages.
         """
+        ...
+
+    async def read_linked(
+        self, address: Address, text: str, *, person_id: str
+    ) -> dict[str, ChatMessage | None]:
+        """Returns the messages that links in the text lead to, by link.
+
+        A message is None if the bot cannot read it, or if the person might not be allowed to. Raises SurfaceError.
+        """
+        ...
+
+    def sent_at(self, message_ref: str) -> datetime:
+        """Returns when the message was sent. Raises ValueError if this is no message id."""
         ...
 
 

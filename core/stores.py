@@ -16,8 +16,10 @@ from core.domain.messages import JsonObject, Message
 from core.domain.threads import (
     Address,
     Ask,
+    ChatMessage,
     Decision,
     FinishReason,
+    FollowMode,
     InboxItem,
     Lease,
     Person,
@@ -42,8 +44,9 @@ class Inbox(Protocol):
         decision.
 
         `Accept` stores the input, creates the thread if necessary, answers the ask, and queues a run unless one is
-        active. An "edit" or "delete" of an input that no run has consumed changes or removes that input instead. A
-        duplicate key changes nothing.
+        active. `Overhear` keeps a message that people wrote to each other, without claiming its key. An "edit" or
+        "delete" of an input that no run has consumed changes or removes that input instead. A duplicate key changes
+        nothing.
         """
         ...
 
@@ -54,7 +57,7 @@ class Inbox(Protocol):
 
     async def is_claimed(self, dedupe_key: str) -> bool: ...
 
-    async def forward(self, platform: str, scope: str, cursor: str) -> None:
+    async def advance_cursor(self, platform: str, scope: str, cursor: str) -> None:
         """Stores how far a channel has been read. A cursor never moves back; ids are compared by length, then as
         text."""
         ...
@@ -64,11 +67,27 @@ class Inbox(Protocol):
         ...
 
 
+class FollowModes(Protocol):
+    """How the agent follows threads, as people chose it. `Inbox.accept` passes the mode to its decision."""
+
+    async def set(self, address: Address, mode: FollowMode, *, is_whole_channel: bool) -> None:
+        """Stores the mode of the thread, or of all threads in its channel without a mode of their own."""
+        ...
+
+    async def of_channel(self, address: Address) -> FollowMode | None:
+        """Returns the mode that people chose for the address's channel, or None."""
+        ...
+
+
 class Conversations(Protocol):
     """Threads, their messages and their runs."""
 
     async def find(self, address: Address) -> ThreadSnapshot | None:
         """Returns the thread that is currently bound to the address, or None."""
+        ...
+
+    async def thread_ids(self, address: Address) -> tuple[str, ...]:
+        """Returns all threads that were ever bound to the address, newest first."""
         ...
 
     async def snapshot(self, thread_id: str) -> ThreadSnapshot | None: ...
@@ -84,6 +103,15 @@ class Conversations(Protocol):
         """Deletes the thread and all its rows. An active run of the thread loses its lease."""
         ...
 
+    async def erase_person(self, address: Address, person_id: str) -> "ErasedCounts":
+        """Removes a person's messages, names, pairing and usage from all conversations of the address's workspace, or
+        of all Discord servers. Costs stay, without the person. Summaries and others' quotations stay, too."""
+        ...
+
+    async def inactive(self, before: datetime, *, limit: int) -> tuple[str, ...]:
+        """Returns threads without activity since then and without an unended run, the oldest first."""
+        ...
+
     async def messages(
         self, thread_id: str, *, after_sequence: int = 0, limit: int | None = None
     ) -> tuple[Message, ...]:
@@ -96,7 +124,8 @@ class Conversations(Protocol):
 
     async def recent(self, thread_id: str) -> tuple[Message, ...]:
         """Returns the messages that the next model call is built from, ordered by sequence: the newest `summary`,
-        the LLM messages that it does not replace, the newest `browser_state` and the newest `image_context`."""
+        the LLM messages that it does not replace, the newest `browser_state` and the newest `image_context` messages.
+        """
         ...
 
     async def message(self, thread_id: str, message_id: str) -> Message | None:
@@ -105,8 +134,31 @@ class Conversations(Protocol):
 
     async def run(self, run_id: str) -> Run | None: ...
 
+    async def run_with_thread(self, run_id: str) -> tuple[Run, Thread] | None: ...
+
+    async def load_run(self, run_id: str) -> "LoadedRun | None":
+        """Reads everything that a worker needs to begin with a run. Returns None if the run does not exist."""
+        ...
+
+    async def unread_inputs(self, thread_id: str) -> tuple[ThreadInput, ...]:
+        """Returns the messages and edits that no run has consumed yet, oldest first."""
+        ...
+
+    async def heard(
+        self, thread_id: str, after: datetime | None, before: datetime
+    ) -> tuple[ChatMessage, ...]:
+        """Returns the newest messages between the two times that came as events but were not for the agent, oldest
+        first."""
+        ...
+
     async def runs(self, thread_id: str) -> tuple[Run, ...]:
         """Returns the thread's runs, oldest first."""
+        ...
+
+    async def runs_of_person(
+        self, platform: str, workspace_id: str, person_id: str, *, limit: int
+    ) -> tuple[tuple[Run, Thread], ...]:
+        """Returns the newest runs that the person requested in the workspace, newest first, with their threads."""
         ...
 
     async def usage(self, *, thread_id: str | None = None, run_id: str | None = None) -> Usage: ...
@@ -114,6 +166,56 @@ class Conversations(Protocol):
     async def events(self, run_id: str, *, after: Cursor | None = None) -> tuple[RunEvent, ...]:
         """Returns the run's stored events after the cursor, in order. Streamed chunks are not stored."""
         ...
+
+    async def events_so_far(
+        self, run_id: str, *, after: Cursor
+    ) -> tuple[tuple[RunEvent, ...], bool]:
+        """Like `events`. Also returns whether these are the last ones, because the run is over or unknown."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feedback:
+    """What a person thinks of the answer of a run. `reason` may be empty."""
+
+    run_id: str
+    thread_id: str
+    person: Person
+    is_good: bool
+    reason: str = ""
+    given_at: datetime
+
+
+class FeedbackStore(Protocol):
+    """Feedback on runs: one per run and person, the last one counts."""
+
+    async def record(self, feedback: Feedback) -> None:
+        """Stores the feedback in place of the person's earlier one on the run. Does nothing if the thread is gone."""
+        ...
+
+    async def newest(self, *, limit: int, only_bad: bool = False) -> tuple[Feedback, ...]:
+        """Returns the newest feedback, oldest first."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErasedCounts:
+    """How many rows lost a person: messages, names in other rows, and usage."""
+
+    messages: int
+    names: int
+    usage: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedRun:
+    """A run with its thread, as one transaction saw them. `history` is what `Conversations.recent` returns."""
+
+    run: Run
+    thread: Thread
+    history: tuple[Message, ...]
+    granted: frozenset[str]
+    """The tools that people have always allowed in the thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,8 +284,8 @@ class RunClaims(Protocol):
         ...
 
     async def claimable_runs(self) -> tuple[str, ...]:
-        """Returns the oldest runs that are queued, or running under a worker that is gone. The number of results is
-        limited."""
+        """Returns runs that are queued, or running under a worker that is gone, in the order in which to start them:
+        channels, people and workspaces take turns, and each has its oldest first. The number of results is limited."""
         ...
 
     async def held(self, worker_id: str) -> tuple[Lease, ...]:
@@ -221,10 +323,6 @@ class RunJournal(Protocol):
         """Returns the run's newest approval request, or None."""
         ...
 
-    async def approved_tools(self, thread_id: str) -> frozenset[str]:
-        """Returns the tools that people have allowed for the rest of the thread."""
-        ...
-
     async def calls(self, run_id: str) -> tuple[ToolCallRecord, ...]:
         """Returns the run's tool calls in start order, so that a worker that takes over the run can repair them."""
         ...
@@ -245,7 +343,7 @@ class StopRequests(Protocol):
         ...
 
 
-DeliverySlot = Literal["status", "answer", "ask", "file", "notice"]
+DeliverySlot = Literal["status", "stream", "answer", "ask", "file", "notice"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,11 +376,13 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryLease:
-    """The right to deliver a run's messages, with a fencing token."""
+    """The right to deliver a run's messages, with a fencing token. `has_earlier` is what `Deliveries.has_earlier`
+    returned when the lease was claimed."""
 
     run_id: str
     worker_id: str
     fence: int
+    has_earlier: bool = False
 
 
 class Deliveries(Protocol):
@@ -293,6 +393,10 @@ class Deliveries(Protocol):
 
         With `for_worker`, runs that another living worker delivers are excluded.
         """
+        ...
+
+    async def has_earlier(self, run_id: str) -> bool:
+        """Whether an earlier run of the same thread has pending deliveries."""
         ...
 
     async def claim(self, run_id: str, worker_id: str) -> DeliveryLease | None:
@@ -311,6 +415,11 @@ class Deliveries(Protocol):
     async def record(self, rendering: DeliveryLease, delivery: Delivery) -> None:
         """Stores the delivery's state, message_ref, error and body. Raises LeaseLost if another worker delivers the
         run now."""
+        ...
+
+    async def reopen(self, run_id: str) -> bool:
+        """Makes the refused messages of an ended run pending again. Returns False if neither its answer nor its
+        question was refused."""
         ...
 
     async def close(self, rendering: DeliveryLease) -> bool:

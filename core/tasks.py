@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Coroutine
+from contextlib import suppress
 from types import TracebackType
 from typing import TypeVar, cast
 
@@ -30,6 +31,23 @@ async def cancel(task: asyncio.Task[ResultT]) -> None:
     """Cancels the task and waits until it has ended. Its result or exception is ignored."""
     task.cancel()
     await asyncio.wait([task])
+
+
+async def wait_for_first(*events: asyncio.Event) -> None:
+    """Waits until any of the events is set."""
+    tasks = [spawn(event.wait(), name="wait for an event") for event in events]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def wait_at_most(event: asyncio.Event, seconds: float) -> None:
+    """Waits until the event is set, or until the time is over."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 class Stopped(Exception):

@@ -4,14 +4,16 @@ import asyncio
 import logging
 import os
 import re
+import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import Protocol
 
-from core.domain.errors import SandboxUnavailable
+from core.domain.errors import SandboxesBusy, SandboxUnavailable
 from core.failpoints import Failpoint
+from core.observability import SandboxOccupancy
 from sandbox.client.connection import Connection
 from sandbox.client.sandbox_client import SandboxClient
 
@@ -56,6 +58,7 @@ OPEN = Failpoint("sandbox.open")
 HELLO_SECONDS = 15.0
 NOT_STARTED = "The sandbox could not be started."
 FENCE_SECONDS = 30.0
+GIVEN_UP_SECONDS = 5.0  # after its last attempt, a thread no longer counts as waiting
 THREAD_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 
 log = logging.getLogger(__name__)
@@ -81,9 +84,17 @@ class RunningSandboxes:
         on_lost: Callable[[str, RunningSandbox], None] | None = None,
         link: Callable[[RunningSandbox, int], Awaitable[str | None]] | None = None,
         starts_at_once: int | None = None,
+        most: int = 0,
     ) -> None:
         """`on_lost` is called with a sandbox that ended by itself, when its thread opens it again. `link` asks the
-        provider for the address of a port. `starts_at_once` limits concurrent starts; None means no limit."""
+        provider for the address of a port. `starts_at_once` limits concurrent starts; None means no limit. `most` is
+        how many may run at a time; 0 means no limit."""
+        self._most = most
+        self._starting: set[str] = set()
+        self._held_by_runs: set[str] = set()
+        self._used_at: dict[str, float] = {}
+        self._waiting_since: dict[str, float] = {}
+        self._refused_at: dict[str, float] = {}
         self._start = start
         self._on_lost = on_lost
         self._link = link
@@ -93,19 +104,40 @@ class RunningSandboxes:
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def open(self, thread_id: str, *, fence: int) -> SandboxClient:
-        """Returns the thread's running sandbox, or starts one. Raises SandboxUnavailable."""
+        """Returns the thread's running sandbox, or starts one.
+
+        A run (with a fence above 0) holds the sandbox until `release`. If as many run as may run, the one that was not
+        used for the longest time is stopped. Raises SandboxUnavailable, and SandboxesBusy if all are held.
+        """
         check_thread_id(thread_id)
         async with self._locks[thread_id]:
             machine = await self._find_running(thread_id, fence)
             if machine is None:
-                async with self._turnstile.slot() if self._turnstile else nullcontext():
-                    with OPEN:
-                        machine = await self._start_and_greet(thread_id, fence)
+                machine = await self._start_with_room(thread_id, fence)
+            self._used_at[thread_id] = time.monotonic()
+            if fence:
+                self._held_by_runs.add(thread_id)
         return SandboxClient(
             machine.connection,
             fence=fence,
             stop=lambda: self.stop(thread_id, machine),
             link=partial(self._link, machine) if self._link else None,
+        )
+
+    def release(self, thread_id: str) -> None:
+        """Called when the thread's run has ended."""
+        self._held_by_runs.discard(thread_id)
+
+    def occupancy(self) -> SandboxOccupancy:
+        now = time.monotonic()
+        for thread_id, refused_at in tuple(self._refused_at.items()):
+            if now - refused_at > GIVEN_UP_SECONDS:
+                self._forget_waiting(thread_id)
+        return SandboxOccupancy(
+            running=len(self._running),
+            most=self._most,
+            waiting=len(self._waiting_since),
+            longest_wait_seconds=now - min(self._waiting_since.values(), default=now),
         )
 
     async def stop(self, thread_id: str, machine: RunningSandbox | None = None) -> None:
@@ -116,7 +148,8 @@ class RunningSandboxes:
                 await self._stop(thread_id, running)
 
     async def close(self) -> None:
-        await asyncio.gather(*(self.stop(thread_id) for thread_id in list(self._running)))
+        starting_or_stopping = {thread for thread, lock in self._locks.items() if lock.locked()}
+        await asyncio.gather(*map(self.stop, {*self._running, *starting_or_stopping}))
 
     @asynccontextmanager
     async def hold_stopped(self, thread_id: str) -> AsyncGenerator[bool]:
@@ -130,6 +163,10 @@ class RunningSandboxes:
             for thread_id, machine in self._running.items()
             if not machine.connection.is_lost
         }
+
+    def lost(self) -> list[RunningSandbox]:
+        """Returns sandboxes whose connection is lost, until their thread opens another."""
+        return [machine for machine in self._running.values() if machine.connection.is_lost]
 
     async def _find_running(self, thread_id: str, fence: int) -> RunningSandbox | None:
         machine = self._running.get(thread_id)
@@ -147,6 +184,46 @@ class RunningSandboxes:
             self._on_lost(thread_id, machine)
         await self._stop(thread_id, machine)
         return None
+
+    async def _start_with_room(self, thread_id: str, fence: int) -> RunningSandbox:
+        try:
+            await self._make_room()
+            self._starting.add(thread_id)
+            async with self._turnstile.slot() if self._turnstile else nullcontext():
+                with OPEN:
+                    machine = await self._start_and_greet(thread_id, fence)
+        except SandboxesBusy:
+            self._refused_at[thread_id] = now = time.monotonic()
+            self._waiting_since.setdefault(thread_id, now)
+            raise
+        finally:
+            self._starting.discard(thread_id)
+        self._forget_waiting(thread_id)
+        return machine
+
+    async def _make_room(self) -> None:
+        """Stops the longest idle sandboxes until another one may start. Raises SandboxesBusy."""
+        while self._most and len(self._running) + len(self._starting) >= self._most:
+            idle = [thread_id for thread_id in self._running if self._is_idle(thread_id)]
+            if not idle:
+                raise SandboxesBusy(f"All {self._most} sandboxes of this machine are in use.")
+            chosen = min(idle, key=lambda thread_id: self._used_at[thread_id])
+            async with self._locks[chosen]:
+                if self._is_idle(chosen):
+                    log.info("the idle sandbox of thread %s is stopped to make room", chosen)
+                    await self._stop(chosen, self._running[chosen])
+
+    def _is_idle(self, thread_id: str) -> bool:
+        machine = self._running.get(thread_id)
+        return (
+            machine is not None
+            and thread_id not in self._held_by_runs
+            and not machine.connection.is_busy
+        )
+
+    def _forget_waiting(self, thread_id: str) -> None:
+        self._waiting_since.pop(thread_id, None)
+        self._refused_at.pop(thread_id, None)
 
     async def _start_and_greet(self, thread_id: str, fence: int) -> RunningSandbox:
         machine = await self._start(thread_id)
@@ -166,6 +243,8 @@ class RunningSandboxes:
     async def _stop(self, thread_id: str, machine: RunningSandbox) -> None:
         self._running.pop(thread_id, None)
         self._fences.pop(thread_id, None)
+        self._used_at.pop(thread_id, None)
+        self._held_by_runs.discard(thread_id)
         await machine.stop()
 
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from sandbox.client.connection import Connection
 from sandbox.client.sandbox_client import SandboxClient
-from sandbox.diagnostics import sandbox_unavailable
 from sandbox.limits import SandboxLimits
 from sandbox.local.shared_access import RemoteSandbox, SharedAccess
 from sandbox.local.workspaces import Workspace, Workspaces
+from sandbox.os_errors import sandbox_unavailable
 from sandbox.running_sandboxes import (
     RunningSandbox,
     RunningSandboxes,
@@ -54,7 +54,7 @@ class UnsafeProcessProvider:
         self._shared_access.claim_fence(thread_id, fence)
         return await self._machines.open(thread_id, fence=fence)
 
-    def rest(self, thread_id: str) -> None:
+    def release(self, thread_id: str) -> None:
         del thread_id  # its files are saved as they are written
 
     async def destroy(self, thread_id: str) -> None:
@@ -142,7 +142,7 @@ def _child(end: int, folder: Path, limits: SandboxLimits) -> subprocess.Popen[by
 
 
 def _environment(workspace: Path) -> dict[str, str]:
-    """Nothing of this process's environment: it may hold tokens."""
+    """Returns an environment without this process's own variables, which may contain tokens."""
     return {
         "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
         "HOME": str(workspace),

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from simulator.view import SentFile, SimulatedPlatform
+from simulator.view import SelectOption, SentFile, SimulatedPlatform
 
 
 class Action(BaseModel):
@@ -13,7 +13,19 @@ class Action(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    kind: Literal["say", "edit", "delete", "react", "press", "submit", "command", "misbehave"]
+    kind: Literal[
+        "say",
+        "edit",
+        "delete",
+        "react",
+        "press",
+        "submit",
+        "command",
+        "shortcut",
+        "open_app",
+        "misbehave",
+        "suggest",
+    ]
     person: str = ""
     channel_id: str = ""
     thread_id: str | None = None
@@ -27,12 +39,14 @@ class Action(BaseModel):
     values: dict[str, str] = Field(default_factory=dict[str, str])
     name: str = ""
     file_option: str = ""
+    file_options: list[str] = Field(default_factory=list[str])
+    option: str = ""
 
 
 async def carry_out(  # noqa: C901 - one case per kind
     platform: SimulatedPlatform, action: Action, files: Sequence[SentFile]
-) -> str:
-    """Returns the id of the message or interaction that the action made, or an empty string.
+) -> str | tuple[SelectOption, ...]:
+    """Returns the id of the message or interaction that the action made, or an empty string; the values of `suggest`.
 
     Raises ValueError with a sentence if the action makes no sense, TimeoutError if the bot did not answer.
     """
@@ -53,9 +67,19 @@ async def carry_out(  # noqa: C901 - one case per kind
         case "submit":
             await platform.submit(action.person, action.form_id, action.values)
         case "command":
-            attached = {action.file_option: files[0]} if files and action.file_option else None
+            options = action.file_options or [name for name in (action.file_option,) if name]
+            attached = dict(zip(options, files, strict=False))
             return await platform.command(
                 *place, action.name, action.values, thread_id=action.thread_id, files=attached
+            )
+        case "shortcut":
+            at = (action.channel_id, action.message_id) if action.message_id else ()
+            return await platform.use_shortcut(action.person, action.name, *at)
+        case "open_app":
+            await platform.open_app(action.person, tab=action.value)
+        case "suggest":
+            return await platform.suggest(
+                *place, action.name, action.values, action.option, thread_id=action.thread_id
             )
         case "misbehave":
             platform.misbehave(action.name, **action.values)

@@ -29,7 +29,7 @@ PREFIX = "/v1"
 BODY_BYTES_MAX = 256 * 1024 * 1024
 WAIT_SECONDS_MAX = 60.0
 SILENT_BOT = "The bot did not answer in time."
-ACTION_KINDS = ("say", "edit", "delete", "react", "press", "submit", "command")
+ACTION_KINDS = ("say", "edit", "delete", "react", "press", "submit", "command", "suggest")
 
 Json = dict[str, object]
 Platform = SlackSimulator | DiscordSimulator
@@ -274,7 +274,8 @@ async def _act(request: web.Request, platform: Platform) -> Json:
     if fields.get("channel_id"):
         fields["channel_id"] = _find_channel(platform, str(fields["channel_id"])).channel_id
     action = Action.model_validate({**fields, "kind": kind})
-    return {"id": await carry_out(platform, action, files)}
+    made = await carry_out(platform, action, files)
+    return {"id": made} if isinstance(made, str) else {"values": [asdict(one) for one in made]}
 
 
 async def _read_action(request: web.Request) -> tuple[Json, list[SentFile]]:

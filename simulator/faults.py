@@ -7,6 +7,7 @@ from typing import Literal, cast, get_args
 FaultKind = Literal[
     "rate_limit",  # answer 429 with Retry-After = seconds
     "server_error",  # answer 500, nothing carried out
+    "refuse",  # Slack: answer with the error `code`, nothing carried out
     "error_after",  # carry it out, then answer 500
     "timeout",  # never answer, nothing carried out
     "timeout_after",  # carry it out, never answer
@@ -29,6 +30,7 @@ class Fault:
     method: str = "*"
     times: int = 1
     seconds: float = 1.0
+    code: str = "internal_error"
 
 
 @dataclass(slots=True)
@@ -44,7 +46,7 @@ class Faults:
             return
         if kind not in get_args(FaultKind):
             raise ValueError(f"no fault named {kind!r}; there are {', '.join(get_args(FaultKind))}")
-        unknown = set(settings) - {"method", "times", "seconds"}
+        unknown = set(settings) - {"method", "times", "seconds", "code"}
         if unknown:
             raise ValueError(f"a fault has no setting {', '.join(sorted(unknown))}")
         self.armed.append(
@@ -53,6 +55,7 @@ class Faults:
                 method=str(settings.get("method", "*")),
                 times=int(settings.get("times", 1)),
                 seconds=float(settings.get("seconds", 1.0)),
+                code=str(settings.get("code", "internal_error")),
             )
         )
 

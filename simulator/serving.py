@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Coroutine
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from email.utils import formatdate
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -83,6 +85,15 @@ async def serve_on_loopback(app: web.Application, *, port: int) -> AsyncGenerato
         yield f"http://{HOST}:{bound_port}"
     finally:
         await stop_server(runner)
+
+
+def date_answers(app: web.Application, ahead_seconds: Callable[[], float]) -> None:
+    """Sets the Date of every answer, so many seconds ahead of this machine's clock."""
+
+    async def date(_: web.Request, response: web.StreamResponse) -> None:
+        response.headers["Date"] = formatdate(time.time() + ahead_seconds(), usegmt=True)
+
+    app.on_response_prepare.append(date)
 
 
 @web.middleware

@@ -1,6 +1,6 @@
 """What a person sees of a simulated platform, and what a person can do there."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -148,11 +148,30 @@ class SeenCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandOption:
+    """With `is_suggested`, the bot offers values while a person types."""
+
     name: str
     kind: Literal["text", "file", "choice"]
     is_required: bool
     description: str = ""
     choices: tuple[str, ...] = ()
+    is_suggested: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenShortcut:
+    """An action of the bot in the menu of every message (`is_for_messages`), or one that needs no message."""
+
+    name: str
+    is_for_messages: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenHome:
+    """What the bot's own page shows to one person."""
+
+    person: str
+    elements: tuple[Element, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +184,9 @@ class PlatformView:
     channels: tuple[SeenChannel, ...]
     forms: tuple[SeenForm, ...] = ()
     commands: tuple[SeenCommand, ...] = ()
+    shortcuts: tuple[SeenShortcut, ...] = ()
+    homes: tuple[SeenHome, ...] = ()
+    has_home: bool = False
     limits: dict[str, str] = field(default_factory=dict[str, str])
 
 
@@ -183,7 +205,7 @@ class SimulatedPlatform(Protocol):
 
     def view(self) -> PlatformView: ...
 
-    def changes(self) -> AsyncIterator[int]:
+    def changes(self) -> AsyncGenerator[int]:
         """Yields a growing version number whenever the view may have changed; at once for the first time."""
         ...
 
@@ -228,6 +250,28 @@ class SimulatedPlatform(Protocol):
         files: dict[str, SentFile] | None = None,
     ) -> str:
         """Calls a slash command; answers the id of the interaction. TimeoutError: no answer in 3 s."""
+        ...
+
+    async def use_shortcut(
+        self, person: str, name: str, channel_id: str = "", message_id: str = ""
+    ) -> str:
+        """Uses an action of the bot on a message, or without one; answers the id of the interaction."""
+        ...
+
+    async def open_app(self, person: str, *, tab: str = "messages") -> None:
+        """Opens the bot's own page ("home") or the direct messages with it."""
+
+    async def suggest(
+        self,
+        person: str,
+        channel_id: str,
+        name: str,
+        options: dict[str, str],
+        option: str,
+        *,
+        thread_id: str | None = None,
+    ) -> tuple[SelectOption, ...]:
+        """What the bot offers for the option of a slash command, for what is typed. TimeoutError: no answer in 3 s."""
         ...
 
     def misbehave(self, fault: str, **settings: str | float | int) -> None:

@@ -3,9 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-from core.domain.errors import StorageUnavailable
+from core.domain.errors import AgentError, StorageUnavailable
 from core.ports import RunQueue
 from core.run.worker import HEARTBEAT_SECONDS
 
@@ -33,6 +34,10 @@ class EventStore(Protocol):
 
 class ExpiringStore(Protocol):
     async def sweep(self, *, older_than_days: float) -> int: ...
+
+
+class InactiveStore(Protocol):
+    async def inactive(self, before: datetime, *, limit: int) -> tuple[str, ...]: ...
 
 
 class SessionStore(Protocol):
@@ -81,6 +86,29 @@ async def delete_old_audit_entries(store: ExpiringStore, days: int) -> None:
             _until_zero(lambda: store.sweep(older_than_days=days)),
             DELETION_INTERVAL_SECONDS,
             "old audit entries were not deleted",
+        )
+
+
+async def delete_old_conversations(
+    store: InactiveStore, forget: Callable[[str], Awaitable[None]], days: int
+) -> None:
+    """Deletes conversations without activity for `days` days, with their sandboxes. If `days` is 0, keeps them all."""
+
+    async def delete_batch() -> int:
+        deleted = 0
+        for thread_id in await store.inactive(datetime.now(UTC) - timedelta(days=days), limit=50):
+            try:
+                await forget(thread_id)
+                deleted += 1
+            except AgentError as error:
+                log.warning("the old conversation %s was not deleted: %s", thread_id, error)
+        return deleted
+
+    if days:
+        await _repeat(
+            _until_zero(delete_batch),
+            DELETION_INTERVAL_SECONDS,
+            "old conversations were not deleted",
         )
 
 

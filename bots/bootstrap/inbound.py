@@ -2,11 +2,17 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial, reduce
+from typing import cast, get_args
 
+from bots.bootstrap.model_clients import missing_key_warnings
 from bots.bootstrap.stores import Stores
+from bots.delivery.run_view import RunView, apply_event, format_details
 from bots.inbound.access import AccessPolicy
-from bots.inbound.commands.admin import AdminDeps
+from bots.inbound.commands.admin import AdminDeps, ConnectTools
+from bots.inbound.commands.budget import BudgetDeps
 from bots.inbound.commands.dispatch import CommandDeps
+from bots.inbound.commands.erasure import ErasureDeps, Upload
 from bots.inbound.commands.knowledge import KnowledgeDeps
 from bots.inbound.receiver import ActionReceiver, stop_runs
 from bots.settings import Settings
@@ -14,8 +20,9 @@ from core.agents.definition import KnownNames
 from core.agents.files import AgentFiles
 from core.agents.roster import AgentVersions, Roster, unknown_agent_message
 from core.domain.errors import ConfigurationError
-from core.domain.threads import Usage
+from core.domain.threads import FollowMode, Usage
 from core.ports import FileSource, SandboxProvider
+from core.stores import Conversations
 from core.tools.catalogue import all_tools
 
 log = logging.getLogger(__name__)
@@ -28,6 +35,7 @@ def build_access_policy(settings: Settings) -> AccessPolicy:
         users=settings.allowed_users,
         roles=settings.allowed_roles,
         admins=settings.admins,
+        apps=settings.allowed_apps,
         guests=settings.allow_guests,
         strangers=settings.allow_strangers,
     )
@@ -53,24 +61,34 @@ def build_reception(
     roster: Roster,
     wake_delivery: Callable[[str], None],
     charge: Callable[[str, Usage], Usage],
+    upload: Upload,
+    connect_tools: ConnectTools,
 ) -> ActionReceiver:
     """Builds the receiver of incoming messages.
 
-    The caller may still add platforms to `file_sources` afterwards. `charge` returns the usage of a model call with
-    its price, for calls outside runs.
-    """
+    The caller may still add platforms to `file_sources` afterwards. `charge` returns the usage of a model call with its
+    price, for calls outside runs. `upload` posts a file into a thread. `connect_tools` answers `mcp connect`."""
     policy = build_access_policy(settings)
     return ActionReceiver(
+        reopen_delivery=stores.deliveries.reopen,
         inbox=stores.inbox,
         stops=stores.stops,
         queue=stores.queue,
         signals=stores.signals,
         policy=policy,
         pairings=stores.pairings,
+        feedback=stores.feedback,
+        follow_modes=read_follow_modes(settings),
         commands=CommandDeps(
             conversations=stores.conversations,
             sandboxes=sandboxes,
-            signals=stores.signals,
+            erasure=ErasureDeps(
+                conversations=stores.conversations,
+                sandboxes=sandboxes,
+                signals=stores.signals,
+                knowledge_base=stores.knowledge_base,
+                upload=upload,
+            ),
             knowledge=KnowledgeDeps(
                 knowledge_base=stores.knowledge_base,
                 conversations=stores.conversations,
@@ -82,41 +100,81 @@ def build_reception(
             ),
             roster=roster,
             plans=stores.plans,
-            admin=AdminDeps(policy=policy, pairings=stores.pairings, log=stores.audit),
+            follow_modes=stores.follow_modes,
+            describe_run=partial(describe_run, stores.conversations),
+            admin=AdminDeps(
+                policy=policy,
+                pairings=stores.pairings,
+                log=stores.audit,
+                connect_tools=connect_tools,
+            ),
+            budget=BudgetDeps(ledger=stores.ledger, budget=settings.budget, policy=policy),
         ),
         wake_delivery=wake_delivery,
     )
 
 
+async def describe_run(conversations: Conversations, run_id: str) -> str:
+    """Returns the run's checklist and steps as Markdown, or an empty text if its events are deleted."""
+    events = await conversations.events(run_id)
+    return format_details(reduce(apply_event, (one.event for one in events), RunView()))
+
+
 def build_roster(settings: Settings, versions: AgentVersions, servers: Iterable[str]) -> Roster:
-    """Builds the roster of agents. Raises ConfigurationError if an agent definition or a channel setting is invalid."""
+    """Builds the roster of agents. Raises ConfigurationError like `read_agents`."""
     files, by_channel = read_agents(settings, servers)
-    return Roster(files=files, versions=versions, by_channel=by_channel)
+    return Roster(
+        files=files,
+        versions=versions,
+        by_channel=by_channel,
+        options=settings.model_options,
+        find_problems=partial(missing_key_warnings, settings=settings),
+    )
 
 
 def read_agents(settings: Settings, servers: Iterable[str]) -> tuple[AgentFiles, Mapping[str, str]]:
     """Returns the agent definitions, and the agent ID of each channel with its own agent.
 
-    `servers` are the names of the configured MCP servers. Raises ConfigurationError if a definition or a channel
-    setting is invalid.
+    `servers` are the names of the configured MCP servers. Invalid definitions are logged and left out. Raises
+    ConfigurationError if a channel setting or the default agent's definition is invalid.
     """
     known = KnownNames(tools=frozenset(all_tools()), servers=frozenset(servers))
     files = AgentFiles(known=known, folder=settings.agents_dir)
     files.load()
     by_channel = dict(_channel_agent(pair) for pair in settings.channel_agents)
     for channel_id, agent_id in by_channel.items():
-        if agent_id not in files.latest:
+        if agent_id not in files.latest and agent_id not in files.left_out:
             raise ConfigurationError(
                 f"THREADHAND_CHANNEL_AGENTS: for {channel_id}: {unknown_agent_message(agent_id, files.latest)}"
             )
     return files, by_channel
 
 
+def read_follow_modes(settings: Settings) -> Mapping[str, FollowMode]:
+    """Returns the configured follow mode of each channel, and the default under "". Raises ConfigurationError."""
+    modes: dict[str, FollowMode] = {"": settings.follow_mode}
+    for channel_id, mode in map(_channel_follow_mode, settings.channel_follow_modes):
+        if mode not in get_args(FollowMode):
+            raise ConfigurationError(
+                f"THREADHAND_CHANNEL_FOLLOW_MODES: for {channel_id}: the modes are follow, mention and quiet."
+            )
+        modes[channel_id] = cast(FollowMode, mode)
+    return modes
+
+
+def _channel_follow_mode(pair: str) -> tuple[str, str]:
+    return _channel_pair(pair, "THREADHAND_CHANNEL_FOLLOW_MODES", "channel=mode", "C123=mention")
+
+
 def _channel_agent(pair: str) -> tuple[str, str]:
-    channel_id, _, agent_id = (part.strip() for part in pair.partition("="))
-    if not channel_id or not agent_id:
+    return _channel_pair(pair, "THREADHAND_CHANNEL_AGENTS", "channel=agent", "C123=research")
+
+
+def _channel_pair(pair: str, setting: str, form: str, example: str) -> tuple[str, str]:
+    channel_id, _, value = (part.strip() for part in pair.partition("="))
+    if not channel_id or not value:
         raise ConfigurationError(
-            f"THREADHAND_CHANNEL_AGENTS has a bad value ({pair[:80]!r}): "
-            "write channel=agent pairs, separated by commas, for example C123=research."
+            f"{setting} has a bad value ({pair[:80]!r}): "
+            f"write {form} pairs, separated by commas, for example {example}."
         )
-    return channel_id, agent_id
+    return channel_id, value

@@ -8,20 +8,16 @@ thread and sandbox. Without file locks, the data of killed sessions is not delet
 import fcntl
 import logging
 import os
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
-
-from pydantic import BaseModel
 
 from bots.bootstrap.stores import Stores
 from bots.bootstrap.worker_liveness import acquire_stale_lock, is_from_this_host, new_worker_id
 from bots.observability.logs import add_log_secrets
 from bots.settings import Settings, process_environment
-from core.domain.approval import describe_call
 from core.domain.errors import AgentError, StorageUnavailable
 from core.domain.threads import Address
 from core.mcp.client import McpServers
@@ -34,9 +30,11 @@ from core.tools.tool import Tool
 class McpTools:
     """The tools of all servers in the THREADHAND_MCP_CONFIG file. Tools that may change data ask for approval."""
 
-    def __init__(self, servers: McpServers, server_names: frozenset[str]) -> None:
+    def __init__(self, servers: McpServers, configs: Sequence[McpServerConfig]) -> None:
         self._servers = servers
-        self.server_names = server_names
+        self.configs = {config.name: config for config in configs}
+        self.server_names = frozenset(self.configs)
+        self.retry = servers.retry
 
     def start_connecting(self) -> None:
         """Starts connecting to all MCP servers in the background."""
@@ -45,26 +43,28 @@ class McpTools:
     async def tools(self, servers: frozenset[str] | None = None) -> Sequence[Tool[Any]]:
         """Returns the tools of all reachable servers, or only those of `servers` if it is not None."""
         return [
-            replace(tool, needs_approval=partial(_approval_question, tool))
+            replace(tool, needs_approval=tool.title)
             if self._servers.needs_approval(tool.name)
             else tool
             for tool in await self._servers.tools(servers)
         ]
 
+    def missing(self, servers: frozenset[str] | None = None) -> Mapping[str, str]:
+        """Returns the servers whose tools `tools` left out last, with the reasons."""
+        return self._servers.missing(servers)
+
+    def instructions(self, servers: frozenset[str] | None = None) -> Mapping[str, str]:
+        """Returns what the connected servers say about the use of their tools."""
+        return self._servers.instructions(servers)
+
     async def close(self) -> None:
         await self._servers.close()
-
-
-def _approval_question(tool: Tool[Any], params: BaseModel) -> str:
-    """Returns the text of an approval request: the tool call with its arguments, so that its effect is visible."""
-    return describe_call(tool.title(params), params.model_dump(mode="json"))
 
 
 def build_mcp_tools(settings: Settings) -> McpTools:
     """Builds the MCP tools. Raises ConfigurationError if the THREADHAND_MCP_CONFIG file cannot be used."""
     configs = load_mcp_server_configs(settings)
-    names = frozenset(config.name for config in configs)
-    return McpTools(McpServers(configs, host_environment=process_environment()), names)
+    return McpTools(McpServers(configs, host_environment=process_environment()), configs)
 
 
 def load_mcp_server_configs(settings: Settings) -> tuple[McpServerConfig, ...]:
@@ -74,10 +74,20 @@ def load_mcp_server_configs(settings: Settings) -> tuple[McpServerConfig, ...]:
     """
     if not settings.mcp_config:
         return ()
-    configs = read_servers(settings.mcp_config, process_environment())
+    configs = tuple(
+        _with_token_folder(config, settings.data_dir / "mcp-tokens")
+        for config in read_servers(settings.mcp_config, process_environment())
+    )
     for config in configs:
         add_log_secrets((*config.secrets, *secret_values(config)))
     return configs
+
+
+def _with_token_folder(config: McpServerConfig, folder: Path) -> McpServerConfig:
+    if config.oauth is None or config.oauth.token_folder is not None:
+        return config
+    oauth = config.oauth.model_copy(update={"token_folder": folder})
+    return config.model_copy(update={"oauth": oauth})
 
 
 log = logging.getLogger(__name__)

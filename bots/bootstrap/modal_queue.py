@@ -94,7 +94,9 @@ class ModalRunQueue:
             except SDK_ERRORS as error:
                 self._log_failure(error)
             else:
-                self._log_recovery()
+                if self._is_failing:
+                    self._is_failing = False
+                    log.info("Modal accepts runs again")
 
     async def _look_up_function(self) -> modal.Function[..., object, object]:
         """Returns the cached Modal function. Each failure clears the cache, in case the app was redeployed."""
@@ -107,11 +109,6 @@ class ModalRunQueue:
         if not self._is_failing:
             self._is_failing = True
             log.warning("runs wait: %s (%s)", describe_sdk_error(error)[1], str(error)[:300])
-
-    def _log_recovery(self) -> None:
-        if self._is_failing:
-            self._is_failing = False
-            log.info("Modal accepts runs again")
 
 
 async def look_up_worker_function(account: ModalAccount) -> modal.Function[..., object, object]:

@@ -1,9 +1,11 @@
 """Builds the clients of language and embedding models, and looks up the models' limits and prices."""
 
 import asyncio
+import difflib
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from bots.bootstrap.observability import InstrumentedModel
@@ -13,15 +15,16 @@ from core.agents.definition import AgentDefinition
 from core.context.window import ContextPolicy
 from core.dialects.dialect import Dialect
 from core.dialects.selection import select_dialect
-from core.domain.budget import Price, PriceOf
+from core.domain.budget import UNPRICED_PER_MILLION_USD, Price, PriceOf
 from core.domain.errors import ConfigurationError, ModelRejected
+from core.domain.model_options import NO_OPTIONS
 from core.knowledge.semantic_search import SemanticSearch
 from core.llm.embeddings import ModelEmbedder
 from core.llm.litellm_client import LiteLLMClient
-from core.llm.model_table import load_model_table
+from core.llm.model_table import ModelTable, load_model_table
 from core.llm.openai_client import OpenAIChatClient, OpenAIEmbeddingClient
 from core.llm.retry import stream_with_retries
-from core.loop.turn import AskModel
+from core.loop.run_context import AskModel
 from core.observability import NO_METRICS, RunMetrics
 from core.ports import ModelDelta, ModelRequest
 from storage.sql.database import Database
@@ -35,8 +38,9 @@ OPENAI_PROTOCOL_PROVIDERS = {
 
 Maps the prefix of a model name to the provider's base URL and the environment variable of its API key.
 """
-MODEL_DEADLINE_SECONDS = 900.0
+_REASONING_MODEL = re.compile(r"(?:openai/)?(?:o\d|gpt-[5-9]|codex)(?!.*chat)")
 NO_KEY_MESSAGE = "This agent's model has no API key. Please tell the person who runs this bot."
+NO_MODEL_MESSAGE = "No model is set up yet. Please tell the person who runs this bot."
 
 ProviderClient = OpenAIChatClient | LiteLLMClient
 
@@ -67,8 +71,23 @@ class ProviderClients:
         try:
             client = self.client_for(request.model)
         except ConfigurationError as error:
-            raise ModelRejected(NO_KEY_MESSAGE, detail=str(error)) from error
-        return client.stream(request)
+            message = NO_KEY_MESSAGE if request.model else NO_MODEL_MESSAGE
+            raise ModelRejected(message, detail=str(error)) from error
+        return client.stream(self._with_options(request))
+
+    def _with_options(self, request: ModelRequest) -> ModelRequest:
+        """Returns the request with the options of its model, which those of the request replace. Calls outside the
+        turns of a run may call no tool."""
+        own = self._settings.model_options.get(request.model, NO_OPTIONS)
+        if request.options is None:
+            options = own.model_copy(update={"tool_choice": None})
+        else:
+            options = own.replaced_by(request.options)
+        answer_tokens = request.output_tokens_max or options.answer_tokens
+        temperature = options.temperature if request.temperature is None else request.temperature
+        return replace(
+            request, options=options, output_tokens_max=answer_tokens, temperature=temperature
+        )
 
     async def close(self) -> None:
         for client in self._clients.values():
@@ -87,29 +106,45 @@ def missing_key_warnings(agents: Iterable[AgentDefinition], settings: Settings) 
     return tuple(warnings)
 
 
-def build_model_client(settings: Settings, figures: RunMetrics = NO_METRICS) -> ModelClient:
-    """Builds the client of the configured model and its fallbacks.
+def without_models_that_lack_a_key(settings: Settings) -> tuple[Settings, list[str]]:
+    """Returns the settings without models whose key is missing, and a sentence for each. The first fallback that has a
+    key takes the place of a model that has none."""
+    usable: list[str] = []
+    missing: list[str] = []
+    for model in filter(None, (settings.model, *settings.fallback_models)):
+        try:
+            build_provider_client(model, settings)
+            usable.append(model)
+        except ConfigurationError as error:
+            missing.append(
+                f"{error} Until then it is not used; `threadhand setup` asks for the key."
+            )
+    if not missing:
+        return settings, []
+    first, *others = usable if settings.model and usable else ["", *usable]
+    changes = {"model": first, "fallback_models": tuple(others)}
+    return settings.model_copy(update=changes), missing
 
-    Raises ConfigurationError if no model is set or a model has no API key.
+
+def build_model_client(settings: Settings, metrics: RunMetrics = NO_METRICS) -> ModelClient:
+    """Builds the client of the configured model and its fallbacks. Without a model, only its calls fail.
+
+    Raises ConfigurationError if a model has no API key.
     """
-    if not settings.model:
-        raise ConfigurationError(
-            "No model is set: put THREADHAND_MODEL=<provider>/<model> and the provider's key into .env "
-            "(threadhand setup asks for them), or try scripts/demo, which needs none."
-        )
-    models = (settings.model, *settings.fallback_models)
     clients = ProviderClients(settings)
-    for model in models:
-        clients.client_for(model)
+    for model in (settings.model, *settings.fallback_models):
+        if model:
+            clients.client_for(model)
 
-    watched = InstrumentedModel(clients, figures)
+    watched = InstrumentedModel(clients, metrics)
 
     def ask(request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         return stream_with_retries(
             watched,
             request,
             fallbacks=settings.fallback_models,
-            deadline_seconds=MODEL_DEADLINE_SECONDS,
+            first_seconds=settings.model_first_seconds,
+            deadline_seconds=settings.model_deadline_seconds,
         )
 
     return ModelClient(
@@ -131,9 +166,13 @@ def shared_key_for(model: str, settings: Settings) -> str:
 
 
 def build_provider_client(model: str, settings: Settings) -> ProviderClient:
+    """Raises ConfigurationError if `model` is empty or has no API key."""
+    if not model:
+        raise ConfigurationError("No model is set: `threadhand setup` asks for one.")
     own_key = shared_key_for(model, settings)
     if settings.llm_base_url:
-        return OpenAIChatClient(settings.llm_base_url, own_key)
+        is_chosen = uses_responses_api(model, settings.llm_base_url, settings)
+        return OpenAIChatClient(settings.llm_base_url, own_key, uses_responses_api=is_chosen)
     for prefix, (base_url, variable) in OPENAI_PROTOCOL_PROVIDERS.items():
         if not model.startswith(prefix):
             continue
@@ -141,12 +180,28 @@ def build_provider_client(model: str, settings: Settings) -> ProviderClient:
         key = own_key or (named.get_secret_value() if named else "")
         if not key:
             raise ConfigurationError(f"The model {model} needs a key: set {variable} in .env.")
-        return OpenAIChatClient(base_url, key, model_prefix=prefix)
+        return OpenAIChatClient(
+            base_url,
+            key,
+            model_prefix=prefix,
+            uses_responses_api=uses_responses_api(model, base_url, settings),
+        )
     variable = provider_key_name(model)
     if variable and not own_key and variable not in settings.provider_keys:
         raise ConfigurationError(f"The model {model} needs a key: set {variable} in .env.")
     keys = {name: key.get_secret_value() for name, key in settings.provider_keys.items()}
     return LiteLLMClient(provider_keys=keys, api_key=own_key)
+
+
+def uses_responses_api(model: str, base_url: str, settings: Settings) -> bool:
+    """Returns whether the model is called through the Responses API.
+
+    By default these are OpenAI's own reasoning models, because its chat API never returns their reasoning.
+    """
+    if settings.llm_api != "auto":
+        return settings.llm_api == "responses"
+    is_openai = urlsplit(base_url).hostname == "api.openai.com"
+    return is_openai and _REASONING_MODEL.match(model) is not None
 
 
 COST_REPORTING_PROVIDER = "openrouter"
@@ -167,12 +222,14 @@ async def load_model_specs(settings: Settings) -> ModelSpecs:
 
     Raises ConfigurationError if the settings for limits or prices contradict each other.
     """
+    table = await asyncio.to_thread(load_model_table)
+    _check_model_names(settings, table)
     window, answer = settings.context_tokens, settings.answer_tokens
     if window is not None and answer is not None and answer >= window:
         raise ConfigurationError(
             "THREADHAND_ANSWER_TOKENS is a part of THREADHAND_CONTEXT_TOKENS and must be smaller."
         )
-    own, table = _own_price(settings), await asyncio.to_thread(load_model_table)
+    own = _own_price(settings)
 
     def price_of(model: str) -> Price | None:
         # a custom endpoint has its own prices, even if its models share their names with known models
@@ -187,6 +244,20 @@ async def load_model_specs(settings: Settings) -> ModelSpecs:
         price_of=price_of,
         warnings=_warnings(settings, price_of),
     )
+
+
+def _check_model_names(settings: Settings, table: ModelTable) -> None:
+    """Raises ConfigurationError for a name that belongs to no provider, because each of its calls would fail."""
+    if settings.llm_base_url or not table.limits:
+        return
+    for model in (settings.model, *settings.fallback_models):
+        is_known = not model or "/" in model or model in table.limits or provider_key_name(model)
+        if not is_known:
+            near = difflib.get_close_matches(model, table.limits, n=1)
+            hint = f"did you mean {near[0]}?" if near else "`threadhand setup` lists the models."
+            raise ConfigurationError(
+                f"No provider has the model {model}: write <provider>/<model>; {hint}"
+            )
 
 
 def _own_price(settings: Settings) -> Price | None:
@@ -210,11 +281,11 @@ def _own_price(settings: Settings) -> Price | None:
 
 
 def _warnings(settings: Settings, price_of: PriceOf) -> tuple[str, ...]:
-    if not settings.budget.is_in_dollars:
+    if all(limit.usd is None for limit in settings.budget.limits.values()):
         return ()
     return tuple(
-        f"A budget in US dollars is set, but the price of {model} is unknown, so its calls count as free: set"
-        " THREADHAND_PRICE_INPUT_PER_MILLION_USD and THREADHAND_PRICE_OUTPUT_PER_MILLION_USD, or a budget in tokens."
+        f"The price of {model} is unknown, so a million of its tokens count {UNPRICED_PER_MILLION_USD:g} US dollars"
+        " against budgets: set THREADHAND_PRICE_INPUT_PER_MILLION_USD and THREADHAND_PRICE_OUTPUT_PER_MILLION_USD."
         for model in dict.fromkeys((settings.model, *settings.fallback_models))
         if model and price_of(model) is None and not _reports_cost(model, settings)
     )

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ from yarl import URL
 
 from bots.bootstrap.messaging import Messaging
 from bots.delivery.content import Content
-from bots.delivery.poster import DeliverySurface
+from bots.delivery.poster import AnswerStreams, DeliverySurface
 from bots.delivery.rate_limiter import RateLimiter
 from bots.observability.metrics import Metrics
 from bots.observability.tracing import CombinedMetrics, open_tracing
@@ -20,7 +20,7 @@ from bots.settings import Settings
 from bots.web.app import monitoring_app, serve_app
 from bots.web.health import MonitoringDeps, ReadinessCheck
 from core.domain.threads import Address
-from core.observability import RunMetrics
+from core.observability import RunMetrics, SandboxOccupancy
 from core.ports import (
     LLM,
     ModelDelta,
@@ -53,11 +53,11 @@ _WORD = re.compile(r"[a-z][a-z-]{1,19}|@me|@original")
 class ObservabilityDeps:
     """The observability objects of this process.
 
-    `figures` records metrics of runs, `health` serves health checks and metrics, and `limiter` delays calls to the
+    `run_metrics` records metrics of runs, `health` serves health checks and metrics, and `limiter` delays calls to the
     chat platforms.
     """
 
-    figures: RunMetrics
+    run_metrics: RunMetrics
     health: MonitoringDeps
     limiter: RateLimiter
 
@@ -69,14 +69,14 @@ class ObservabilityDeps:
 class InstrumentedModel:
     """Wraps a model client and times each of its calls."""
 
-    def __init__(self, llm: LLM, figures: RunMetrics) -> None:
+    def __init__(self, llm: LLM, metrics: RunMetrics) -> None:
         self._llm = llm
-        self._figures = figures
+        self._metrics = metrics
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         last: ModelFinished | None = None
         start = time.monotonic()
-        with self._figures.timed("model", model=request.model) as timing:
+        with self._metrics.timed("model", model=request.model) as timing:
             async with aclosing(self._llm.stream(request)) as deltas:
                 async for delta in deltas:
                     if timing.first_seconds is None:
@@ -94,10 +94,10 @@ class InstrumentedModel:
 class InstrumentedSurface:
     """Wraps a chat surface and times its posts, edits, uploads, lookups and reactions."""
 
-    def __init__(self, platform: str, surface: DeliverySurface, figures: RunMetrics) -> None:
+    def __init__(self, platform: str, surface: DeliverySurface, metrics: RunMetrics) -> None:
         self._platform = platform
         self._surface = surface
-        self._figures = figures
+        self._metrics = metrics
 
     @property
     def answer_limit(self) -> int:
@@ -108,33 +108,57 @@ class InstrumentedSurface:
         return self._surface.file_bytes_max
 
     @property
+    def files_per_message(self) -> int:
+        return self._surface.files_per_message
+
+    @property
     def edit_interval_seconds(self) -> float:
         return self._surface.edit_interval_seconds
 
+    @property
+    def closed_reasons(self) -> Mapping[str, str]:
+        return self._surface.closed_reasons
+
+    async def streams(self, address: Address) -> AnswerStreams | None:
+        return await self._surface.streams(address)
+
+    async def tell_privately(self, address: Address, person_id: str, text: str) -> None:
+        await self._surface.tell_privately(address, person_id, text)
+
+    def fallback_addresses(self, address: Address, person_id: str) -> AsyncIterator[Address]:
+        return self._surface.fallback_addresses(address, person_id)
+
     async def post(
-        self, address: Address, content: Content, *, delivery_id: str, precondition: Precondition
+        self,
+        address: Address,
+        content: Content,
+        *,
+        files: Sequence[OutgoingFile] = (),
+        delivery_id: str,
+        precondition: Precondition,
     ) -> str:
-        with self._figures.timed("delivery", platform=self._platform, action="post"):
+        action = "upload" if files else "post"
+        with self._metrics.timed("delivery", platform=self._platform, action=action):
             return await self._surface.post(
-                address, content, delivery_id=delivery_id, precondition=precondition
+                address, content, files=files, delivery_id=delivery_id, precondition=precondition
             )
 
     async def edit(
         self, address: Address, message_ref: str, content: Content, *, precondition: Precondition
     ) -> None:
-        with self._figures.timed("delivery", platform=self._platform, action="edit"):
+        with self._metrics.timed("delivery", platform=self._platform, action="edit"):
             await self._surface.edit(address, message_ref, content, precondition=precondition)
 
     async def upload(
         self, address: Address, file: OutgoingFile, *, delivery_id: str, precondition: Precondition
     ) -> str:
-        with self._figures.timed("delivery", platform=self._platform, action="upload"):
+        with self._metrics.timed("delivery", platform=self._platform, action="upload"):
             return await self._surface.upload(
                 address, file, delivery_id=delivery_id, precondition=precondition
             )
 
     async def find(self, address: Address, delivery_id: str) -> str | None:
-        with self._figures.timed("delivery", platform=self._platform, action="find"):
+        with self._metrics.timed("delivery", platform=self._platform, action="find"):
             return await self._surface.find(address, delivery_id)
 
     async def react(
@@ -145,7 +169,7 @@ class InstrumentedSurface:
         *,
         precondition: Precondition | None = None,
     ) -> None:
-        with self._figures.timed("delivery", platform=self._platform, action="react"):
+        with self._metrics.timed("delivery", platform=self._platform, action="react"):
             await self._surface.react(address, message_ref, reaction, precondition=precondition)
 
     def typing(self, address: Address) -> AbstractAsyncContextManager[None]:
@@ -222,13 +246,13 @@ async def open_observability(
     async with AsyncExitStack() as stack:
         lag = spawn(metrics.watch_loop(), name="loop lag")
         stack.push_async_callback(cancel, lag)
-        figures: RunMetrics = metrics
+        run_metrics: RunMetrics = metrics
         if settings.otel_endpoint:
-            figures = CombinedMetrics(
+            run_metrics = CombinedMetrics(
                 metrics, await stack.enter_async_context(open_tracing(settings.otel_endpoint))
             )
         limiter = RateLimiter(messaging.rates, waited=metrics.waited)
-        yield ObservabilityDeps(figures=figures, health=health, limiter=limiter)
+        yield ObservabilityDeps(run_metrics=run_metrics, health=health, limiter=limiter)
 
 
 @asynccontextmanager
@@ -274,6 +298,19 @@ def messaging_checks(messaging: Messaging) -> dict[str, ReadinessCheck]:
 
 def worker_check(worker: Worker) -> ReadinessCheck:
     async def check() -> str:
-        return worker.ailment()
+        return worker.health_problem()
+
+    return check
+
+
+SANDBOX_WAIT_SECONDS = 60
+
+
+def sandbox_check(occupancy: Callable[[], SandboxOccupancy]) -> ReadinessCheck:
+    async def check() -> str:
+        found = occupancy()
+        if found.longest_wait_seconds < SANDBOX_WAIT_SECONDS:
+            return ""
+        return f"All {found.most} sandboxes are in use, and {found.waiting} threads wait for one."
 
     return check

@@ -1,19 +1,23 @@
 """Builds the configured chat platforms and their health checks."""
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from bots.bootstrap.inbound import build_access_policy
 from bots.bootstrap.observability import InstrumentedSurface, ObservabilityDeps, build_http_trace
 from bots.bootstrap.stores import Stores
+from bots.delivery.content import Notice
 from bots.delivery.poster import DeliverySurface
-from bots.inbound.receiver import Receive
-from bots.settings import Settings
+from bots.inbound.home import Greetings
+from bots.inbound.receiver import ActionReceiver
+from bots.settings import NO_SECRET, Settings
 from bots.settings.discord import parse_shards
 from bots.web.health import ReadinessCheck
-from core.ports import ChatHistory, FileSource
+from core.domain.errors import ConfigurationError, SurfaceRefused
+from core.domain.ids import new_id
+from core.domain.threads import Address
+from core.ports import ChatHistory, FileSource, OutgoingFile
 
 if TYPE_CHECKING:
     from bots.discord.app import DiscordApp
@@ -33,12 +37,50 @@ class Platforms:
     thread_talks: dict[str, ChatHistory] = field(default_factory=dict[str, ChatHistory])
     slack: "SlackApp | None" = None
     discord: "DiscordApp | None" = None
+    startup_findings: list[str] = field(default_factory=list[str])
+
+    async def upload(self, address: Address, file: OutgoingFile) -> object:
+        """Posts a file into a thread, outside any run. Raises SurfaceError."""
+        surface = self.surfaces.get(address.platform)
+        if surface is None:
+            raise SurfaceRefused("files can be posted only in chats", code="no_chat")
+        return await surface.upload(
+            address, file, delivery_id=new_id(), precondition=_no_precondition
+        )
+
+    async def tell(self, address: Address, text: str) -> object:
+        """Posts Markdown into a thread, outside any run. Raises SurfaceError."""
+        surface = self.surfaces.get(address.platform)
+        if surface is None:
+            raise SurfaceRefused("this can be posted only in chats", code="no_chat")
+        return await surface.post(
+            address,
+            Notice(markdown=text),
+            delivery_id=new_id(),
+            precondition=_no_precondition,
+        )
+
+
+async def _no_precondition() -> None:
+    return None
+
+
+def without_incomplete_slack(settings: Settings) -> tuple[Settings, list[str]]:
+    """Returns the settings without Slack, and a sentence that says what it lacks, if Slack is set up by half."""
+    try:
+        _ = settings.slack_mode
+    except ConfigurationError as error:
+        secrets = ("bot_token", "app_token", "signing_secret", "client_secret")
+        changes = {f"slack_{name}": NO_SECRET for name in secrets}
+        without = settings.model_copy(update={**changes, "slack_client_id": ""})
+        return without, [f"Slack is off: {error} `threadhand setup` asks for it."]
+    return settings, []
 
 
 def add_slack(
     platforms: Platforms,
     settings: Settings,
-    receive: Receive,
+    receiver: ActionReceiver,
     observability: ObservabilityDeps,
     stores: Stores,
     on_uninstall: "OnWorkspaceUninstall",
@@ -55,7 +97,8 @@ def add_slack(
         app_token=settings.slack_app_token.get_secret_value() or None,
         signing_secret=settings.slack_signing_secret.get_secret_value() or None,
         api_url=settings.slack_api_url,
-        receive=receive,
+        receive=receiver.receive,
+        admits=receiver.admits,
         trace=build_http_trace("slack", observability.metrics.called),
         groups=settings.allowed_roles,
         tokens=installs.tokens if installs else None,
@@ -63,8 +106,17 @@ def add_slack(
         limiter=observability.limiter,
         on_uninstall=on_uninstall,
         inbox=stores.inbox,
+        greetings=Greetings(
+            claim=stores.inbox.claim,
+            commands=receiver.commands,
+            policy=receiver.policy,
+            default_modes=receiver.follow_modes,
+            startup_findings=platforms.startup_findings,
+        ),
     )
-    platforms.surfaces["slack"] = InstrumentedSurface("slack", app.surface, observability.figures)
+    platforms.surfaces["slack"] = InstrumentedSurface(
+        "slack", app.surface, observability.run_metrics
+    )
     platforms.file_sources["slack"] = app.files
     platforms.thread_talks["slack"] = app.thread_history
 
@@ -72,16 +124,12 @@ def add_slack(
 def add_discord(
     platforms: Platforms,
     settings: Settings,
-    receive: Receive,
+    receiver: ActionReceiver,
     cursors: "CursorStore",
-    agents: Mapping[str, str],
     observability: ObservabilityDeps,
     on_uninstall: "OnWorkspaceUninstall",
 ) -> None:
-    """Adds Discord to `platforms` if it is configured.
-
-    `agents` maps agent IDs to descriptions for the menus of slash commands.
-    """
+    """Adds Discord to `platforms` if it is configured."""
     if not settings.discord_token.get_secret_value():
         return
     # imported only if Discord is configured, because importing the SDK takes 0.3 s
@@ -89,10 +137,11 @@ def add_discord(
 
     app = platforms.discord = DiscordApp(
         token=settings.discord_token.get_secret_value(),
-        receive=receive,
+        receive=receiver.receive,
+        lookups=receiver,
+        admits=receiver.admits,
         cursors=cursors,
         api_url=settings.discord_api_url,
-        agents=agents,
         trace=build_http_trace("discord", observability.metrics.called),
         needs_roles=bool(settings.allowed_roles),
         on_uninstall=on_uninstall,
@@ -100,7 +149,7 @@ def add_discord(
     )
     app.client.rest.call_limiter.limiter = observability.limiter
     platforms.surfaces["discord"] = InstrumentedSurface(
-        "discord", app.surface, observability.figures
+        "discord", app.surface, observability.run_metrics
     )
     platforms.file_sources["discord"] = app.files
     platforms.thread_talks["discord"] = app.thread_history

@@ -6,37 +6,53 @@ Only the package `bots.bootstrap` chooses the implementations of platforms, stor
 import asyncio
 import gc
 import logging
+import time
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from yarl import URL
 
 from bots.bootstrap import background_jobs
-from bots.bootstrap.agent_knowledge import AgentKnowledgeSync
-from bots.bootstrap.engine import EngineDeps, build_engine
 from bots.bootstrap.inbound import build_reception, build_roster, handle_uninstall
+from bots.bootstrap.knowledge_file_sync import KnowledgeFileSync
 from bots.bootstrap.mcp import build_mcp_sessions, build_mcp_tools
 from bots.bootstrap.messaging import check_worker_settings, require_shared_servers
-from bots.bootstrap.model_clients import build_model_client, load_model_specs, missing_key_warnings
+from bots.bootstrap.model_clients import (
+    build_model_client,
+    load_model_specs,
+    missing_key_warnings,
+    without_models_that_lack_a_key,
+)
 from bots.bootstrap.observability import (
     ObservabilityDeps,
     open_observability,
+    sandbox_check,
     serve_worker_health,
     worker_check,
 )
-from bots.bootstrap.platforms import Platforms, add_discord, add_platform_checks, add_slack
-from bots.bootstrap.sandboxes import build_sandboxes
+from bots.bootstrap.platforms import (
+    Platforms,
+    add_discord,
+    add_platform_checks,
+    add_slack,
+    without_incomplete_slack,
+)
+from bots.bootstrap.run_deps import ProgramParts, build_run_deps
+from bots.bootstrap.sandboxes import build_sandboxes, confine_parsers
 from bots.bootstrap.stores import open_stores
 from bots.bootstrap.worker_liveness import new_worker_id, register_worker
 from bots.delivery.poster import DeliveryDeps
 from bots.delivery.run_delivery import RunDelivery
+from bots.inbound.commands.erasure import forget_thread
 from bots.settings import Settings
+from bots.slack.install.manifest import BOT_SCOPES, OPTIONAL_SCOPES
 from bots.web.app import serve_app, web_app
-from bots.web.deps import WebDeps
+from bots.web.deps import AgentsDeps, WebDeps
 from bots.web.links import SignedLinks, load_link_secret, local_url
+from bots.web.mcp_consent import McpConsents
 from bots.web.upload_spool import UploadSource
 from core import failpoints
 from core.domain.threads import Person
@@ -45,6 +61,7 @@ from core.ports import RunQueue
 from core.run.worker import Worker
 from core.tasks import cancel, spawn
 from core.web_access.guard import is_loopback
+from sandbox.limits import raise_descriptor_limit
 from storage.sql.database import migrate
 
 if TYPE_CHECKING:
@@ -55,6 +72,7 @@ log = logging.getLogger(__name__)
 
 Jobs = dict[str, Coroutine[object, object, None]]
 
+QUIET_SWEEP_SECONDS = 15.0
 HTTP_API_PERSON = Person(person_id="api", name="HTTP API")
 NO_LINKS = (
     "This worker creates no links to files, previews and browsers: set THREADHAND_PUBLIC_URL to the address of the"
@@ -70,12 +88,22 @@ OPEN_BEHIND_A_PROXY = (
 )
 
 
+NO_PUBLIC_URL = (
+    "People get no links to files, previews, ports and the browser: set THREADHAND_PUBLIC_URL to an address of the"
+    " bot's HTTP server that they can open."
+)
+
+
+class CloseWithDrain(Protocol):
+    async def __call__(self, *, drain_seconds: float) -> None: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningProgram:
     """The running program.
 
     `sandbox` is the name of the sandbox provider. Each warning is a sentence that names a disabled feature and why it
-    is disabled.
+    is disabled. Admins read the startup findings in the chat.
     """
 
     http_port: int
@@ -84,22 +112,70 @@ class RunningProgram:
     slack: "SlackApp | None"
     discord: "DiscordApp | None"
     worker_id: str
+    parts: ProgramParts
+    startup_findings: list[str]
 
 
 async def serve(settings: Settings, *, with_worker: bool) -> None:
     """Serves the configured platforms and the HTTP API until cancelled.
 
-    `with_worker`: also execute runs in this process. Raises ConfigurationError if the settings cannot work.
+    `with_worker`: also execute runs in this process. A Slack or a model without all of its keys is left out and named
+    in the log. Raises ConfigurationError if the other settings cannot work.
     """
     if not with_worker:
         require_shared_servers(settings)
+    settings, slack_problems = without_incomplete_slack(settings)
+    settings, model_problems = without_models_that_lack_a_key(settings)
     async with run_program(settings, with_worker=with_worker) as program:
-        for sentence in (*program.warnings, *startup_warnings(settings)):
+        log.info("budgets: %s", settings.budget)
+        missing = [*slack_problems, *model_problems, *missing_parts(settings, program)]
+        program.startup_findings.extend((*program.warnings, *startup_warnings(settings), *missing))
+        for sentence in program.startup_findings:
             log.warning(sentence)
+        log.info(ready_line(settings, program))
         _freeze_startup_objects()
         if program.discord is not None:
             await program.discord.wait()
         await asyncio.Event().wait()
+
+
+def missing_parts(settings: Settings, program: RunningProgram) -> list[str]:
+    """Returns a sentence for each part that is missing, with the command that mends it."""
+    slack, model = program.slack, settings.model
+    found = (
+        [] if model else ["No model can be used, so runs fail: `threadhand setup` asks for one."]
+    )
+    if slack is not None and not settings.slack_client_id:
+        granted = slack.identity.scopes
+        needed = [one for one in BOT_SCOPES if one not in OPTIONAL_SCOPES]
+        missing = [one for one in needed if granted is not None and one not in granted]
+        if missing:
+            found.append(
+                f"The Slack app lacks the scopes {', '.join(missing)}: `threadhand doctor` says how to add them."
+            )
+    if slack is None and program.discord is None:
+        found.append("`threadhand setup` connects Slack or Discord.")
+    return found
+
+
+def ready_line(settings: Settings, program: RunningProgram) -> str:
+    """Returns one line that sums up what this process serves and works with."""
+    parts: list[str] = []
+    if program.slack is not None:
+        parts.append("Slack")
+        if not settings.slack_client_id:
+            identity = program.slack.identity
+            parts[-1] += f" {identity.team_name}"
+            if identity.scopes is not None:
+                held = len(identity.scopes & set(BOT_SCOPES))
+                parts[-1] += f" ({held} of {len(BOT_SCOPES)} scopes)"
+    if program.discord is not None:
+        count = len(program.discord.client.guilds)
+        parts.append(f"Discord {count} {'server' if count == 1 else 'servers'}")
+    parts.append(f"model {settings.model}" if settings.model else "no model")
+    parts.append({"local": "jail", "none": "no sandbox"}.get(program.sandbox, program.sandbox))
+    parts.append("SQLite" if settings.storage_url.startswith("sqlite") else "PostgreSQL")
+    return f"Ready: {', '.join(parts)}."
 
 
 async def serve_worker(settings: Settings) -> None:
@@ -115,9 +191,12 @@ async def serve_worker(settings: Settings) -> None:
         await asyncio.Event().wait()
 
 
-async def migrate_database(settings: Settings) -> None:
-    """Migrates the database to this version's schema. Raises ConfigurationError if that fails."""
-    await migrate(settings.storage_url)
+async def migrate_database(settings: Settings, revision: str) -> str:
+    """Migrates the database to this version's schema, or to the revision, and returns what was done. Raises
+    ConfigurationError if that fails."""
+    await migrate(settings.storage_url, revision=revision)
+    tables = f"the tables of revision {revision}" if revision else "this version's tables"
+    return f"The database has {tables}."
 
 
 def startup_warnings(settings: Settings) -> list[str]:
@@ -130,8 +209,16 @@ def startup_warnings(settings: Settings) -> list[str]:
     )
     is_public = settings.public_url != "" and not is_loopback(URL(settings.public_url))
     is_open = is_public and not settings.api_token.get_secret_value()
-    warnings = (access, OPEN_BEHIND_A_PROXY if is_open else "", _link_secret_warning(settings))
-    return [one for one in warnings if one]
+    no_links = "" if is_public or not has_live_chat(settings) else NO_PUBLIC_URL
+    is_hidden = OPEN_BEHIND_A_PROXY if is_open else ""
+    return [one for one in (access, is_hidden, no_links, _link_secret_warning(settings)) if one]
+
+
+def has_live_chat(settings: Settings) -> bool:
+    """Whether people chat from other machines, so that a link to this machine would not work for them."""
+    slack = settings.slack_api_url if settings.slack_mode != "off" else ""
+    discord = settings.discord_api_url if settings.discord_token.get_secret_value() else ""
+    return any(url and not is_loopback(URL(url)) for url in (slack, discord))
 
 
 def worker_startup_warnings(settings: Settings) -> list[str]:
@@ -162,31 +249,39 @@ async def run_program(
     """Context manager: the program runs inside the block.
 
     `with_worker`: execute runs in this process. `with_chat`: receive messages, deliver results and serve HTTP in this
-    process. `queue`: use this queue instead of the queue from the settings. Raises ConfigurationError, with one
-    sentence for each problem, if the program cannot start.
+    process. `queue`: use this queue instead of the queue from the settings, in a function whose sandboxes
+    outlive it. Raises ConfigurationError, with one sentence for each problem, if the program cannot start.
     """
     check_worker_settings(settings, with_worker=with_worker and queue is None)
     failpoints.arm(settings.failpoints)
+    raise_descriptor_limit()
     async with AsyncExitStack() as stack:
         stores = await stack.enter_async_context(open_stores(settings, queue))
-        sandboxes = await build_sandboxes(settings, stores.sandboxes)
+        sandboxes = await build_sandboxes(
+            settings, stores.sandboxes, are_left_running=queue is not None
+        )
+        if unsafe := await asyncio.to_thread(confine_parsers, settings):
+            log.warning(unsafe)
         if sandboxes.provider is not None:
             stack.push_async_callback(sandboxes.provider.close)
         observability = await stack.enter_async_context(
             open_observability(settings, stores.database, stores.messaging)
         )
-        model_client = build_model_client(settings, observability.figures)
+        if sandboxes.occupancy is not None:
+            observability.metrics.observe_sandboxes(sandboxes.occupancy)
+            observability.health.checks["sandboxes"] = sandbox_check(sandboxes.occupancy)
+        model_client = build_model_client(settings, observability.run_metrics)
         stack.push_async_callback(model_client.close)
         mcp_tools = build_mcp_tools(settings)
         stack.push_async_callback(mcp_tools.close)
         model_specs = await load_model_specs(settings)
         roster = build_roster(settings, stores.agents, mcp_tools.server_names)
-        charge = build_usage_pricer(model_specs.price_of, observability.figures)
-        agent_knowledge = AgentKnowledgeSync(
+        charge = build_usage_pricer(model_specs.price_of, observability.run_metrics)
+        agent_knowledge = KnowledgeFileSync(
             roster.files, stores.knowledge_base.reporting_usage_to(charge)
         )
         stack.push_async_callback(agent_knowledge.close)
-        deps = EngineDeps(
+        parts = ProgramParts(
             settings=settings,
             stores=stores,
             sandboxes=sandboxes,
@@ -195,35 +290,48 @@ async def run_program(
             mcp_tools=mcp_tools,
             roster=roster,
             agent_knowledge=agent_knowledge,
-            figures=observability.figures,
+            metrics=observability.run_metrics,
         )
-        builder = _ProgramBuilder(deps, observability)
+        builder = _ProgramBuilder(parts, observability)
         yield await builder.start(stack, with_worker=with_worker, with_chat=with_chat)
 
 
 class _ProgramBuilder:
     """Builds the receiver of messages, the delivery, the worker and the platforms, and starts them in a safe order."""
 
-    def __init__(self, deps: EngineDeps, observability: ObservabilityDeps) -> None:
-        self._deps = deps
+    def __init__(self, parts: ProgramParts, observability: ObservabilityDeps) -> None:
+        self._parts = parts
         self._observability = observability
-        self._settings = settings = deps.settings
-        self._stores = deps.stores
-        self._sandboxes = deps.sandboxes
+        self._settings = settings = parts.settings
+        self._stores = parts.stores
+        self._sandboxes = parts.sandboxes
         self._worker_id = new_worker_id()
+        self._drain_until = 0.0
         self._spool = settings.data_dir / "uploads"
         self._platforms = Platforms(file_sources={"api": UploadSource(self._spool)})
         secret = load_link_secret(settings.data_dir, settings.link_secret.get_secret_value())
         self._links = SignedLinks(secret, settings.public_url, settings.expose_domain)
-        self._delivery = RunDelivery(self._delivery_deps())
+        # without a shared server no other process can leave work behind
+        self._quiet_sweep_seconds = 0.0 if settings.redis_url else QUIET_SWEEP_SECONDS
+        self._delivery = RunDelivery(
+            self._delivery_deps(), quiet_sweep_seconds=self._quiet_sweep_seconds
+        )
+        self._consents = McpConsents(
+            configs=parts.mcp_tools.configs,
+            public_url=lambda: self._links.public_url,
+            tell=self._platforms.tell,
+            retry=parts.mcp_tools.retry,
+        )
         self._reception = build_reception(
             settings,
-            deps.stores,
-            sandboxes=deps.sandboxes.provider,
+            parts.stores,
+            sandboxes=parts.sandboxes.provider,
             file_sources=self._platforms.file_sources,
-            roster=deps.roster,
+            roster=parts.roster,
             wake_delivery=self._delivery.wake,
-            charge=build_usage_pricer(deps.model_specs.price_of, deps.figures),
+            charge=build_usage_pricer(parts.model_specs.price_of, parts.metrics),
+            upload=self._platforms.upload,
+            connect_tools=self._consents.start,
         )
 
     async def start(
@@ -243,18 +351,18 @@ class _ProgramBuilder:
             port = await stack.enter_async_context(
                 serve_worker_health(self._observability, self._settings)
             )
-        if with_worker:
-            self._start_worker(stack)
-        else:
+        worker = self._build_worker(stack) if with_worker else None
+        if worker is None:
             self._start_jobs(stack, self._jobs_without_worker())
         for platform in (platforms.slack, platforms.discord):
             if platform is not None:
                 await (platform.start() if with_chat else platform.sign_in())
                 stack.push_async_callback(platform.close)
+        if worker is not None:
+            worker.start()  # runs read the thread and its files, which needs a client that is signed in
         if with_chat:
             self._delivery.start()
-            drain_seconds = self._settings.drain_seconds
-            stack.push_async_callback(self._delivery.close, drain_seconds=drain_seconds)
+            stack.push_async_callback(self._close_with_drain, self._delivery.close)
         self._start_jobs(stack, self._jobs())
         return RunningProgram(
             http_port=port,
@@ -263,24 +371,26 @@ class _ProgramBuilder:
             slack=platforms.slack,
             discord=platforms.discord,
             worker_id=self._worker_id,
+            parts=self._parts,
+            startup_findings=platforms.startup_findings,
         )
 
-    def _start_worker(self, stack: AsyncExitStack) -> None:
-        self._deps.mcp_tools.start_connecting()
-        self._deps.agent_knowledge.start()
-        engine = build_engine(
-            self._deps,
-            worker_id=self._worker_id,
-            file_sources=self._platforms.file_sources,
-            thread_talks=self._platforms.thread_talks,
-            preview_url=self._links.preview,
-            port_url=self._links.port,
-            takeover_url=self._links.takeover,
+    def _build_worker(self, stack: AsyncExitStack) -> Worker:
+        self._parts.mcp_tools.start_connecting()
+        self._parts.agent_knowledge.start()
+        deps = build_run_deps(
+            self._parts, worker_id=self._worker_id, platforms=self._platforms, links=self._links
         )
-        worker = Worker(engine, self._stores.queue)
+        worker = Worker(deps, self._stores.queue, quiet_sweep_seconds=self._quiet_sweep_seconds)
         self._observability.health.checks["worker"] = worker_check(worker)
-        worker.start()
-        stack.push_async_callback(worker.close, drain_seconds=self._settings.drain_seconds)
+        stack.push_async_callback(self._close_with_drain, worker.close)
+        return worker
+
+    async def _close_with_drain(self, close: CloseWithDrain) -> None:
+        """Closes the part within the rest of the drain time, which all parts share."""
+        now = time.monotonic()
+        self._drain_until = self._drain_until or now + self._settings.drain_seconds
+        await close(drain_seconds=max(0.0, self._drain_until - now))
 
     def _jobs(self) -> Jobs:
         settings, stores = self._settings, self._stores
@@ -289,6 +399,11 @@ class _ProgramBuilder:
             "delete old events": background_jobs.delete_old_events(stores.journal),
             "delete old audit entries": background_jobs.delete_old_audit_entries(
                 stores.audit, settings.audit_days
+            ),
+            "delete old conversations": background_jobs.delete_old_conversations(
+                stores.conversations,
+                partial(forget_thread, deps=self._reception.commands.erasure),
+                settings.retention_days,
             ),
             "delete old dedupe keys": background_jobs.delete_old_dedupe_keys(stores.inbox),
             "delete dead MCP sessions": background_jobs.delete_dead_mcp_sessions(sessions),
@@ -313,32 +428,31 @@ class _ProgramBuilder:
             stack.push_async_callback(cancel, spawn(job, name=name))
 
     def _build_platforms(self) -> Platforms:
-        settings, receive, platforms = self._settings, self._reception.receive, self._platforms
-        latest = self._deps.roster.files.latest
-        agents = {agent_id: agent.description for agent_id, agent in latest.items()}
-        on_uninstall = partial(handle_uninstall, reception=self._reception, stores=self._stores)
-        add_slack(platforms, settings, receive, self._observability, self._stores, on_uninstall)
+        settings, reception, platforms = self._settings, self._reception, self._platforms
+        on_uninstall = partial(handle_uninstall, reception=reception, stores=self._stores)
+        add_slack(platforms, settings, reception, self._observability, self._stores, on_uninstall)
         cursors = self._stores.inbox
-        add_discord(
-            platforms, settings, receive, cursors, agents, self._observability, on_uninstall
-        )
+        add_discord(platforms, settings, reception, cursors, self._observability, on_uninstall)
         return platforms
 
     async def _serve_http(self, stack: AsyncExitStack, slack: "SlackApp | None") -> int:
         host = self._settings.http_host
         web = web_app(self._web_ports(), self._observability.health)
+        web.add_routes(self._consents.routes())
+        stack.push_async_callback(self._consents.close)
         if slack is not None:
             web.add_routes(slack.http_routes())
         port = await stack.enter_async_context(
             serve_app(web, host=host, port=self._settings.http_port)
         )
-        self._links.public_url = self._links.public_url or local_url(host, port)
+        if not self._links.public_url and not has_live_chat(self._settings):
+            self._links.public_url = local_url(host, port)
         return port
 
     def _warnings(self) -> tuple[str, ...]:
-        deps = self._deps
-        missing_keys = missing_key_warnings(deps.roster.files.latest.values(), self._settings)
-        return (*deps.sandboxes.warnings, *deps.model_specs.warnings, *missing_keys)
+        parts = self._parts
+        missing_keys = missing_key_warnings(parts.roster.files.latest.values(), self._settings)
+        return (*parts.sandboxes.warnings, *parts.model_specs.warnings, *missing_keys)
 
     def _delivery_deps(self) -> DeliveryDeps:
         stores = self._stores
@@ -351,7 +465,13 @@ class _ProgramBuilder:
             bus=stores.bus,
             sandboxes=self._sandboxes.provider,
             link_for=self._links.file,
+            stop_run=self._stop_run,
+            status_after_seconds=self._settings.status_after_seconds,
         )
+
+    async def _stop_run(self, run_id: str) -> None:
+        # the reception is made after the deliveries
+        await self._reception.stop(run_id)
 
     def _web_ports(self) -> WebDeps:
         settings = self._settings
@@ -366,6 +486,11 @@ class _ProgramBuilder:
             links=SignedLinks(self._links.secret, settings.public_url, settings.expose_domain),
             upload_bytes_max=settings.file_bytes_max,
             api_token=settings.api_token.get_secret_value(),
+            agents=AgentsDeps(
+                roster=self._parts.roster,
+                knowledge=self._reception.commands.knowledge,
+                audit=self._stores.audit,
+            ),
         )
 
     async def _stop(self, run_id: str) -> bool:

@@ -10,15 +10,17 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from bots.bootstrap.web_access import build_address_guard
 from bots.observability.logs import add_log_secrets
 from bots.settings import Settings
-from bots.settings.validation import parse_endpoint
 from core.domain.errors import ConfigurationError
 from core.domain.sandbox_records import SandboxRecords
+from core.knowledge.parsing.parser_process import confine_children
+from core.observability import SandboxOccupancy
 from core.ports import SandboxProvider
-from core.prompt.system_prompt import system_prompt
-from core.web_access.guard import AddressGuard
-from sandbox.lifecycle import LifecyclePolicy
+from core.prompt.system_prompt import RunPrompt, base_prompt, date_text
+from sandbox.lifecycle_policy import LifecyclePolicy
+from sandbox.limits import MEBIBYTE, SandboxLimits
 from sandbox.local.egress_policy import EgressConfig, EgressPolicy, parse_egress_policy
 from sandbox.modal.config import LIFETIME_SECONDS, ModalConfig
 
@@ -48,7 +50,12 @@ AT_MODAL = (
     "Your sandbox is a Linux machine of its own, with bash and Python 3, that nobody else uses. It keeps its files "
     "for the whole thread; what runs in it ends some time after the run; {network}."
 )
-IDLE_MARGIN_SECONDS = 300
+NAMES_AND_NETWORKS = (
+    "THREADHAND_MODAL_EGRESS has names and networks: Modal then lets a sandbox reach any address on port 443 if the "
+    "request names a listed host (SNI). List only networks, or only names, to be strict."
+)
+IDLE_MARGIN_SECONDS = 600
+"""How much longer Modal leaves an idle sandbox than its worker or the janitor do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +73,16 @@ class SandboxDeps:
     prompt_text: str = NO_SANDBOX
     has_browser: bool = False
     found_text: Callable[[], str] = str
+    occupancy: Callable[[], SandboxOccupancy] | None = None
 
 
-async def build_sandboxes(settings: Settings, records: SandboxRecords) -> SandboxDeps:
+async def build_sandboxes(
+    settings: Settings, records: SandboxRecords, *, are_left_running: bool = False
+) -> SandboxDeps:
     """Builds and tests the sandbox provider.
 
-    `records` stores the sandboxes that outlive this process. Raises ConfigurationError if a sandbox setting is invalid.
+    `records` stores the sandboxes that outlive this process; with `are_left_running` they go on.
+    Raises ConfigurationError if a sandbox setting is invalid.
     """
     folder = settings.data_dir / "sandboxes"
     match settings.sandbox:
@@ -79,8 +90,14 @@ async def build_sandboxes(settings: Settings, records: SandboxRecords) -> Sandbo
             from sandbox.local.provider import LocalSandboxProvider
 
             egress = _build_egress(settings)
+            reserve_bytes = settings.sandbox_disk_reserve_mebibytes * MEBIBYTE
             jails = LocalSandboxProvider(
-                folder, egress=egress, lifecycle_policy=_idle_limits(settings)
+                folder,
+                limits=SandboxLimits(
+                    disk_free_bytes_min=reserve_bytes, sandboxes=settings.sandboxes_max
+                ),
+                egress=egress,
+                lifecycle_policy=_idle_limits(settings),
             )
             tried = await jails.probe()
             if tried.ok:
@@ -105,9 +122,22 @@ async def build_sandboxes(settings: Settings, records: SandboxRecords) -> Sandbo
         case "none":
             return SandboxDeps(name="none", provider=None, prompt_text=NO_SANDBOX)
         case "modal":
-            return await _modal(settings, records)
+            return await _modal(settings, records, are_left_running=are_left_running)
         case "docker":
             return await _docker(settings)
+
+
+def confine_parsers(settings: Settings) -> str:
+    """Lets documents and pictures be parsed in jails. Returns a warning if this machine has none."""
+    from sandbox.local.parser_jail import find_parser_jail
+    from sandbox.local.programs import MissingRequirement
+
+    try:
+        confine_children(find_parser_jail(settings.data_dir / "sandboxes" / "programs").confine)
+    except (MissingRequirement, OSError) as error:
+        confine_children(None)
+        return f"UNSAFE: documents and pictures are parsed outside of a jail: {error}"
+    return ""
 
 
 def _local(jails: "LocalSandboxProvider", policy: EgressPolicy) -> SandboxDeps:
@@ -115,9 +145,21 @@ def _local(jails: "LocalSandboxProvider", policy: EgressPolicy) -> SandboxDeps:
     if not jails.browser_unavailable_reason:
         browser = WITH_BROWSER.format(pages=ALL_PAGES if policy.is_open else PAGES_INSIDE)
         text = f"{text} {browser}"
-        return SandboxDeps(name="local", provider=jails, prompt_text=text, has_browser=True)
+        return SandboxDeps(
+            name="local",
+            provider=jails,
+            prompt_text=text,
+            has_browser=True,
+            occupancy=jails.occupancy,
+        )
     off = f"The browser tools are off: {jails.browser_unavailable_reason}"
-    return SandboxDeps(name="local", provider=jails, warnings=(off,), prompt_text=text)
+    return SandboxDeps(
+        name="local",
+        provider=jails,
+        warnings=(off,),
+        prompt_text=text,
+        occupancy=jails.occupancy,
+    )
 
 
 async def _docker(settings: Settings) -> SandboxDeps:
@@ -148,8 +190,8 @@ def _build_egress(settings: Settings) -> EgressConfig:
         policy = parse_egress_policy(settings.sandbox_egress)
     except ValueError as error:
         raise ConfigurationError(f"THREADHAND_SANDBOX_EGRESS: {error}.") from error
-    allowed = frozenset(map(parse_endpoint, settings.sandbox_egress_allow))
-    return EgressConfig(policy=policy, guard=AddressGuard(allowed))
+    guard = build_address_guard(settings, settings.sandbox_egress_allow)
+    return EgressConfig(policy=policy, guard=guard)
 
 
 def _proxy_text(policy: EgressPolicy) -> str:
@@ -161,27 +203,32 @@ def _proxy_text(policy: EgressPolicy) -> str:
     return THROUGH_THE_PROXY.format(places=places)
 
 
-async def _modal(settings: Settings, records: SandboxRecords) -> SandboxDeps:
-    """Builds the Modal provider, even if Modal does not respond now, because it may respond by the first run."""
-    from sandbox.modal.provider import (
-        ModalSandboxProvider,
-    )
+async def _modal(
+    settings: Settings, records: SandboxRecords, *, are_left_running: bool
+) -> SandboxDeps:
+    """Builds the Modal provider. A failed probe is only a warning, because Modal may respond by the first run."""
+    from sandbox.modal.image import MODULES, PROGRAMS
+    from sandbox.modal.provider import ModalSandboxProvider
 
-    provider = ModalSandboxProvider(build_modal_plan(settings), records)
+    plan = replace(build_modal_plan(settings), is_left_running=are_left_running)
+    provider = ModalSandboxProvider(plan, records)
     add_log_secrets(provider.secrets)
     tried = await provider.probe()
     if tried.ok:
         provider.start_background_work()
+    network = plan.network()
     lack = f"Sandboxes will not start: {tried.reason} {tried.remedy}"
     return SandboxDeps(
         name="modal",
         provider=provider,
-        warnings=() if tried.ok else (lack,),
+        warnings=(
+            *(() if tried.ok else (lack,)),
+            *([NAMES_AND_NETWORKS] if network.names and network.networks else []),
+        ),
         prompt_text=AT_MODAL.format(network=_modal_network_text(settings.modal_egress)),
         has_browser=True,
         found_text=lambda: " ".join(
-            _programs_text(provider.found.programs, provider.found.modules)
-            + _browser_text(provider.found.has_browser, settings.modal_egress)
+            _programs_text(PROGRAMS, MODULES) + _browser_text(True, settings.modal_egress)
         ),
     )
 
@@ -238,7 +285,7 @@ def _browser_text(has_browser: bool | None, egress: tuple[str, ...]) -> list[str
     return [HAS_BROWSER.format(pages=pages) if has_browser else NO_BROWSER]
 
 
-def render_system_prompt(sandboxes: SandboxDeps) -> str:
-    """Returns the system prompt with today's date and a description of the sandbox."""
-    sandbox_text = f"{sandboxes.prompt_text} {sandboxes.found_text()}".strip()
-    return system_prompt(today=datetime.now(UTC).date(), sandbox=sandbox_text)
+def build_prompt(sandboxes: SandboxDeps) -> RunPrompt:
+    """Returns the prompt of a new run: the sandbox, the programs found in it, and the date."""
+    prompt = RunPrompt(system=base_prompt(sandbox=sandboxes.prompt_text))
+    return prompt.with_state(f"{date_text(datetime.now(UTC))} {sandboxes.found_text()}")

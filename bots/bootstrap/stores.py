@@ -9,7 +9,7 @@ from bots.settings import Settings
 from core.knowledge.knowledge_base import KnowledgeBase
 from core.knowledge.semantic_search import SemanticSearch
 from core.ports import RunQueue
-from storage.sql.database import Database, open_database
+from storage.sql.database import Database, LimitedDatabase, open_database
 from storage.sql.stores.agents import SqlAgentVersions, SqlPlans
 from storage.sql.stores.audit import SqlAuditLog
 from storage.sql.stores.conversations import SqlConversations
@@ -21,8 +21,13 @@ from storage.sql.stores.run_journal import SqlRunJournal
 from storage.sql.stores.run_transitions import SqlAsks
 from storage.sql.stores.sandboxes import SqlSandboxRecords
 from storage.sql.stores.takeover_claims import SqlTakeoverClaims
+from storage.sql.stores.talk import SqlFeedback, SqlFollowModes
 from storage.sql.stores.usage import SqlLedger
 from storage.sql.stores.workspaces import SqlInstallations, SqlPairings
+
+DELIVERY_TRANSACTIONS_MAX = 4
+"""How many of a process's database connections (10 with PostgreSQL) deliveries use at once. The others stay free for
+new messages, so that a burst of them is stored and acknowledged before the answers to it go out."""
 
 
 class Stores:
@@ -35,10 +40,11 @@ class Stores:
         self.messaging = messaging
         self.inbox = SqlInbox(database)
         self.conversations = SqlConversations(database)
+        self.follow_modes = SqlFollowModes(database)
         self.claims = SqlRunClaims(database)
         self.stops = SqlStopRequests(database)
         self.journal = SqlRunJournal(database)
-        self.deliveries = SqlDeliveries(database)
+        self.deliveries = SqlDeliveries(LimitedDatabase(database, DELIVERY_TRANSACTIONS_MAX))
         self.asks = SqlAsks(database)
         self.audit = SqlAuditLog(database)
         self.pairings = SqlPairings(database)
@@ -51,6 +57,7 @@ class Stores:
         self.bus = messaging.bus
         self.queue = messaging.queue
         self.signals = messaging.signals
+        self.feedback = SqlFeedback(database)
         self.takeover_claims = SqlTakeoverClaims(database)
 
 

@@ -1,10 +1,13 @@
 """Builds the clients of external web services, and the set of tools that work with them and the sandbox."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from ipaddress import ip_network
 
 from bots.settings import Settings
 from bots.settings.validation import parse_endpoint
+from core.agents.roster import Roster
 from core.llm.litellm_client import LiteLLMClient
+from core.tools.agent_editing import build_edit_agent, edit_agent
 from core.tools.catalogue import build_tool_set, tools_without_service
 from core.tools.tool import ToolSet
 from core.web_access.client import Api
@@ -19,9 +22,15 @@ from core.web_access.services import WebServices
 DRAWING_SECONDS = 300.0
 
 
+def build_address_guard(settings: Settings, allowed: Sequence[str]) -> AddressGuard:
+    """Builds the guard of connections that are made for a model. `allowed` are exempt endpoints, for tests."""
+    refused = tuple(map(ip_network, settings.refused_addresses))
+    return AddressGuard(frozenset(map(parse_endpoint, allowed)), refused)
+
+
 def build_web_services(settings: Settings) -> WebServices:
     """Builds the web services that are configured or need no key."""
-    guard = AddressGuard(frozenset(map(parse_endpoint, settings.fetch_allow)))
+    guard = build_address_guard(settings, settings.fetch_allow)
     return WebServices(
         guard=guard,
         search=_search(settings),
@@ -32,14 +41,18 @@ def build_web_services(settings: Settings) -> WebServices:
     )
 
 
-def build_toolbox(outside: WebServices, *, has_sandbox: bool, has_browser: bool) -> ToolSet:
-    """Returns the tools that work with the available web services, sandbox and browser."""
-    return build_tool_set(
+def build_toolbox(
+    outside: WebServices, *, has_sandbox: bool, has_browser: bool, roster: Roster | None = None
+) -> ToolSet:
+    """Returns the tools that work with the available web services, sandbox, browser and agents."""
+    box = build_tool_set(
         disabled=tools_without_service(outside),
         has_sandbox=has_sandbox,
         has_knowledge=True,
         has_browser=has_browser,
+        has_agents=roster is not None,
     )
+    return ToolSet({**box.tools, edit_agent.name: build_edit_agent(roster)}) if roster else box
 
 
 def _search(settings: Settings) -> Search:

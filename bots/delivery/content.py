@@ -19,12 +19,14 @@ class RunStatus:
 class AnswerPart:
     """One message of an answer that may span several messages.
 
-    `markdown` fits the platform's message limit. `part` counts from 1 to `parts`.
+    `markdown` fits the platform's message limit. `part` counts from 1 to `parts`. The last part names its run, so that
+    people can say whether it was good.
     """
 
     markdown: str
     part: int = 1
     parts: int = 1
+    run_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

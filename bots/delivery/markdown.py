@@ -1,18 +1,27 @@
-"""Splits long Markdown into messages, preferably between paragraphs, without breaking code fences and tables."""
+"""Splits long Markdown into messages, preferably between paragraphs, without breaking code fences and tables.
+
+Slack and Discord state their limits in characters. Lengths here are in UTF-16 units, which are the larger count, so a
+text that fits by it always fits.
+"""
 
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-_FENCE_OPENING = re.compile(r"^(?P<indent>[ \t]*)(?P<marks>`{3,}|~{3,})(?P<words>.*)$")
+_FENCE_OPENING = re.compile(r"^(?P<indent>[ \t]*)(?P<marks>`{3,}+|~{3,}+)(?P<words>.*+)$")
 _TABLE_RULE = re.compile(r"\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?$")
 """Matches the line under a table header. Strip the line first, because surrounding spaces cause backtracking."""
+_CELL_BORDER = re.compile(r"(?<!\\)\|")
 _SENTENCE_END = re.compile(r"[.!?]\s")
+_ZERO_WIDTH_JOINER = "\u200d"
+_CLUSTER_MAX = 32
+"""How far a cut moves back to keep one visible character whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Block:
+class MarkdownBlock:
     """A paragraph, code fence or table.
 
     `gap` holds the line breaks before the block. The lines of a fence include its opening and closing lines.
@@ -28,28 +37,29 @@ class _Block:
 
 
 def split_markdown(markdown: str, limit: int) -> list[str]:
-    """Returns the Markdown in order, in parts of at most `limit` characters. Returns [] for blank text.
+    """Returns the Markdown in order, in parts of at most `limit` UTF-16 units. Returns [] for blank text.
 
     Text that fits is returned unchanged. A code fence that is too long is closed at the end of one part and reopened,
     with its info string, in the next part. A table that is too long is split between rows, and every part repeats the
     header. A line that is too long is split after a sentence, otherwise after a word, otherwise at the limit.
-    Raises ValueError if `limit` is less than 1.
+    Raises ValueError if `limit` is less than 2.
     """
-    if limit < 1:
-        raise ValueError("a part holds at least one character")
+    if limit < 2:
+        raise ValueError("a part holds at least one character, which may take two units")
     if not markdown.strip():
         return []
-    if len(markdown) <= limit:
+    if utf16_length(markdown) <= limit:
         return [markdown]
     parts: list[str] = []
     current = ""
-    for block in _blocks(markdown.replace("\r\n", "\n")):
+    for block in scan_blocks(markdown.replace("\r\n", "\n")):
         gap = block.gap if current else ""
-        if len(current) + len(gap) + len(block.text) <= limit:
+        length = utf16_length(block.text)
+        room = limit - utf16_length(current) - len(gap)
+        if length <= room:
             current += gap + block.text
             continue
-        room = limit - len(current) - len(gap)
-        if current and (len(block.text) <= limit or room < max(1, limit // 3)):
+        if current and (length <= limit or room < max(2, limit // 3)):
             parts.append(current)
             current, gap, room = "", "", limit
         pieces = list(_cut(block, room, limit))
@@ -60,7 +70,8 @@ def split_markdown(markdown: str, limit: int) -> list[str]:
     return [part for part in parts if part.strip()]
 
 
-def _blocks(markdown: str) -> Iterator[_Block]:
+def scan_blocks(markdown: str) -> Iterator[MarkdownBlock]:
+    """Yields the paragraphs, fences and tables in order. A fence that is left open is closed."""
     lines = markdown.split("\n")
     at, gap = 0, ""
     while at < len(lines):
@@ -72,7 +83,7 @@ def _blocks(markdown: str) -> Iterator[_Block]:
         block = tuple(lines[at:end])
         if kind == "fence" and not _closes(block[-1], block[0], len(block)):
             block = (*block, _closing(block[0]))
-        yield _Block(kind=kind, lines=block, gap=gap)
+        yield MarkdownBlock(kind=kind, lines=block, gap=gap)
         at, gap = end, "\n"
 
 
@@ -123,12 +134,21 @@ def _is_table(lines: Sequence[str], at: int) -> bool:
         and at + 1 < len(lines)
         and "|" in lines[at + 1]
         and _TABLE_RULE.match(lines[at + 1].strip()) is not None
+        and len(table_cells(lines[at])) == len(table_cells(lines[at + 1]))
     )
 
 
-def _cut(block: _Block, room: int, limit: int) -> Iterator[str]:
-    """Yields at least one piece of the block: the first has at most `room` characters, the others at most `limit`."""
-    if len(block.text) <= room:
+def table_cells(line: str) -> list[str]:
+    """Returns the cells of a table's line, without the spaces around them."""
+    inner = line.strip().removeprefix("|")
+    if inner.endswith("|") and not inner.endswith("\\|"):
+        inner = inner[:-1]
+    return [cell.replace("\\|", "|").strip() for cell in _CELL_BORDER.split(inner)]
+
+
+def _cut(block: MarkdownBlock, room: int, limit: int) -> Iterator[str]:
+    """Yields at least one piece of the block: the first has at most `room` units, the others at most `limit`."""
+    if utf16_length(block.text) <= room:
         yield block.text
     elif block.kind == "fence":
         opening, *body, closing = block.lines
@@ -148,33 +168,37 @@ def _cut_framed(
     Splits `text` as plain text instead if the frame leaves too little room.
     """
     before, after = frame
-    space = limit - len(before) - len(after)
+    space = limit - utf16_length(before) - utf16_length(after)
     is_table = not after
-    if space < limit // 3 or space < 1 or (is_table and any(len(line) > space for line in lines)):
+    is_too_wide = is_table and any(utf16_length(line) > space for line in lines)
+    if space < limit // 3 or space < 2 or is_too_wide:
         yield from _cut_text(text, room, limit)
         return
     held: list[str] = []
     length = -1
-    room -= len(before) + len(after)
+    room -= limit - space
     for line in (piece for whole in lines for piece in _cut_line(whole, space)):
-        if length + 1 + len(line) > room and (held or room < space):
+        added = 1 + utf16_length(line)
+        if length + added > room and (held or room < space):
             yield before + "\n".join(held) + after if held else ""
             held, length, room = [], -1, space
         held.append(line)
-        length += 1 + len(line)
+        length += added
     yield before + "\n".join(held) + after
 
 
 def _cut_line(line: str, limit: int) -> Iterator[str]:
-    """Yields the line in pieces of at most `limit` characters. Joined, the pieces give the line."""
-    yield line[:limit]
-    for at in range(limit, len(line), limit):
-        yield line[at : at + limit]
+    """Yields the line in pieces of at most `limit` units. Joined, the pieces give the line."""
+    end = cut_index(line, limit)
+    yield line[:end]
+    while end < len(line):
+        start, end = end, end + cut_index(line[end : end + limit + 1], limit)
+        yield line[start:end]
 
 
 def _cut_text(text: str, room: int, limit: int) -> Iterator[str]:
-    while len(text) > room:
-        at = _cut_position(text, room)
+    while utf16_length(text) > room:
+        at = _cut_position(text, cut_index(text, room))
         yield text[:at].rstrip()
         text = text[at:].lstrip("\n ")
         room = limit
@@ -193,3 +217,40 @@ def _cut_position(text: str, room: int) -> int:
     if (word_end := window.rfind(" ")) > least // 2:
         return word_end
     return room
+
+
+def utf16_length(text: str) -> int:
+    """Returns the length in UTF-16 units."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def cut_index(text: str, length_max: int) -> int:
+    """Returns the longest prefix that fits, as an index. Keeps an emoji with its modifiers whole if possible."""
+    index = min(len(text), length_max)
+    while (excess := utf16_length(text[:index]) - length_max) > 0:
+        index -= (excess + 1) // 2
+    if index == len(text):
+        return index
+    whole = index
+    while whole > max(0, index - _CLUSTER_MAX) and _continues(text, whole):
+        whole -= 1
+    return index if whole == 0 or _continues(text, whole) else whole
+
+
+def truncate(text: str, length_max: int) -> str:
+    """Returns the text, truncated to the length with an ellipsis."""
+    if utf16_length(text) <= length_max:
+        return text
+    return text[: cut_index(text, max(0, length_max - 1))] + "…"
+
+
+def _continues(text: str, index: int) -> bool:
+    """Returns whether the character at the index belongs to the visible character before it."""
+    this, before = text[index], text[index - 1]
+    return (
+        this == _ZERO_WIDTH_JOINER
+        or before == _ZERO_WIDTH_JOINER
+        or unicodedata.combining(this) > 0
+        or "\ufe00" <= this <= "\ufe0f"
+        or "\U0001f3fb" <= this <= "\U0001f3ff"
+    )

@@ -1,16 +1,23 @@
 """Posts the results of a run to its thread: the answer in parts, the files, and the question to the user."""
 
+import asyncio
+import csv
+import io
 import logging
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice
-from bots.delivery.markdown import split_markdown
-from bots.delivery.poster import DeliveryDeps, Poster
+from bots.delivery.markdown import scan_blocks, split_markdown, table_cells
+from bots.delivery.poster import AttachedFile, DeliveryDeps, Poster
+from bots.delivery.run_view import RunView
 from core.domain.errors import AgentError, ToolError
 from core.domain.threads import Run
 from core.ports import OutgoingFile, Sandbox
-from core.stores import Delivery, DeliveryDraft
+from core.stores import Delivery, DeliveryDraft, DeliveryLease
 from core.tools.workspace.paths import workspace_path
 
 log = logging.getLogger(__name__)
@@ -18,6 +25,23 @@ log = logging.getLogger(__name__)
 PARTS_MAX = 3
 WHOLE_ANSWER = "answer.md"
 WHOLE_ANSWER_ORDINAL = 1000
+"""The place of a text file among a run's files. Files of the sandbox have smaller ones."""
+WHOLE_APPROVAL_ORDINALS = 100
+TABLE_ORDINAL = 100_000
+"""The place of the first CSV file among a run's files, after all others."""
+TABLE_FILES_MAX = 3
+TABLE_ROWS_SHOWN_MAX = 100
+TABLE_COLUMNS_SHOWN_MAX = 20
+"""A table with more rows or columns also comes as a CSV file, because Slack does not show it as a data table."""
+_NUMBER = re.compile(r"[-+]?[0-9][0-9.,]*")
+OPTIONS_SHOWN_MAX = 400
+"""A question with more options also lists them in a file, because menus may not show all."""
+FILES_SECONDS = 20.0
+"""How long an answer waits for the sandbox with its files. After that it comes alone."""
+ORDER_SECONDS_MAX = 60.0
+ORDER_LOOK_SECONDS = 0.25
+"""How long results wait at most for those of the thread's earlier runs, and how often they look."""
+REST_IN_FILE = f"\n\n_This is the beginning. The whole answer is in the file `{WHOLE_ANSWER}`._"
 TOO_LARGE = "is too large to post here"
 WHY_REFUSED = {
     "too_large": TOO_LARGE,
@@ -25,38 +49,157 @@ WHY_REFUSED = {
 }
 
 
-async def deliver_outbox(run: Run, poster: Poster, showroom: DeliveryDeps) -> None:
-    """Posts the run's answer, then its files, then its question. Skips delivered items, so it is safe to repeat."""
-    planned = await showroom.deliveries.plan(poster.rendering, [])
+async def wait_for_earlier_runs(rendering: DeliveryLease, deps: DeliveryDeps) -> None:
+    """Waits until the earlier runs of the thread are delivered, so that people read answers in their order."""
+    if not rendering.has_earlier:
+        return
+    with suppress(TimeoutError):
+        async with asyncio.timeout(ORDER_SECONDS_MAX):
+            while await deps.deliveries.has_earlier(rendering.run_id):  # noqa: ASYNC110 - other processes deliver, too
+                await asyncio.sleep(ORDER_LOOK_SECONDS)
+
+
+async def deliver_outbox(run: Run, poster: Poster, deps: DeliveryDeps) -> tuple[Delivery, ...]:
+    """Posts the run's answer with its files, then what did not fit, then its question. Skips delivered items, so it is
+    safe to repeat.
+
+    Returns all deliveries of the run as they were planned.
+    """
+    planned = await poster.plan([])
     for answer in [one for one in planned if one.slot == "answer" and one.ordinal == 0]:
-        await _deliver_answer(answer, poster, showroom)
+        await _deliver_answer(answer, planned, run, poster, deps)
     for file in [
-        one for one in planned if one.slot == "file" and one.ordinal != WHOLE_ANSWER_ORDINAL
+        one for one in planned if one.slot == "file" and one.ordinal < WHOLE_ANSWER_ORDINAL
     ]:
-        await _deliver_file(file, run, poster, showroom)
+        await _deliver_file(file, run, poster, deps)
     for ask in [one for one in planned if one.slot == "ask"]:
-        await _deliver_ask(ask, poster, showroom)
+        await _deliver_ask(ask, poster, deps)
+    return planned
 
 
-async def _deliver_answer(answer: Delivery, poster: Poster, showroom: DeliveryDeps) -> None:
+async def end_streams(planned: Sequence[Delivery], poster: Poster) -> None:
+    """Ends the stream of a run that wrote no answer after it. What was written stays."""
+    for one in planned:
+        if one.slot == "stream":
+            await poster.finish_stream(one)
+
+
+async def finish_view(view: RunView, run_id: str, deps: DeliveryDeps) -> RunView:
+    """Returns the view of an ended run with its time and cost, and says so if its question is closed."""
+    found = await deps.conversations.run_with_thread(run_id)
+    if found is None or not view.is_folded:
+        return view
+    run, usage = found[0], await deps.conversations.usage(run_id=run_id)
+    if view.state == "asking":
+        asked = await deps.asks.ask_of_run(run_id)
+        view = replace(view, state="answered") if asked and asked.state == "answered" else view
+    began, ended = run.started_at or run.created_at, run.finished_at
+    seconds = max(0.0, (ended - began).total_seconds()) if ended else 0.0
+    return replace(view, seconds=seconds, cost_usd=usage.cost_usd)
+
+
+async def _deliver_answer(
+    answer: Delivery, planned: Sequence[Delivery], run: Run, poster: Poster, deps: DeliveryDeps
+) -> None:
+    """Posts the answer in parts, the last of them with the run's files. A very long answer is uploaded as a file,
+    followed by a message with its beginning.
+
+    If the platform refuses the file, all parts are posted.
+    """
     text = str(answer.body.get("text", ""))
-    parts = split_markdown(text, poster.surface.answer_limit)
-    shown, is_cut = (parts, False) if len(parts) <= PARTS_MAX else (parts[:1], True)
-    drafts = [DeliveryDraft(slot="answer", ordinal=n, body={}) for n in range(1, len(shown))]
-    if is_cut:
-        body = {"name": WHOLE_ANSWER}
-        drafts.append(DeliveryDraft(slot="file", ordinal=WHOLE_ANSWER_ORDINAL, body=dict(body)))
-    planned = await showroom.deliveries.plan(poster.rendering, drafts)
-    for one in (one for one in planned if one.slot == "answer"):
-        part = AnswerPart(markdown=shown[one.ordinal], part=one.ordinal + 1, parts=len(shown))
-        await poster.show(one, part)
-    for one in (
-        one for one in planned if one.ordinal == WHOLE_ANSWER_ORDINAL and one.slot == "file"
+    limit = poster.surface.answer_limit
+    parts = split_markdown(text, limit)
+    if len(parts) > PARTS_MAX and await _send_text_file(
+        WHOLE_ANSWER, text, WHOLE_ANSWER_ORDINAL, poster
     ):
-        await poster.send_file(one, lambda: _text_file(WHOLE_ANSWER, text))
+        parts = [split_markdown(text, limit - len(REST_IN_FILE))[0] + REST_IN_FILE]
+    drafts = [DeliveryDraft(slot="answer", ordinal=n, body={}) for n in range(1, len(parts))]
+    if drafts:
+        planned = await poster.plan(drafts)
+    for one in (one for one in planned if one.slot == "answer"):
+        is_end = one.ordinal + 1 == len(parts)
+        part = AnswerPart(
+            markdown=parts[one.ordinal],
+            part=one.ordinal + 1,
+            parts=len(parts),
+            run_id=run.run_id if is_end else "",
+        )
+        streams = [each for each in planned if each.slot == "stream" and not one.ordinal]
+        is_open = poster.newest(one).state in ("pending", "attempting")
+        if is_open and streams and await poster.finish_stream(streams[0], one, part):
+            continue
+        is_last = is_end and is_open
+        files = await _attached_files(planned, run, poster, deps) if is_last else ()
+        await poster.show(one, part, files=files)
+    for at, table in enumerate(_large_tables(text)):
+        await _send_text_file(f"table-{at + 1}.csv", table, TABLE_ORDINAL + at, poster)
 
 
-async def _deliver_file(file: Delivery, run: Run, poster: Poster, showroom: DeliveryDeps) -> None:
+def _large_tables(markdown: str) -> list[str]:
+    """Returns the first tables that are too large to read in a message, as CSV."""
+    blocks = [block.lines for block in scan_blocks(markdown) if block.kind == "table"]
+    large: list[str] = []
+    for header, _, *lines in blocks:
+        rows = [[_csv_cell(cell) for cell in table_cells(line)] for line in (header, *lines)]
+        if len(lines) > TABLE_ROWS_SHOWN_MAX or len(rows[0]) > TABLE_COLUMNS_SHOWN_MAX:
+            csv.writer(written := io.StringIO()).writerows(rows)
+            large.append(written.getvalue())
+    return large[:TABLE_FILES_MAX]
+
+
+def _csv_cell(text: str) -> str:
+    """Returns the cell so that spreadsheets do not run it as a formula."""
+    is_formula = text.startswith(("=", "+", "-", "@", "\t", "\r")) and not _NUMBER.fullmatch(text)
+    return f"'{text}" if is_formula else text
+
+
+async def _attached_files(
+    planned: Sequence[Delivery], run: Run, poster: Poster, deps: DeliveryDeps
+) -> list[AttachedFile]:
+    """Returns the files that may go with the answer: none if they are too large, or take too long to find."""
+    waiting = [
+        one
+        for one in planned
+        if one.slot == "file"
+        and one.ordinal < WHOLE_ANSWER_ORDINAL
+        and poster.newest(one).state in ("pending", "attempting")
+    ]
+    attached: list[AttachedFile] = []
+    room = poster.surface.file_bytes_max
+    with suppress(TimeoutError):
+        async with asyncio.timeout(FILES_SECONDS if waiting else None):
+            for one in waiting[: poster.surface.files_per_message]:
+                with suppress(AgentError, ToolError):
+                    sandbox, path, size = await _found_file(one, run, deps)
+                    if 0 < size <= room:
+                        room -= size
+                        open_file = partial(_sandbox_file, sandbox, path, size)
+                        attached.append(AttachedFile(one, open_file))
+    return attached
+
+
+async def _found_file(file: Delivery, run: Run, deps: DeliveryDeps) -> tuple[Sandbox, str, int]:
+    """Returns the sandbox, the path and the size of a file to post. Raises AgentError or ToolError."""
+    path = workspace_path(str(file.body.get("path", "")))
+    if deps.sandboxes is None:
+        raise AgentError("There is no sandbox here.")
+    sandbox = await deps.sandboxes.open(run.thread_id, fence=0)
+    entries = await sandbox.files.list(path)
+    if not (len(entries) == 1 and entries[0].path == path and entries[0].kind == "file"):
+        raise ToolError("It is not a file.")
+    return sandbox, path, entries[0].size_bytes
+
+
+async def _send_text_file(name: str, text: str, ordinal: int, poster: Poster) -> bool:
+    """Uploads the text as a file. Returns whether the platform accepted it."""
+    file = await poster.plan_one(DeliveryDraft(slot="file", ordinal=ordinal, body={"name": name}))
+    refused = await poster.send_file(file, lambda: _text_file(name, text))
+    if refused is not None:
+        await poster.record_refusal(file, refused)
+    return poster.newest(file).state == "delivered"
+
+
+async def _deliver_file(file: Delivery, run: Run, poster: Poster, deps: DeliveryDeps) -> None:
     """Uploads a file from the sandbox.
 
     If the file cannot be read or uploaded, posts a notice with the reason instead. The notice for a file that the
@@ -66,18 +209,10 @@ async def _deliver_file(file: Delivery, run: Run, poster: Poster, showroom: Deli
         return
     path = str(file.body.get("path", ""))
     try:
-        path = workspace_path(path)
-        if showroom.sandboxes is None:
-            raise AgentError("There is no sandbox here.")
-        sandbox = await showroom.sandboxes.open(run.thread_id, fence=0)
-        entries = await sandbox.files.list(path)
-        is_file = len(entries) == 1 and entries[0].path == path and entries[0].kind == "file"
-        if not is_file:
-            raise ToolError("It is not a file.")
-        size = entries[0].size_bytes
+        sandbox, path, size = await _found_file(file, run, deps)
     except (AgentError, ToolError) as error:
         log.warning("a file of run %s cannot be read: %s", run.run_id, type(error).__name__)
-        await _say(file, f"The file `{path}` could not be attached: {error}", poster, showroom)
+        await _say(file, f"The file `{path}` could not be attached: {error}", poster, deps)
         return
     why = TOO_LARGE
     if size <= poster.surface.file_bytes_max:
@@ -85,12 +220,19 @@ async def _deliver_file(file: Delivery, run: Run, poster: Poster, showroom: Deli
         if refused is None:
             return
         why = WHY_REFUSED.get(refused.code, "could not be posted here")
-    link = showroom.link_for(run.thread_id, path)
     said = f"The file `{path}` {why}"
-    await _say(file, f"{said}: {link}" if link else f"{said}.", poster, showroom)
+    if link := deps.link_for(run.thread_id, path):
+        said = f"{said}: {link}"
+    elif why == TOO_LARGE:
+        limit = poster.surface.file_bytes_max
+        most = f", and at most {limit / 1e6:.1f} MB are accepted" if size > limit else ""
+        said = f"{said}: it has {size / 1e6:.1f} MB{most}. Ask me to split or compress it."
+    else:
+        said = f"{said}."
+    await _say(file, said, poster, deps)
 
 
-async def _say(file: Delivery, markdown: str, poster: Poster, showroom: DeliveryDeps) -> None:
+async def _say(file: Delivery, markdown: str, poster: Poster, deps: DeliveryDeps) -> None:
     """Posts a notice in place of the file."""
     notice = Notice(markdown=markdown, level="warning")
     record = poster.newest(file)
@@ -100,12 +242,42 @@ async def _say(file: Delivery, markdown: str, poster: Poster, showroom: Delivery
     await poster.show(record, notice)
 
 
-async def _deliver_ask(ask: Delivery, poster: Poster, showroom: DeliveryDeps) -> None:
-    content: Content = Notice(markdown=str(ask.body.get("text", "")))
+async def _deliver_ask(ask: Delivery, poster: Poster, deps: DeliveryDeps) -> None:
+    text = str(ask.body.get("text", ""))
+    content: Content = Notice(markdown=text)
     ask_id = ask.body.get("ask_id")
-    if isinstance(ask_id, str) and (asked := await showroom.asks.ask(ask_id)) is not None:
-        content = AskPrompt(ask=asked)
+    if isinstance(ask_id, str) and (asked := await deps.asks.ask(ask_id)) is not None:
+        # the text that is stored with an approval also repeats the file
+        content = AskPrompt(ask=replace(asked, text=text) if asked.kind == "approval" else asked)
+        if len(asked.options) > OPTIONS_SHOWN_MAX and not poster.newest(ask).message_ref:
+            listed = "".join(f"{at}. {option}\n" for at, option in enumerate(asked.options, 1))
+            ordinal = WHOLE_ANSWER_ORDINAL + WHOLE_APPROVAL_ORDINALS * ask.ordinal
+            await _send_text_file("options.txt", listed, ordinal, poster)
+    await _show_whole_approval(ask, poster)
     await poster.show(ask, content)
+
+
+async def _show_whole_approval(ask: Delivery, poster: Poster) -> None:
+    """Posts the file that an approval's card names, or its text if the platform refuses the file.
+
+    It comes first, so that no one can approve what is not shown.
+    """
+    name, text = str(ask.body.get("file_name", "")), str(ask.body.get("file_text", ""))
+    first = WHOLE_ANSWER_ORDINAL + WHOLE_APPROVAL_ORDINALS * ask.ordinal
+    if (
+        not text
+        or poster.newest(ask).message_ref
+        or await _send_text_file(name, text, first, poster)
+    ):
+        return
+    shown = text.replace("`", "\\u0060")
+    parts = split_markdown(f"`{name}`:\n```\n{shown}```", poster.surface.answer_limit)
+    drafts = [
+        DeliveryDraft(slot="file", ordinal=first + n, body={}) for n in range(1, len(parts) + 1)
+    ]
+    planned = {one.ordinal: one for one in await poster.plan(drafts) if one.slot == "file"}
+    for draft, part in zip(drafts, parts, strict=True):
+        await poster.show(planned[draft.ordinal], Notice(markdown=part))
 
 
 def _sandbox_file(sandbox: Sandbox, path: str, size: int) -> OutgoingFile:

@@ -7,18 +7,21 @@ searched for the message before a retry. Rate limits are waited out.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
-from bots.delivery.content import Content
+from bots.delivery.content import AnswerPart, Content
+from bots.delivery.rate_limiter import PATIENT_SECONDS, waiting_at_most
 from core.domain.errors import (
+    AgentError,
     LeaseLost,
     StorageUnavailable,
     SurfaceError,
     SurfaceRateLimited,
     SurfaceRefused,
     SurfaceUnclear,
+    ToolError,
 )
 from core.domain.threads import Address
 from core.ports import (
@@ -26,6 +29,7 @@ from core.ports import (
     ChatSurface,
     EventBus,
     OutgoingFile,
+    Precondition,
     Reaction,
     SandboxProvider,
 )
@@ -36,11 +40,41 @@ log = logging.getLogger(__name__)
 ResultT = TypeVar("ResultT")
 TRIES_MAX = 6
 PAUSE_SECONDS = 1.0
+IMPATIENT_SECONDS = 2.0
+"""How long a status and a first reaction wait for their turn. Newer ones follow, and answers must not wait for them."""
 SURE_SECONDS = 2.0
 """How long the delivery lease is trusted after a successful write, without another check.
 
 Shorter than the time after which a silent worker loses its runs, so no other worker can hold the lease yet.
 """
+
+
+class AnswerStreams(Protocol):
+    """Messages that grow while the model writes them. Methods raise what those of ChatSurface raise."""
+
+    async def start(self, address: Address, *, delivery_id: str, precondition: Precondition) -> str:
+        """Posts a message without text and returns its id. `ChatSurface.find` finds it."""
+        ...
+
+    async def append(
+        self, address: Address, stream: Delivery, markdown: str, *, precondition: Precondition
+    ) -> None:
+        """Adds text, which ends with whole words, to the message. Without text, only keeps the stream open."""
+        ...
+
+    async def finish(
+        self,
+        address: Address,
+        stream: Delivery,
+        content: AnswerPart | None,
+        *,
+        precondition: Precondition,
+    ) -> None:
+        """Ends the stream and replaces its text with the content, if there is one. May be repeated.
+
+        If the platform refuses the content, raises SurfaceRefused, and the message is deleted if that is allowed.
+        """
+        ...
 
 
 class DeliverySurface(ChatSurface[Content], ChatPresence, Protocol):
@@ -55,8 +89,31 @@ class DeliverySurface(ChatSurface[Content], ChatPresence, Protocol):
     def file_bytes_max(self) -> int: ...
 
     @property
+    def files_per_message(self) -> int:
+        """How many files `post` accepts."""
+        ...
+
+    @property
     def edit_interval_seconds(self) -> float:
         """The minimum time between two edits of the same message."""
+        ...
+
+    @property
+    def closed_reasons(self) -> Mapping[str, str]:
+        """The refusals which mean that the bot may not write in the thread at all, with the reason for people."""
+        ...
+
+    async def streams(self, address: Address) -> AnswerStreams | None:
+        """Returns None if not everyone in the thread would see the message grow. Raises SurfaceError."""
+        ...
+
+    async def tell_privately(self, address: Address, person_id: str, text: str) -> None:
+        """Shows the text only to the person, beside the thread, if the platform can do that without a message that
+        counts like an answer. Raises SurfaceError."""
+        ...
+
+    def fallback_addresses(self, address: Address, person_id: str) -> AsyncIterator[Address]:
+        """Yields other places where the person can be told something about the thread. Raises SurfaceError."""
         ...
 
 
@@ -65,6 +122,8 @@ class DeliveryDeps:
     """The dependencies of run delivery.
 
     `link_for(thread_id, path)` returns an expiring download link for a sandbox file, or None if links are not served.
+    `stop_run(run_id)` requests that the run stop. A run without steps that ends within `status_after_seconds` has no
+    status message; 0 gives every run one.
     """
 
     worker_id: str
@@ -75,31 +134,57 @@ class DeliveryDeps:
     bus: EventBus
     sandboxes: SandboxProvider | None
     link_for: Callable[[str, str], str | None]
+    stop_run: Callable[[str], Awaitable[object]]
+    status_after_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedFile:
+    """A file that goes with a message. `open` is called for each attempt."""
+
+    delivery: Delivery
+    open: Callable[[], OutgoingFile]
 
 
 @dataclass
 class Poster:
-    """Posts the messages of one run and caches the last stored record of each delivery."""
+    """Posts the messages of one run and caches the last stored record of each delivery.
+
+    `held_since` is when the delivery lease was certainly held, in `time.monotonic()` seconds, or 0.
+    """
 
     address: Address
     surface: DeliverySurface
     rendering: DeliveryLease
     deliveries: Deliveries
+    held_since: float = 0.0
     sure_seconds: float = SURE_SECONDS
-
-    def __post_init__(self) -> None:
-        self._records: dict[str, Delivery] = {}
-        self._was_ours_at = 0.0
+    _records: dict[str, Delivery] = field(default_factory=dict[str, Delivery], init=False)
 
     def newest(self, delivery: Delivery) -> Delivery:
         return self._records.get(delivery.delivery_id, delivery)
 
-    async def show(self, delivery: Delivery, content: Content, *, is_final: bool = True) -> None:
+    def refused_posts(self, planned: Sequence[Delivery] = ()) -> list[Delivery]:
+        """Returns the posts, and not the mere edits, that the platform refused, now or before `planned` was read."""
+        newest = {one.delivery_id: one for one in planned} | self._records
+        return [one for one in newest.values() if one.state == "failed" and not one.message_ref]
+
+    async def show(
+        self,
+        delivery: Delivery,
+        content: Content,
+        *,
+        is_final: bool = True,
+        files: Sequence[AttachedFile] = (),
+    ) -> None:
         """Posts the message of a delivery, or edits the message if it is already posted.
 
+        The files go in the same message. If the platform refuses it with them, it is posted alone, and they stay
+        pending.
+
         The delivery counts as delivered only if `is_final` is true. A refusal by the platform is logged and recorded,
-        not raised. Raises SurfaceError if the platform stays unreachable, and LeaseLost if another process now
-        delivers this run.
+        not raised. Raises SurfaceError if the platform stays unreachable, SurfaceRateLimited if the message is not
+        final and would have to wait, and LeaseLost if another process now delivers this run.
         """
         record = self.newest(delivery)
         if record.state in ("delivered", "failed"):
@@ -107,17 +192,11 @@ class Poster:
         try:
             record = await self._looked_for(record)
             if record.message_ref is None:
-                record = await self._post(
-                    record,
-                    lambda: self.surface.post(
-                        self.address,
-                        content,
-                        delivery_id=record.delivery_id,
-                        precondition=self._check_lease,
-                    ),
-                )
-                if is_final:
-                    await self._record(replace(record, state="delivered"))
+                if not files or not await self._show_with_files(record, content, files):
+                    await self._post(record, self._sender(record, content), is_final=is_final)
+                return
+            if isinstance(content, AnswerPart):  # it never changes, so what was found is whole
+                await self._record(replace(record, state="delivered"))
                 return
             message_ref = record.message_ref
 
@@ -130,12 +209,109 @@ class Poster:
                 # fails if this process was paused and another process has taken over the run
                 await self._record(record)
                 # no retries: newer edits follow, and waiting here would delay the answer
-                await self._sent(edit)
+                with waiting_at_most(IMPATIENT_SECONDS):
+                    await self._sent(edit)
                 return
             await self._patiently(edit)
             await self._record(replace(record, state="delivered"))
         except SurfaceRefused as refused:
-            await self._refused(record, refused)
+            await self.record_refusal(record, refused)
+
+    def _sender(
+        self, record: Delivery, content: Content, files: Sequence[AttachedFile] = ()
+    ) -> Callable[[], Awaitable[str]]:
+        return lambda: self.surface.post(
+            self.address,
+            content,
+            files=[replace(one.open(), delivery_id=one.delivery.delivery_id) for one in files],
+            delivery_id=record.delivery_id,
+            precondition=self._check_lease,
+        )
+
+    async def _show_with_files(
+        self, record: Delivery, content: Content, files: Sequence[AttachedFile]
+    ) -> bool:
+        """Posts the message with the files in it. Returns False if nothing was posted, because they were refused.
+
+        The files are recorded as attempted first: after a crash each of them is looked for, as if it came alone.
+        """
+        sent = [
+            await self._record(replace(self.newest(one.delivery), state="attempting"))
+            for one in files
+        ]
+        try:
+            await self._post(record, self._sender(record, content, files), is_final=True)
+        except (SurfaceRefused, AgentError, ToolError) as refused:
+            log.warning(
+                "the files of run %s do not go with its answer: %s",
+                self.rendering.run_id,
+                refused.code if isinstance(refused, SurfaceRefused) else type(refused).__name__,
+            )
+            for one in sent:
+                await self._record(replace(one, state="pending"))
+            return False
+        message_ref = self.newest(record).message_ref
+        for one in sent:
+            await self._record(replace(one, state="delivered", message_ref=message_ref))
+        return True
+
+    async def start_stream(self, stream: Delivery, streams: AnswerStreams) -> bool:
+        """Starts the message of an answer that is still being written. Returns whether the platform allows it."""
+        try:
+            await self._post(
+                stream,
+                lambda: streams.start(
+                    self.address, delivery_id=stream.delivery_id, precondition=self._check_lease
+                ),
+                is_final=False,
+            )
+        except SurfaceRefused as refused:
+            log.info("the answer of run %s is not streamed: %s", stream.run_id, refused.code)
+            await self._record(replace(stream, state="delivered", error=refused.code))
+            return False
+        return True
+
+    async def append_to_stream(
+        self, stream: Delivery, streams: AnswerStreams, markdown: str
+    ) -> None:
+        """Adds text to the message. Raises SurfaceError, after which it may or may not be there."""
+        record = self.newest(stream)
+        with waiting_at_most(IMPATIENT_SECONDS):
+            await self._sent(
+                lambda: streams.append(
+                    self.address, record, markdown, precondition=self._check_lease
+                )
+            )
+
+    async def finish_stream(
+        self, stream: Delivery, answer: Delivery | None = None, part: AnswerPart | None = None
+    ) -> bool:
+        """Ends the stream, if it is open, and makes its message the answer. Returns whether the answer is delivered.
+
+        A process that does not know how much was written can do this as well, because the whole text is replaced.
+        """
+        record = self.newest(stream)
+        if record.state == "delivered":
+            return False
+        is_answer = False
+        try:
+            record = await self._looked_for(record)
+            streams = await self.surface.streams(self.address)
+            if record.message_ref is not None and streams is not None:
+                found = record
+                await self._patiently(
+                    lambda: streams.finish(
+                        self.address, found, part, precondition=self._check_lease
+                    )
+                )
+                if answer is not None:
+                    posted = replace(self.newest(answer), message_ref=found.message_ref)
+                    await self._record(replace(posted, state="delivered"))
+                    is_answer = True
+        except SurfaceRefused as refused:
+            log.warning("the stream of run %s is not its answer: %s", stream.run_id, refused.code)
+        await self._record(replace(record, state="delivered"))
+        return is_answer
 
     async def send_file(
         self, delivery: Delivery, file: Callable[[], OutgoingFile]
@@ -150,7 +326,7 @@ class Poster:
         try:
             record = await self._looked_for(record)
             if record.message_ref is None:
-                record = await self._post(
+                await self._post(
                     record,
                     lambda: self.surface.upload(
                         self.address,
@@ -158,7 +334,9 @@ class Poster:
                         delivery_id=record.delivery_id,
                         precondition=self._check_lease,
                     ),
+                    is_final=True,
                 )
+                return None
         except SurfaceRefused as refused:
             log.warning("a file of run %s was refused: %s", self.rendering.run_id, refused.code)
             return refused
@@ -172,13 +350,21 @@ class Poster:
         """
         began = time.monotonic()
         planned = await self.deliveries.plan(self.rendering, drafts)
-        self._was_ours_at = began
+        self.held_since = began
         return planned
 
-    async def sign(self, message_ref: str, reaction: Reaction, *, is_patient: bool = True) -> None:
-        """Sets a reaction on a message. Errors are only logged, because reactions are optional.
+    async def plan_one(self, draft: DeliveryDraft) -> Delivery:
+        """Stores the draft as a pending delivery if it is missing, and returns the delivery. Raises LeaseLost."""
+        place = (draft.slot, draft.ordinal)
+        return next(one for one in await self.plan([draft]) if (one.slot, one.ordinal) == place)
 
-        If `is_patient` is true, waits out rate limits and retries. Sets no reaction if the lease is lost.
+    async def set_reaction(
+        self, message_ref: str, reaction: Reaction | None, *, is_patient: bool = True
+    ) -> None:
+        """Sets a reaction on a message; None removes it. Refusals are only logged, because reactions are optional.
+
+        If `is_patient` is true, waits out rate limits and retries, and raises StorageUnavailable if the lease cannot be
+        checked. Sets no reaction if the lease is lost.
         """
 
         def react() -> Awaitable[None]:
@@ -187,8 +373,14 @@ class Poster:
             )
 
         try:
-            await (self._patiently(react) if is_patient else self._sent(react))
+            if is_patient:
+                await self._patiently(react)
+            else:
+                with waiting_at_most(IMPATIENT_SECONDS):
+                    await self._sent(react)
         except (SurfaceError, StorageUnavailable, LeaseLost) as error:
+            if is_patient and isinstance(error, StorageUnavailable):
+                raise
             log.info("no reaction on run %s: %s", self.rendering.run_id, error)
 
     async def _looked_for(self, record: Delivery) -> Delivery:
@@ -203,35 +395,48 @@ class Poster:
             return record
         return await self._record(replace(record, message_ref=found))
 
-    async def _post(self, record: Delivery, send: Callable[[], Awaitable[str]]) -> Delivery:
+    async def _post(
+        self, record: Delivery, send: Callable[[], Awaitable[str]], *, is_final: bool
+    ) -> None:
         """Sends a message without duplicates: searches the thread before a retry if the outcome is unknown.
 
-        Raises SurfaceUnclear if the message is still not posted after TRIES_MAX attempts.
+        Records the message as delivered if `is_final` is true. Raises SurfaceUnclear if the message is still not posted
+        after TRIES_MAX attempts.
         """
         record_id = record.delivery_id
         attempting = await self._record(replace(record, state="attempting"))
         for _ in range(TRIES_MAX):
             try:
-                sent = await self._patiently(send, is_repeatable=False)
+                if is_final:
+                    sent = await self._patiently(send, is_repeatable=False)
+                else:
+                    with waiting_at_most(IMPATIENT_SECONDS):
+                        sent = await self._sent(send)
+            except SurfaceRateLimited:
+                await self._record(replace(attempting, state="pending"))  # it was not sent
+                raise
             except SurfaceUnclear as unclear:
                 log.warning("a post of run %s is unclear: %s", self.rendering.run_id, unclear)
                 await asyncio.sleep(PAUSE_SECONDS)
                 sent = await self._patiently(lambda: self.surface.find(self.address, record_id))
             if sent is not None:
-                return await self._record(replace(attempting, message_ref=sent))
+                state = "delivered" if is_final else "attempting"
+                await self._record(replace(attempting, message_ref=sent, state=state))
+                return
         raise SurfaceUnclear("the platform does not answer")
 
     async def _patiently(
         self, send: Callable[[], Awaitable[ResultT]], *, is_repeatable: bool = True
     ) -> ResultT:
-        """Calls `send`, waiting out rate limits.
+        """Calls `send`, waiting out rate limits without losing its place.
 
         If the outcome of a call is unknown, retries only if `is_repeatable` is true; otherwise raises SurfaceUnclear.
         """
         unclear = 0
         while True:
             try:
-                return await self._sent(send)
+                with waiting_at_most(PATIENT_SECONDS):
+                    return await self._sent(send)
             except SurfaceRateLimited as limited:
                 await asyncio.sleep(limited.retry_after_seconds)
             except SurfaceUnclear:
@@ -250,17 +455,19 @@ class Poster:
 
         Platforms call this immediately before they change a message. Raises LeaseLost if another process holds it.
         """
-        if time.monotonic() - self._was_ours_at > self.sure_seconds:
+        if time.monotonic() - self.held_since > self.sure_seconds:
             await self.plan([])
 
     async def _record(self, record: Delivery) -> Delivery:
         began = time.monotonic()
         await self.deliveries.record(self.rendering, record)
-        self._was_ours_at = began
+        self.held_since = began
         self._records[record.delivery_id] = record
         return record
 
-    async def _refused(self, record: Delivery, refused: SurfaceRefused) -> None:
+    async def record_refusal(self, delivery: Delivery, refused: SurfaceRefused) -> None:
+        """Records that the platform did not accept the message, so that it is not sent again."""
+        record = self.newest(delivery)
         log.error(
             "the %s of run %s was refused: %s", record.slot, self.rendering.run_id, refused.code
         )

@@ -3,7 +3,9 @@
 import asyncio
 import hashlib
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -46,7 +48,7 @@ class RateBudget(Protocol):
     A budget covers either one process or all processes that share its storage.
     """
 
-    async def take(self, allowances: Sequence[RateLimit], *, wait_seconds_max: float) -> float:
+    async def reserve(self, allowances: Sequence[RateLimit], *, wait_seconds_max: float) -> float:
         """Reserves a slot for a call that counts toward all of `allowances`. Returns the seconds until that slot.
 
         Reserves nothing if the result exceeds `wait_seconds_max`.
@@ -74,8 +76,35 @@ def rate_limit_owner(platform: str, token: str) -> str:
     return f"{platform}:{hashlib.sha256(token.encode()).hexdigest()[:24]}"
 
 
+PATIENT_SECONDS = RETRY_AFTER_SECONDS_MAX
+_waiting_at_most: ContextVar[float | None] = ContextVar("waiting_at_most", default=None)
+
+
+@contextmanager
+def waiting_at_most(seconds: float) -> Generator[None]:
+    """Context manager: inside the block, calls to platforms wait at most `seconds` for their turn, if the platform's
+    client lets them wait so long. With PATIENT_SECONDS they keep their place however long the line is."""
+    token = _waiting_at_most.set(seconds)
+    try:
+        yield
+    finally:
+        _waiting_at_most.reset(token)
+
+
+class _Line:
+    """Calls that wait for one limit, in order of arrival."""
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+        self.length = 0
+
+
 class RateLimiter:
-    """Delays calls until a RateBudget allows them. `waited` is called after each delay."""
+    """Delays calls until a RateBudget allows them. `waited` is called after each delay.
+
+    Calls wait in order of arrival for their narrowest limit. Only the first of each such line waits for the next wider
+    limit, so the narrow ones (channels) take turns at the wide one (a workspace).
+    """
 
     def __init__(
         self,
@@ -89,6 +118,7 @@ class RateLimiter:
         self._waited = waited
         self._sleep = sleep
         self._clock = clock
+        self._lines: dict[str, _Line] = {}
 
     async def admit(
         self,
@@ -97,31 +127,76 @@ class RateLimiter:
         wait_seconds_max: float,
         oversleeps: bool = True,
     ) -> None:
-        """Waits until the call may be made. Returns immediately if no limit applies.
+        """Waits until the call may be made. Returns immediately if no limit applies. The widest limit comes first.
 
-        Raises SurfaceRateLimited if the wait would exceed `wait_seconds_max`. If `oversleeps` is false, also raises
-        SurfaceRateLimited after a wait during which the process was paused, so that the caller checks its lease again
-        before it posts.
+        Raises SurfaceRateLimited if the wait would exceed `wait_seconds_max`, which `waiting_at_most` changes. If
+        `oversleeps` is false, also raises SurfaceRateLimited after a wait during which the process was paused, so that
+        the caller checks its lease again before it posts.
         """
-        seconds = await self._budget.take(allowances, wait_seconds_max=wait_seconds_max)
-        if seconds <= 0:
-            return
-        began, meant = self._clock(), 0.0
-        while seconds > 0:
-            if meant + seconds > wait_seconds_max:
-                raise _patience(seconds)
-            await self._sleep(seconds)
-            meant += seconds
-            if not self._budget.is_refused(allowances):
-                break
-            # the platform refused another call during the wait, so the reserved slot is no longer valid
-            seconds = await self._budget.take(allowances, wait_seconds_max=wait_seconds_max - meant)
+        asked = _waiting_at_most.get()
+        if asked is not None:
+            is_patient = asked >= PATIENT_SECONDS
+            wait_seconds_max = asked if is_patient else min(asked, wait_seconds_max)
+        began = self._clock()
+        overslept = await self._pass(allowances, began + wait_seconds_max)
         took = self._clock() - began
-        if self._waited is not None:
+        if self._waited is not None and overslept is not None:
             first = allowances[0]
             self._waited(first.owner.partition(":")[0], first.name, took)
-        if not oversleeps and took - meant > OVERSLEPT_SECONDS_MAX:
+        if not oversleeps and overslept is not None and overslept > OVERSLEPT_SECONDS_MAX:
             raise _patience(0.0)
+
+    async def _pass(self, allowances: Sequence[RateLimit], deadline: float) -> float | None:
+        """Waits for the last limit, then for the one before. Returns how much longer than planned the process slept, or
+        None if nothing had to wait."""
+        if not allowances:
+            return None
+        narrow = allowances[-1]
+        async with self._turn(narrow, deadline) as had_to_wait:
+            slept = await self._sleep_until_allowed(narrow, deadline)
+            wider = await self._pass(allowances[:-1], deadline)
+        known = [one for one in (slept, wider, 0.0 if had_to_wait else None) if one is not None]
+        return max(known, default=None)
+
+    @asynccontextmanager
+    async def _turn(self, limit: RateLimit, deadline: float) -> AsyncGenerator[bool]:
+        """Context manager: inside the block, the call is the first in the limit's line. Yields whether it waited."""
+        line = self._lines.setdefault(limit.key, _Line())
+        seconds = max(0.0, deadline - self._clock())
+        if line.length * limit.interval_seconds > seconds:
+            raise _patience(line.length * limit.interval_seconds)
+        had_to_wait = line.turn.locked()
+        line.length += 1
+        try:
+            try:
+                async with asyncio.timeout(seconds if had_to_wait else None):
+                    await line.turn.acquire()
+            except TimeoutError:
+                raise _patience(line.length * limit.interval_seconds) from None
+            try:
+                yield had_to_wait
+            finally:
+                line.turn.release()
+        finally:
+            line.length -= 1
+            if not line.length:
+                self._lines.pop(limit.key, None)
+
+    async def _sleep_until_allowed(self, limit: RateLimit, deadline: float) -> float | None:
+        overslept: float | None = None
+        while True:
+            left = max(0.0, deadline - self._clock())
+            seconds = await self._budget.reserve([limit], wait_seconds_max=left)
+            if seconds <= 0:
+                return overslept
+            if seconds > left:
+                raise _patience(seconds)
+            began = self._clock()
+            await self._sleep(seconds)
+            overslept = max(overslept or 0.0, self._clock() - began - seconds)
+            if not self._budget.is_refused([limit]):
+                return overslept
+            # the platform refused another call during the wait, so the reserved slot is no longer valid
 
     async def refuse(self, allowances: Sequence[RateLimit], *, seconds: float) -> None:
         """Records that the platform refused a call and asked to wait for `seconds`, capped at one hour."""
@@ -161,7 +236,7 @@ class MemoryRateBudget:
         self._clock = clock
         self._counts: dict[str, _Count] = {}
 
-    async def take(self, allowances: Sequence[RateLimit], *, wait_seconds_max: float) -> float:
+    async def reserve(self, allowances: Sequence[RateLimit], *, wait_seconds_max: float) -> float:
         if not self.is_counted(allowances):
             return 0.0
         now = self._clock()

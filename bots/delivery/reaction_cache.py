@@ -13,6 +13,7 @@ class ReactionCache:
 
     def __init__(self, *, sure_seconds: float = SURE_SECONDS) -> None:
         self._sure_seconds = sure_seconds
+        self._began_at_seconds = time.time()
         self._signs: OrderedDict[str, tuple[str, float]] = OrderedDict()
 
     def last(self, message: str) -> str | None:
@@ -26,6 +27,14 @@ class ReactionCache:
         """Whether the cached reaction is certainly the only reaction of the bot on `message`."""
         until = self._signs.get(message, ("", float("-inf")))[1]
         return time.monotonic() < until
+
+    def is_new(self, sent_at_seconds: float) -> bool:
+        """Whether only this process can have reacted to the message with this Unix time.
+
+        The process that this one replaces may have reacted to older messages.
+        """
+        age_seconds = time.time() - sent_at_seconds
+        return sent_at_seconds > self._began_at_seconds and age_seconds < self._sure_seconds
 
     def put(self, message: str, sign: str, *, is_sure: bool = True) -> None:
         until = time.monotonic() + self._sure_seconds if is_sure else float("-inf")

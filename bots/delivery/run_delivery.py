@@ -5,25 +5,45 @@ One task per run applies its events to a view, keeps the status message up to da
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
+from dataclasses import replace
 
-from bots.delivery.content import RunStatus
-from bots.delivery.outbox import deliver_outbox
+from bots.delivery.answer_stream import AnswerStream
+from bots.delivery.content import Content, RunStatus
+from bots.delivery.outbox import deliver_outbox, end_streams, finish_view, wait_for_earlier_runs
 from bots.delivery.poster import DeliveryDeps, DeliverySurface, Poster
-from bots.delivery.run_view import RunView, apply_event
-from core.domain.errors import LeaseLost, StorageUnavailable, SurfaceError, SurfaceRateLimited
+from bots.delivery.run_view import RunView, apply_event, has_steps
+from core.domain.errors import (
+    LeaseLost,
+    StorageUnavailable,
+    SurfaceError,
+    SurfaceRateLimited,
+    SurfaceRefused,
+)
+from core.domain.events import MessageAdded
 from core.domain.threads import Address, Run
 from core.observability import set_log_context
 from core.ports import Reaction
 from core.run.event_replay import follow
 from core.stores import Delivery, DeliveryDraft
-from core.tasks import cancel, spawn
+from core.tasks import cancel, spawn, wait_at_most, wait_for_first
 
 log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 2.0
+QUIET_SWEEPS = 5
 QUEUED_AFTER_SECONDS = 1.5
+TYPING_AFTER_SECONDS = 1.0
+READ_NEXT = "I will read your new message next"
+LONG_WAIT_SECONDS = 60.0
+"""People are told if their request, or the answer to it, waits longer than this."""
+LONG_QUEUE = "Many requests are being worked on. Yours starts as soon as another ends"
+LONG_POST_QUEUE = (
+    "Your answer is ready, but many messages are waiting to be posted here and only a few are allowed at a time."
+    " It appears in its thread when its turn comes."
+)
 RUNS_PER_INTERVAL = 5
 """Number of active runs up to which each run edits its status at full speed. With more runs, each edits less often."""
 
@@ -31,8 +51,11 @@ RUNS_PER_INTERVAL = 5
 class RunDelivery:
     """Delivers all runs of this process until `close`. The next process delivers the remaining messages."""
 
-    def __init__(self, showroom: DeliveryDeps) -> None:
-        self._showroom = showroom
+    def __init__(self, deps: DeliveryDeps, *, quiet_sweep_seconds: float = 0) -> None:
+        """`quiet_sweep_seconds`: how often to look for forgotten deliveries while there are none. It may be long if no
+        other process shares the database."""
+        self._deps = deps
+        self._quiet_sweep_seconds = max(quiet_sweep_seconds, SWEEP_SECONDS)
         self._shows: dict[str, asyncio.Task[None]] = {}
         self._playing: dict[str, _Show] = {}
         self._again: set[str] = set()
@@ -45,8 +68,9 @@ class RunDelivery:
         """Starts delivery for a run that has new content, or repeats delivery after the current pass."""
         if run_id in self._shows:
             self._again.add(run_id)
+            self._playing[run_id].inputs_changed.set()
             return
-        show = _Show(run_id, self._showroom, self.active_runs)
+        show = _Show(run_id, self._deps, self.active_runs)
         task = spawn(self._guarded(show), name=f"show {run_id}")
         self._shows[run_id], self._playing[run_id] = task, show
         task.add_done_callback(lambda _task: self._ended(run_id))
@@ -80,37 +104,48 @@ class RunDelivery:
             await show.play()
         except LeaseLost:
             log.info("another process shows run %s", show.run_id)
-        except Exception:
+        except Exception:  # a bug in one run must not end the others; the next sweep tries again
             log.exception("showing run %s failed; it is tried again", show.run_id)
 
     async def _sweep(self) -> None:
+        quiet_sweeps = 0
         while True:
+            quiet_sweeps += 1
             try:
-                room = self._showroom
+                room = self._deps
                 for run_id in await room.deliveries.open_runs(for_worker=room.worker_id):
+                    quiet_sweeps = 0
                     if run_id not in self._shows:
                         self.wake(run_id)
-            except Exception:
+            except (
+                Exception
+            ):  # the sweep must outlive any bug, because it repeats failed deliveries
                 log.exception("the delivery sweep failed")
-            await asyncio.sleep(SWEEP_SECONDS)
+            is_quiet = quiet_sweeps > QUIET_SWEEPS and not self._shows
+            await asyncio.sleep(self._quiet_sweep_seconds if is_quiet else SWEEP_SECONDS)
 
 
 class _Show:
     """Delivers one run: applies its events to a view, updates the status message and posts the results."""
 
-    def __init__(self, run_id: str, showroom: DeliveryDeps, active_runs: Callable[[], int]) -> None:
+    def __init__(self, run_id: str, deps: DeliveryDeps, active_runs: Callable[[], int]) -> None:
         self.run_id = run_id
-        self._showroom = showroom
+        self._deps = deps
         self._active_runs = active_runs
         self._view = RunView()
         self._shown: RunView | None = None
         self._asked = (False, 0)
+        self._has_queued_long = False
         self._signing: asyncio.Task[None] | None = None
         self._waits = asyncio.Event()
         self._works = asyncio.Event()
         self._changed = asyncio.Event()
         self._taken_up = asyncio.Event()
+        self._has_steps = asyncio.Event()
         self._over = asyncio.Event()
+        self._unread: set[str] = set()
+        self._stream = AnswerStream()
+        self.inputs_changed = asyncio.Event()
 
     @property
     def is_leaving(self) -> bool:
@@ -118,32 +153,37 @@ class _Show:
         return self._over.is_set()
 
     async def play(self) -> None:
-        showroom = self._showroom
-        run = await showroom.conversations.run(self.run_id)
-        snapshot = await showroom.conversations.snapshot(run.thread_id) if run else None
-        if run is None or snapshot is None:
+        deps = self._deps
+        found = await deps.conversations.run_with_thread(self.run_id)
+        if found is None:
             return
-        address = snapshot.thread.address
-        if (surface := showroom.surfaces.get(address.platform)) is None:
+        run, address = found[0], found[1].address
+        if (surface := deps.surfaces.get(address.platform)) is None:
             return
-        set_log_context(run_id=self.run_id, thread_id=run.thread_id, worker=showroom.worker_id)
-        rendering = await showroom.deliveries.claim(self.run_id, showroom.worker_id)
+        set_log_context(run_id=self.run_id, thread_id=run.thread_id, worker=deps.worker_id)
+        began = time.monotonic()
+        rendering = await deps.deliveries.claim(self.run_id, deps.worker_id)
         if rendering is None:
             return
         try:
-            await self._show(run, Poster(address, surface, rendering, showroom.deliveries))
+            await self._show(run, Poster(address, surface, rendering, deps.deliveries, began))
         except LeaseLost:
             await self._sign_late(run, address, surface)
             raise
+        finally:
+            if self._signing is not None:
+                self._signing.cancel()  # otherwise it could replace a reaction of the next try
 
     async def _show(self, run: Run, poster: Poster) -> None:
         if run.status in ("queued", "running"):
             self._signing = spawn(self._sign_start(run, poster), name="reaction")
-        planned = await poster.plan([DeliveryDraft(slot="status", body={})])
-        status = next(one for one in planned if one.slot == "status")
-        editor = spawn(self._keep_status(run, status, poster), name=f"status of {self.run_id}")
-        typing = self._keep_typing(poster.address, poster.surface)
+        editor = spawn(self._keep_status(run, poster), name=f"status of {self.run_id}")
+        typing = self._keep_typing(run, poster.address, poster.surface)
         typist = spawn(typing, name=f"typing of {self.run_id}")
+        acknowledging = spawn(self._acknowledge(run, poster), name=f"follow-ups of {self.run_id}")
+        queueing = spawn(self._note_long_queue(), name=f"queueing of {self.run_id}")
+        writing = self._stream.write(run, poster, self._over)
+        writer = spawn(writing, name=f"stream of {self.run_id}")
         try:
             await self._fold()
         except asyncio.CancelledError:
@@ -151,49 +191,89 @@ class _Show:
             raise
         finally:
             self._over.set()
-            await asyncio.wait([editor, typist])
-        await self._leave(run, status, poster)
-        await self._sign_end(run, poster)
-        await self._showroom.deliveries.close(poster.rendering)
+            queueing.cancel()
+            await asyncio.wait([editor, typist, acknowledging, writer])
+        planned = await self._leave(run, poster)
+        is_told = await self._tell_refusal(run, planned, poster)
+        await self._sign_end(run, poster, is_refused=is_told)
+        await self._deps.deliveries.close(poster.rendering)
 
     async def _fold(self) -> None:
-        showroom = self._showroom
-        stream = follow(self.run_id, None, conversations=showroom.conversations, bus=showroom.bus)
+        deps = self._deps
+        stream = follow(self.run_id, None, conversations=deps.conversations, bus=deps.bus)
         async with aclosing(stream):
             async for one in stream:
                 self._view = apply_event(self._view, one.event)
+                self._stream.apply(one.event)
                 self._changed.set()
                 if self._view.state != "queued":
                     self._taken_up.set()
+                if has_steps(self._view):
+                    self._has_steps.set()
+                if isinstance(one.event, MessageAdded):
+                    self._unread.discard(str(one.event.message.metadata.get("message_ref")))
                 now, no_more = self._works, self._waits
                 if self._view.state == "waiting":
                     now, no_more = no_more, now
                 now.set()
                 no_more.clear()
 
-    async def _keep_typing(self, address: Address, surface: DeliverySurface) -> None:
+    async def _note_long_queue(self) -> None:
+        await wait_at_most(self._taken_up, LONG_WAIT_SECONDS)
+        self._has_queued_long = not self._taken_up.is_set()
+        self._changed.set()
+
+    async def _acknowledge(self, run: Run, poster: Poster) -> None:
+        """Reacts to each message that arrives during the run, and tells in the status message that it is read next."""
+        signed: set[str] = {run.request_ref, ""}
+        while not self._over.is_set():
+            await wait_for_first(self.inputs_changed, self._over)
+            if self._over.is_set():
+                return
+            self.inputs_changed.clear()
+            try:
+                inputs = await self._deps.conversations.unread_inputs(run.thread_id)
+            except StorageUnavailable:
+                continue
+            refs = {one.message_ref for one in inputs} - signed
+            self._unread |= refs
+            signed |= refs
+            self._changed.set()
+            for ref in refs:
+                await poster.set_reaction(ref, "seen", is_patient=False)
+
+    async def _keep_typing(self, run: Run, address: Address, surface: DeliverySurface) -> None:
         """Shows the typing indicator until the run ends, except while the run waits for an approval."""
+        delay = min(TYPING_AFTER_SECONDS, self._deps.status_after_seconds)
+        await wait_at_most(self._over, delay)
+        if run.attention != "addressed":
+            await wait_for_first(self._has_steps, self._over)
         while not self._over.is_set():
             async with surface.typing(address):
-                await _first_of(self._over, self._waits)
-            await _first_of(self._over, self._works)
+                await wait_for_first(self._over, self._waits)
+            await wait_for_first(self._over, self._works)
 
-    async def _keep_status(self, run: Run, status: Delivery, poster: Poster) -> None:
+    async def _keep_status(self, run: Run, poster: Poster) -> None:
         """Edits the status message to the newest view, at the platform's edit interval, until the run ends.
 
-        The final state is not shown here; `_leave` posts it after the answer.
+        Posts it at the first step, or after `status_after_seconds`. `_leave` shows the final state, after the answer.
         """
-        await _wait_at_most(self._taken_up, QUEUED_AFTER_SECONDS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._deps.status_after_seconds):
+                await wait_for_first(self._has_steps, self._over)
+        if run.attention != "addressed":
+            # the agent may still decide to say nothing
+            await wait_for_first(self._has_steps, self._over)
         while not self._over.is_set():
-            await _first_of(self._changed, self._over)
+            await wait_for_first(self._changed, self._over)
             if self._over.is_set():
                 return
             self._changed.clear()
-            await self._show_status(status, poster)
+            await self._show_status(poster)
             await self._show_approval(run, poster)
             pace = poster.surface.edit_interval_seconds
             crowd = max(1.0, self._active_runs() / RUNS_PER_INTERVAL)
-            await _wait_at_most(self._over, pace * crowd)
+            await wait_at_most(self._over, pace * crowd)
 
     async def _show_approval(self, run: Run, poster: Poster) -> None:
         """Posts an approval request as a separate message, and updates that message with the decision.
@@ -204,9 +284,9 @@ class _Show:
         asked = (waits, self._view.approvals)
         if asked == self._asked:
             return
-        fresh = Poster(poster.address, poster.surface, poster.rendering, poster.deliveries)
+        fresh = replace(poster)
         try:
-            await deliver_outbox(run, fresh, self._showroom)
+            await deliver_outbox(run, fresh, self._deps)
         except (SurfaceError, StorageUnavailable) as error:
             log.warning("the approval of run %s was not shown: %s", self.run_id, error)
             self._changed.set()
@@ -215,16 +295,19 @@ class _Show:
         sign = self._sign_wait(run, poster, "asking" if waits else "seen", after=self._signing)
         self._signing = spawn(sign, name="reaction")
 
-    async def _show_status(self, status: Delivery, poster: Poster) -> None:
-        view = self._view
+    async def _show_status(self, poster: Poster) -> None:
+        view = self._current_view()
         if view == self._shown:
             return
         try:
+            status = await poster.plan_one(STATUS)
             await poster.show(status, RunStatus(run_id=self.run_id, view=view), is_final=False)
             self._shown = view
+            if any(one.error in poster.surface.closed_reasons for one in poster.refused_posts()):
+                await self._deps.stop_run(self.run_id)  # no one would see the work
         except SurfaceRateLimited as limited:
             self._changed.set()
-            await _wait_at_most(self._over, limited.retry_after_seconds)
+            await wait_at_most(self._over, limited.retry_after_seconds)
         except SurfaceError as error:
             log.warning("the status of run %s was not shown: %s", self.run_id, error)
         except StorageUnavailable as error:
@@ -233,11 +316,90 @@ class _Show:
         except LeaseLost:
             log.info("another process shows run %s now", self.run_id)
 
-    async def _leave(self, run: Run, status: Delivery, poster: Poster) -> None:
-        """Posts the results of the ended run, then shows the final state in the status message."""
-        await deliver_outbox(run, poster, self._showroom)
-        final = RunStatus(run_id=self.run_id, view=self._view)
+    def _current_view(self) -> RunView:
+        if self._view.state == "queued" and self._has_queued_long:
+            return replace(self._view, activity=LONG_QUEUE)
+        if self._unread:
+            activity = f"{self._view.activity} · {READ_NEXT}".removeprefix(" · ")
+            return replace(self._view, activity=activity)
+        return self._view
+
+    async def _leave(self, run: Run, poster: Poster) -> Sequence[Delivery]:
+        """Posts the results of the ended run, then shows the final state in the status message.
+
+        A run without steps whose status was never posted gets none, because its answer says it all. Returns all
+        deliveries.
+        """
+        telling = spawn(_tell_long_wait(run, poster), name=f"wait of {self.run_id}")
+        try:
+            await wait_for_earlier_runs(poster.rendering, self._deps)
+            planned = await deliver_outbox(run, poster, self._deps)
+            await end_streams(planned, poster)
+        finally:
+            await cancel(telling)
+        is_posted = any(one.slot == "status" for one in planned)
+        if self._view.state == "silent" and not is_posted:
+            return planned
+        is_needed = self._view.state not in ("completed", "asking") or has_steps(self._view)
+        if not (is_posted or is_needed or self._deps.status_after_seconds == 0):
+            return planned
+        status = await poster.plan_one(STATUS)
+        final = RunStatus(
+            run_id=self.run_id, view=await finish_view(self._view, self.run_id, self._deps)
+        )
         await poster.show(status, final, is_final=True)
+        if (shown := poster.newest(status)).state == "failed" and shown.message_ref:
+            # the message can no longer be edited, so it would say "Working" for ever
+            again = DeliveryDraft(slot="status", ordinal=1, body={})
+            await poster.show(await poster.plan_one(again), final)
+        return planned
+
+    async def _tell_refusal(self, run: Run, planned: Sequence[Delivery], poster: Poster) -> bool:
+        """Tells the requester elsewhere that the thread refused the run's messages. Returns whether it refused any.
+
+        The message has a Retry button, which posts the kept answer, or starts the run again if it was not begun.
+        """
+        refused = poster.refused_posts(planned)
+        results = [one for one in planned if one.slot in ("answer", "ask")]
+        if results:
+            refused = [one for one in refused if one.slot in ("answer", "ask")]
+        if not refused:
+            return False
+        reasons = poster.surface.closed_reasons
+        reason = next(
+            (reasons[one.error] for one in refused if one.error and one.error in reasons),
+            "it was refused",
+        )
+        kept = (
+            "The answer is kept: press Retry to post it there."
+            if results
+            else "Press Retry once I may write there."
+        )
+        view = RunView(
+            state="failed",
+            message=f"I could not write in the thread where you asked me: {reason}. {kept}",
+            can_stop=False,
+            can_retry=True,
+        )
+        await self._tell_elsewhere(run, poster, RunStatus(run_id=self.run_id, view=view))
+        return True
+
+    async def _tell_elsewhere(self, run: Run, poster: Poster, content: Content) -> None:
+        is_person = run.requester is not None and not run.requester.is_app
+        person_id = run.requester.person_id if run.requester and is_person else ""
+        ordinal = 0
+        try:
+            async for address in poster.surface.fallback_addresses(poster.address, person_id):
+                draft = DeliveryDraft(slot="notice", ordinal=ordinal, body={})
+                notice = await poster.plan_one(draft)
+                elsewhere = replace(poster, address=address)
+                await elsewhere.show(notice, content)
+                if elsewhere.newest(notice).state == "delivered":
+                    return
+                ordinal += 1
+        except SurfaceRefused as refused:
+            log.warning("no place to tell about run %s was found: %s", self.run_id, refused)
+        log.error("found no place to say that the messages of run %s were refused", self.run_id)
 
     async def _sign_wait(
         self, run: Run, poster: Poster, sign: Reaction, *, after: asyncio.Task[None] | None
@@ -245,66 +407,83 @@ class _Show:
         if after is not None:
             await asyncio.wait([after])
         if run.request_ref:
-            await poster.sign(run.request_ref, sign)
+            with suppress(StorageUnavailable):  # the end of the run sets the reaction that counts
+                await poster.set_reaction(run.request_ref, sign)
 
-    async def _sign_end(self, run: Run, poster: Poster) -> None:
-        """Sets the final reaction on the request, after all earlier reactions are done.
+    async def _sign_end(self, run: Run, poster: Poster, *, is_refused: bool) -> None:
+        """Sets the final reaction on the request, after all earlier reactions are done: a cross if a message of the
+        run was refused.
 
         A delivery that resumes after a crash sets the reaction again. Skips the "asking" reaction if the question is
         already answered, because the next run then sets the reactions.
         """
         if self._signing is not None:
             await asyncio.wait([self._signing])
-        sign = FINAL_SIGNS.get(self._view.state)
-        if sign is None or not run.request_ref:
+        sign = "failed" if is_refused else FINAL_SIGNS.get(self._view.state)
+        if not run.request_ref:
+            return
+        if self._view.state == "silent" and self._signing is not None:
+            await poster.set_reaction(run.request_ref, None)
+        if sign is None:
             return
         if sign == "asking":
-            asked = await self._showroom.asks.ask_of_run(run.run_id)
+            asked = await self._deps.asks.ask_of_run(run.run_id)
             if asked is None or asked.state != "open":
                 return
-        await poster.sign(run.request_ref, sign)
+        await poster.set_reaction(run.request_ref, sign)
 
     async def _sign_start(self, run: Run, poster: Poster) -> None:
         """Sets the "seen" reaction, or "queued" if the run does not start within QUEUED_AFTER_SECONDS."""
         if not run.request_ref:
             return
-        await _wait_at_most(self._taken_up, QUEUED_AFTER_SECONDS)
+        await wait_at_most(self._taken_up, QUEUED_AFTER_SECONDS)
+        if run.attention == "unsure":
+            await wait_for_first(self._has_steps, self._over)
+            if not self._has_steps.is_set():
+                return
         sign: Reaction = "queued" if self._view.state == "queued" else "seen"
-        await poster.sign(run.request_ref, sign, is_patient=False)
+        await poster.set_reaction(run.request_ref, sign, is_patient=False)
 
     async def _sign_late(self, run: Run, address: Address, surface: DeliverySurface) -> None:
         """Sets the final reaction again after this process lost its lease.
 
-        A reaction that this process sent late may have replaced the final reaction that the new owner set.
+        A reaction that this process sent late may have replaced the final reaction that the new owner set. If this
+        process does not know how the request ended, for example in the run that answered a question, the store says it.
         """
+        if self._signing is None or not run.request_ref:
+            return
+        await asyncio.wait([self._signing])
         sign = FINAL_SIGNS.get(self._view.state, "asking")
-        if self._signing is not None and run.request_ref and sign != "asking":
-            await asyncio.wait([self._signing])
-            with suppress(SurfaceError):
-                await surface.react(address, run.request_ref, sign)
+        with suppress(SurfaceError, StorageUnavailable):
+            if sign == "asking":
+                runs = await self._deps.conversations.runs(run.thread_id)
+                newest = [one for one in runs if one.request_ref == run.request_ref][-1]
+                asked = await self._deps.asks.ask_of_run(newest.run_id)
+                is_over = newest.status not in ("queued", "running", "waiting")
+                if not is_over or (asked is not None and asked.state == "open"):
+                    return  # its reactions are still to be set by the process that shows it
+                sign = FINAL_SIGNS.get(newest.status, "failed")
+            await surface.react(address, run.request_ref, sign)
 
 
+async def _tell_long_wait(run: Run, poster: Poster) -> None:
+    """Tells the requester that the answer waits for its turn, without a message that would wait as well."""
+    await asyncio.sleep(LONG_WAIT_SECONDS)
+    if run.requester is None or run.requester.is_app:
+        return
+    try:
+        await poster.surface.tell_privately(
+            poster.address, run.requester.person_id, LONG_POST_QUEUE
+        )
+    except SurfaceError as error:
+        log.info("the wait of run %s was not told: %s", run.run_id, error)
+
+
+STATUS = DeliveryDraft(slot="status", body={})
 FINAL_SIGNS: Mapping[str, Reaction] = {
     "completed": "done",
-    "limited": "done",
+    "limited": "limited",
     "asking": "asking",
     "stopped": "failed",
     "failed": "failed",
 }
-
-
-async def _first_of(*events: asyncio.Event) -> None:
-    waits = [spawn(event.wait(), name="wait") for event in events]
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
-
-
-async def _wait_at_most(event: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return

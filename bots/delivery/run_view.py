@@ -1,5 +1,6 @@
 """The displayed state of a run. Events update it, and each chat platform renders it as the status message."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
@@ -9,6 +10,7 @@ from core.domain.events import (
     ApprovalAsked,
     ChecklistChanged,
     ChecklistItem,
+    CommandEnded,
     ErrorRaised,
     FinishReached,
     MessageAdded,
@@ -19,29 +21,68 @@ from core.domain.events import (
     ThinkingStreamed,
     ToolCallStreamed,
     ToolFinished,
+    ToolProgressed,
     ToolStarted,
     TurnFinished,
     TurnStarted,
 )
+from core.loop.calls import ENDING_TOOLS
 
 STEPS_KEPT = 40
 PREVIEW_CHARACTERS_MAX = 300
-SEEN_ELSEWHERE = frozenset({"planning"})
-"""Tools whose calls are not listed as steps, because the checklist already shows their effect."""
-TaskState = Literal["running", "done", "failed"]
+NARRATION_CHARACTERS_MAX = 160
+SEEN_ELSEWHERE = frozenset({"planning", "ask", "complete", "no_reply"})
+"""Tools whose calls are not listed as steps, because the checklist or the answer shows their effect."""
+TaskState = Literal["running", "started", "left", "done", "failed", "ended"]
+"""`started`: a command that goes on in the background. `left`: it went on when the run ended. `ended`: the result is
+unknown."""
 ViewState = Literal[
-    "queued", "working", "waiting", "completed", "asking", "stopped", "failed", "limited"
+    "queued",
+    "working",
+    "waiting",
+    "completed",
+    "asking",
+    "answered",
+    "silent",
+    "stopped",
+    "failed",
+    "limited",
 ]
+"""`answered`: the question that ended the run is closed."""
+FOLDED_STATES = frozenset({"completed", "asking", "answered", "silent"})
+DETAILS_CHARACTERS_MAX = 1700
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A tool call as shown in the status message. `detail` is the error message of a failed call."""
+    """A tool call as shown in the status message.
+
+    `detail` is what the agent wrote before the call, or the error of a failed call. `output` is the newest line that a
+    running call has printed. `session` is the shell session of a command.
+    """
 
     call_id: str
     title: str
     state: TaskState
     detail: str = ""
+    seconds: float = 0.0
+    output: str = ""
+    exit_code: int | None = None
+    session: str = ""
+
+    @property
+    def line(self) -> str:
+        """The title in the right tense, with the duration and an exit code that is not 0."""
+        has_run = self.state == "done" or self.exit_code is not None or self.session
+        words = [past_tense(self.title) if has_run else self.title]
+        if self.state in ("started", "left"):
+            place = "in the background" if self.state == "started" else "still ran at the end"
+            words = [f"Started {self.title.removeprefix('Running ')}", place]
+        if self.seconds >= 0.1:
+            words.append(duration(self.seconds))
+        if self.exit_code:
+            words.append(f"exit code {self.exit_code}")
+        return " · ".join(words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +91,7 @@ class RunView:
 
     `activity` describes the current action. `tasks` holds the newest STEPS_KEPT tool calls; `tasks_dropped` counts the
     older ones. The state is "waiting" while a user must approve an action. `approvals` counts the approval requests.
+    `seconds` and `cost_usd` are those of the whole run, once it has ended.
     """
 
     state: ViewState = "queued"
@@ -65,6 +107,40 @@ class RunView:
     can_stop: bool = True
     can_retry: bool = False
     can_continue: bool = False
+    seconds: float = 0.0
+    cost_usd: float = 0.0
+
+    @property
+    def is_folded(self) -> bool:
+        """Whether steps and checklist are only counted, because the run has done its work."""
+        return self.state in FOLDED_STATES
+
+    @property
+    def has_details(self) -> bool:
+        return self.is_folded and bool(self.tasks or self.checklist)
+
+    @property
+    def figures(self) -> str:
+        """What a folded run did, as in "6 steps, 1 failed · 1 min 20 s · $0.04"."""
+        steps = len(self.tasks) + self.tasks_dropped
+        failed = sum(task.state == "failed" for task in self.tasks)
+        left = sum(task.state == "left" for task in self.tasks)
+        done = sum(item.state == "done" for item in self.checklist)
+        parts = [f"{done} of {len(self.checklist)} tasks"] if self.checklist else []
+        if steps:
+            parts.append(f"{steps} step{'s' * (steps != 1)}{f', {failed} failed' * bool(failed)}")
+        if left:
+            parts.append(f"{left} command{'s' * (left != 1)} still running")
+        if self.seconds >= 0.1:
+            parts.append(duration(self.seconds))
+        if self.cost_usd:
+            parts.append(f"${self.cost_usd:.2f}" if self.cost_usd >= 0.01 else "under $0.01")
+        return " · ".join(parts)
+
+
+def has_steps(view: RunView) -> bool:
+    """Whether the status message would show more than that the run works."""
+    return bool(view.tasks or view.checklist or view.message) or view.state == "waiting"
 
 
 def apply_event(view: RunView, event: AgentEvent) -> RunView:  # noqa: C901, PLR0912 - one case per event
@@ -77,12 +153,16 @@ def apply_event(view: RunView, event: AgentEvent) -> RunView:  # noqa: C901, PLR
         case TextStreamed(text=text):
             preview = (view.preview + text)[-PREVIEW_CHARACTERS_MAX:]
             return replace(view, preview=preview, activity="Writing")
-        case ThinkingStreamed():
-            return replace(view, activity="Thinking")
+        case ThinkingStreamed(seconds=seconds):
+            return replace(view, activity=f"Thinking, {seconds} s" if seconds else "Thinking")
+        case ToolCallStreamed(name=name) if name in SEEN_ELSEWHERE:
+            return view
         case ToolCallStreamed(name=name):
             return replace(view, activity=f"Preparing {name}")
         case ToolStarted() | ToolFinished():
             return _with_task(view, event)
+        case ToolProgressed() | CommandEnded():
+            return _with_news(view, event)
         case MessageAdded() | FinishReached() | TurnFinished():
             return view
         case ErrorRaised(message=message):
@@ -104,32 +184,181 @@ def _with_task(view: RunView, event: ToolStarted | ToolFinished) -> RunView:
     if event.name in SEEN_ELSEWHERE:
         return view
     if isinstance(event, ToolStarted):
-        task = Task(call_id=event.call_id, title=event.title, state="running")
+        narration = "" if event.name in ENDING_TOOLS else _narration(view.preview)
+        task = Task(call_id=event.call_id, title=event.title, state="running", detail=narration)
         # After a crash, an interrupted call restarts with the same ID and replaces its running entry.
         # Finished entries stay, because models may reuse the IDs of earlier turns.
         kept = [one for one in view.tasks if one.call_id != event.call_id or one.state != "running"]
-        tasks = (*kept, task)
-        dropped = max(0, len(tasks) - STEPS_KEPT)
+        tasks, dropped = newest_tasks((*kept, task), STEPS_KEPT)
         return replace(
             view,
-            tasks=tasks[dropped:],
+            tasks=tasks,
             tasks_dropped=view.tasks_dropped + dropped,
-            activity=event.title,
+            activity=narration or event.title,
             preview="",
         )
-    state: TaskState = "done" if event.outcome == "completed" else "failed"
-    detail = "" if state == "done" else event.message
     tasks = tuple(
-        replace(task, state=state, detail=detail)
+        _finished(task, event)
         if task.call_id == event.call_id and task.state == "running"
-        else task
+        else _without_session(task, event)
         for task in view.tasks
     )
     return replace(view, tasks=tasks, activity="Thinking")
 
 
+def _finished(task: Task, event: ToolFinished) -> Task:
+    state: TaskState = "done" if event.outcome == "completed" else "failed"
+    is_command = event.name in ("execute_command", "python_execute")
+    return replace(
+        task,
+        state="started" if event.is_running and is_command else state,
+        detail=event.message if state == "failed" and event.exit_code is None else task.detail,
+        output="",
+        seconds=0.0 if event.is_running else event.seconds,
+        exit_code=event.exit_code if is_command else None,
+        session=event.session if is_command else "",
+    )
+
+
+def _without_session(task: Task, event: ToolFinished) -> Task:
+    """Returns the task, ended if it is a command in the background of a session in which it no longer runs."""
+    if task.state != "started" or task.session != event.session:
+        return task
+    if event.name == "execute_command":
+        return replace(task, state="ended")  # a session runs one command at a time
+    return task if event.is_running else _command_ended(task, event.exit_code)
+
+
+def _command_ended(task: Task, exit_code: int | None) -> Task:
+    state: TaskState = "ended" if exit_code is None else "failed" if exit_code else "done"
+    return replace(task, state=state, exit_code=exit_code)
+
+
+def _with_news(view: RunView, event: ToolProgressed | CommandEnded) -> RunView:
+    if isinstance(event, CommandEnded):
+        tasks = [
+            _command_ended(task, event.exit_code)
+            if task.state == "started" and task.session == event.session
+            else task
+            for task in view.tasks
+        ]
+    else:
+        tasks = [
+            replace(task, seconds=float(event.seconds), output=event.line)
+            if task.state == "running" and task.call_id == event.call_id
+            else task
+            for task in view.tasks
+        ]
+    return replace(view, tasks=tuple(tasks))
+
+
+def newest_tasks(tasks: tuple[Task, ...], count: int) -> tuple[tuple[Task, ...], int]:
+    """Returns at most `count` tasks, and how many are left out: the newest, and older commands in the background."""
+    if len(tasks) <= count:
+        return tasks, 0
+    older = [task for task in tasks[:-count] if task.state in ("started", "left")]
+    older = older[max(0, len(older) - count // 2) :]
+    return (*older, *tasks[len(tasks) - count + len(older) :]), len(tasks) - count
+
+
+def _interrupted(task: Task) -> Task:
+    if task.state == "started":
+        return replace(task, state="left")
+    return replace(task, state="ended", output="") if task.state == "running" else task
+
+
+_TASK_SIGNS: Mapping[TaskState, str] = {"done": "✓", "failed": "✗", "left": "▹"}
+_ITEM_SIGNS = {"done": "☑", "blocked": "☒"}
+
+
+def _error_of(task: Task) -> str:
+    return (
+        f": {task.detail[:NARRATION_CHARACTERS_MAX]}"
+        if task.state == "failed" and task.detail
+        else ""
+    )
+
+
+def format_details(view: RunView) -> str:
+    """Returns the checklist and the newest steps of a run, with the errors of failed ones, as Markdown lines."""
+    items = [f"{_ITEM_SIGNS.get(item.state, '☐')} {item.text}" for item in view.checklist]
+    lines = [" ".join(line.split())[:NARRATION_CHARACTERS_MAX] for line in items]
+    tasks = [
+        f"{_TASK_SIGNS.get(task.state, '■')} {task.line}{_error_of(task)}" for task in view.tasks
+    ]
+    room = DETAILS_CHARACTERS_MAX - sum(map(len, lines))
+    shown: list[str] = []
+    for task in reversed(tasks):
+        line = " ".join(task.split())
+        room -= len(line) + 3
+        if room < 0:
+            break
+        shown.append(line)
+    earlier = view.tasks_dropped + len(tasks) - len(shown)
+    lines += [f"{earlier} earlier steps are not shown"] if earlier else []
+    return "\n".join(f"- {line}" for line in (*lines, *reversed(shown)))
+
+
+def duration(seconds: float) -> str:
+    """Returns a duration as people read it: "0.2 s", "25 s", "1 min 20 s"."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+_PAST_WORDS = {
+    "Accepting": "Accepted",
+    "Answering": "Answered",
+    "Asking": "Asked",
+    "Clicking": "Clicked",
+    "Closing": "Closed",
+    "Creating": "Created",
+    "Deleting": "Deleted",
+    "Deploying": "Deployed",
+    "Dismissing": "Dismissed",
+    "Downloading": "Downloaded",
+    "Dragging": "Dragged",
+    "Drawing": "Drew",
+    "Editing": "Edited",
+    "Going": "Went",
+    "Listing": "Listed",
+    "Looking": "Looked",
+    "Making": "Made",
+    "Opening": "Opened",
+    "Pressing": "Pressed",
+    "Reading": "Read",
+    "Running": "Ran",
+    "Scrolling": "Scrolled",
+    "Searching": "Searched",
+    "Selecting": "Selected",
+    "Stopping": "Stopped",
+    "Switching": "Switched",
+    "Taking": "Took",
+    "Typing": "Typed",
+    "Undoing": "Undid",
+    "Uploading": "Uploaded",
+    "Waiting": "Waited",
+    "Writing": "Wrote",
+}
+
+
+def past_tense(title: str) -> str:
+    """Returns a title such as "Running `ls`" as "Ran `ls`". Titles that begin with another word stay."""
+    first, space, rest = title.partition(" ")
+    return f"{_PAST_WORDS.get(first, first)}{space}{rest}"
+
+
+def _narration(text: str) -> str:
+    """Returns the last paragraph of what the agent wrote before a call, as one line."""
+    paragraphs = text.strip().rsplit("\n\n", 1)
+    line = " ".join(paragraphs[-1].split())
+    return line if len(line) <= NARRATION_CHARACTERS_MAX else f"{line[:NARRATION_CHARACTERS_MAX]}…"
+
+
 def _ended(view: RunView, event: RunFinished | RunFailed) -> RunView:
-    ended = replace(view, activity="", preview="", can_stop=False)
+    tasks = tuple(map(_interrupted, view.tasks))
+    ended = replace(view, activity="", preview="", can_stop=False, tasks=tasks)
     if isinstance(event, RunFailed):
         return replace(
             ended, state="failed", message=event.public_message, can_retry=event.can_retry
@@ -138,6 +367,8 @@ def _ended(view: RunView, event: RunFinished | RunFailed) -> RunView:
         state: ViewState = "stopped"
     elif event.can_continue or event.finish_reason == "budget":
         state = "limited"
+    elif event.reply is not None and event.reply.kind == "silence":
+        state = "silent"
     elif event.reply is not None and event.reply.kind != "answer":
         state = "asking"
     else:

@@ -1,9 +1,9 @@
 """Starts the demo: simulated chat platforms, the scripted model, the sandbox and the program."""
 
 import tempfile
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from pydantic import SecretStr
 from bots.bootstrap.program import RunningProgram, run_program
 from bots.demo.mcp_notice_board import mcp_settings
 from bots.settings import Settings, set_sdk_variables
+from bots.slack.install.manifest import build_manifest
 from core.domain.errors import ConfigurationError
 from core.llm.scripted.scenario import Scenario, load_scenario
 from core.llm.scripted.server import ScriptedServer, serve_scenario
@@ -23,11 +24,34 @@ from simulator.discord.server import DiscordSimulator
 from simulator.modal.container import Jail
 from simulator.modal.server import ModalSimulator
 from simulator.slack.server import SlackSimulator
+from simulator.slack.settings import SlackSettings, read_manifest
 
-PEOPLE = ("alice", "bob")
-CHANNELS = ("general",)
+AGENTS = "agents"
+STORY_AGENT = """
+name: Threadhand
+description: The agent of the demo, whose plan people can change.
+tools:
+  disabled: [python_execute, str_replace_editor]
+"""
 TOOL_SERVERS = "mcp.json"
 SCRIPTED_MODEL = "threadhand/story"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoWorld:
+    """Who and what there is. `agent` is the YAML of the default agent. `changes` replace settings of the program.
+
+    `has_rate_limits`: the simulated Slack refuses calls above its limits.
+    """
+
+    people: tuple[str, ...] = ("alice", "bob")
+    channels: tuple[str, ...] = ("general",)
+    agent: str = STORY_AGENT
+    changes: Mapping[str, object] = field(default_factory=dict[str, object])
+    has_rate_limits: bool = True
+
+
+_STORY_WORLD = DemoWorld()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +59,14 @@ class DemoEnvironment:
     """The running demo.
 
     `script` is None if the demo uses a real model. `skipped` names the features that are missing on this machine.
-    `board` is the file of the notice board. `has_browser`: the agent's sandbox has a browser.
+    `board` is the file of the notice board. `has_browser`: the agent's sandbox has a browser. `settings` are those of
+    the program.
     """
 
     slack: SlackSimulator
     discord: DiscordSimulator
     program: RunningProgram
+    settings: Settings
     script: ScriptedServer | None
     skipped: tuple[str, ...]
     notes: tuple[str, ...]
@@ -60,30 +86,42 @@ class _DemoSandbox:
 
 @asynccontextmanager
 async def start_demo(
-    settings: Settings, *, scenario: Scenario | None = None
+    settings: Settings, *, scenario: Scenario | None = None, world: DemoWorld = _STORY_WORLD
 ) -> AsyncGenerator[DemoEnvironment, None]:
     """Context manager: the demo runs inside the block. Its data is deleted at the end.
 
-    `scenario` replaces the default script of the model. Raises ConfigurationError if the demo cannot start.
+    `scenario` replaces the default script of the model, `world` the default people and channels. Raises
+    ConfigurationError if the demo cannot start.
     """
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(_own_folder())
-        slack = await stack.enter_async_context(SlackSimulator(people=PEOPLE, channels=CHANNELS))
+        slack_settings = SlackSettings(
+            people=world.people,
+            channels=world.channels,
+            rate_scale=float(world.has_rate_limits),
+            **read_manifest(build_manifest()),
+        )
+        slack = await stack.enter_async_context(SlackSimulator(settings=slack_settings))
         discord = await stack.enter_async_context(
-            DiscordSimulator(people=PEOPLE, channels=CHANNELS)
+            DiscordSimulator(people=world.people, channels=world.channels)
         )
         script = None
         if not settings.model:
             script = await stack.enter_async_context(serve_scenario(scenario or load_story()))
         ground = await _choose_sandbox(settings, folder, stack, is_scripted=script is not None)
         board = folder / "notices.txt"
+        (folder / AGENTS).mkdir()
         played = _settings(settings, folder, slack, discord, script, ground.sandbox)
+        played = played.model_copy(update=dict(world.changes))
         (folder / TOOL_SERVERS).write_text(mcp_settings(board), "utf-8")
+        if world.agent:
+            (folder / AGENTS / "threadhand.yaml").write_text(world.agent, "utf-8")
         program = await stack.enter_async_context(run_program(played))
         yield DemoEnvironment(
             slack=slack,
             discord=discord,
             program=program,
+            settings=played,
             script=script,
             skipped=ground.skipped if ground.has_browser else (*ground.skipped, "browser"),
             notes=(*ground.notes, *program.warnings),
@@ -136,6 +174,7 @@ def _settings(
         "database_url": "",
         "data_dir": folder,
         "mcp_config": folder / TOOL_SERVERS,
+        "agents_dir": folder / AGENTS,
         "http_host": "127.0.0.1",
         "http_port": 0,
         "public_url": "",
@@ -147,6 +186,8 @@ def _settings(
             "fallback_models": (),
             "llm_base_url": script.base_url,
             "llm_api_key": SecretStr("scripted"),
+            "price_input_per_million_usd": 0.0,
+            "price_output_per_million_usd": 0.0,
         }
     return settings.model_copy(update=changes)
 

@@ -1,25 +1,23 @@
-"""The second demo story: a user asks about a document and lets the agent pin the answer to a notice board."""
+"""The second and third demo story: the agent answers from a document, and pins an answer once a person allows it."""
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from bots.demo.mcp_notice_board import read_notices
-from bots.demo.story_steps import (
+from bots.demo.story_helpers import (
     PATIENCE_SECONDS,
     Expectation,
     StoryResult,
-    call_slash_command,
     finish_story,
     first_channel,
     is_answered,
-    mention_agent,
+    person_on,
     plan_is_done,
+    send_request,
 )
-from bots.demo.thread_reader import ThreadReader
 from core.domain.approval import APPROVE_ONCE
-from simulator.view import SentFile
-from simulator.view import SimulatedPlatform as Platform
+from simulator.threadbench.files import build_pdf
+from simulator.view import SentFile, SimulatedPlatform
 
 HANDBOOK = "handbook.pdf"
 PAGES: tuple[tuple[str, ...], ...] = (
@@ -50,7 +48,7 @@ PAGES: tuple[tuple[str, ...], ...] = (
     ),
 )
 BONUS, BONUS_PLACE = "5 percent", "page 4"
-_TOP, _LEFT, _LEADING = 760, 72, 24
+_ANSWER = f"an answer names {BONUS}, {HANDBOOK} and {BONUS_PLACE}"
 
 
 def handbook_file() -> SentFile:
@@ -58,119 +56,64 @@ def handbook_file() -> SentFile:
     return SentFile(name=HANDBOOK, content=build_pdf(PAGES), mime_type="application/pdf")
 
 
-def build_pdf(pages: Sequence[Sequence[str]]) -> bytes:
-    """Returns a PDF file with a page for each sequence of lines. The first line of a page is its heading.
-
-    Raises UnicodeEncodeError if a line contains characters outside Latin-1.
-    """
-    first_page = 4
-    kids = " ".join(f"{first_page + 2 * at} 0 R" for at in range(len(pages)))
-    objects = [
-        b"<< /Type /Catalog /Pages 2 0 R >>",
-        f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>".encode(),
-        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>",
-    ]
-    for at, lines in enumerate(pages):
-        drawn = _drawn(lines)
-        objects.append(
-            b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] "
-            b"/Resources << /Font << /F1 3 0 R >> >> "
-            b"/Contents %d 0 R >>" % (first_page + 2 * at + 1)
-        )
-        objects.append(b"<< /Length %d >>\nstream\n%s\nendstream" % (len(drawn), drawn))
-    return _file(objects)
-
-
-def _drawn(lines: Sequence[str]) -> bytes:
-    shown: list[str] = []
-    for at, line in enumerate(lines):
-        text = line.replace("\\", r"\\").replace("(", r"\(").replace(")", r"\)")
-        size, height = (20, _TOP) if at == 0 else (12, _TOP - 16 - _LEADING * at)
-        shown.append(f"BT /F1 {size} Tf {_LEFT} {height} Td ({text}) Tj ET")
-    return "\n".join(shown).encode("latin-1")
-
-
-def _file(objects: Sequence[bytes]) -> bytes:
-    """Returns the bytes of a PDF file: the objects and the cross-reference table with their offsets."""
-    made = bytearray(b"%PDF-1.4\n")
-    begins: list[int] = []
-    for number, one in enumerate(objects, start=1):
-        begins.append(len(made))
-        made += b"%d 0 obj\n%s\nendobj\n" % (number, one)
-    table = len(made)
-    made += b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
-    for begin in begins:
-        made += b"%010d 00000 n \n" % begin
-    made += b"trailer\n<< /Size %d /Root 1 0 R >>\n" % (len(objects) + 1)
-    made += b"startxref\n%d\n%%%%EOF\n" % table
-    return bytes(made)
-
-
+QUESTION = (
+    "Please make a plan. Which bonus does the best region of a quarter get? Look it up in this handbook, and tell me "
+    "the page."
+)
 PROMPT = (
     "Please make a plan. Which bonus does the best region of a quarter get? Look it up in this handbook, pin the "
     "answer to the notice board with my name, and tell me the page."
 )
 
 
-async def play_slack(
-    slack: Platform,
-    board: Path,
-    *,
-    person: str = "alice",
-    patience_seconds: float = PATIENCE_SECONDS,
+async def play_question(
+    platform: SimulatedPlatform, *, patience_seconds: float = PATIENCE_SECONDS
 ) -> StoryResult:
-    """Plays the story on Slack: mentions the agent in a channel and approves the notice.
+    """Plays the story in which the agent answers from the document and names the page.
 
     Raises StoryBroken if an expected result does not appear in time.
     """
     started = time.monotonic()
-    watch = await mention_agent(slack, person, PROMPT, handbook_file(), patience_seconds)
-    return await _allowed(watch, board, person, started)
+    watch = await send_request(platform, QUESTION, handbook_file(), patience_seconds)
+    endings = (
+        Expectation(_ANSWER, lambda: _has_answer(watch.said(besides=""))),
+        Expectation("the plan's last step is ticked", plan_is_done(watch)),
+    )
+    return await finish_story(watch, endings, started)
 
 
-async def play_discord(
-    discord: Platform,
-    board: Path,
-    *,
-    person: str = "bob",
-    patience_seconds: float = PATIENCE_SECONDS,
+async def play_approval(
+    platform: SimulatedPlatform, board: Path, *, patience_seconds: float = PATIENCE_SECONDS
 ) -> StoryResult:
-    """Plays the story on Discord: calls the slash command and approves the notice.
+    """Plays the story in which the agent also pins the answer: presses "Approve once" and checks that the notice is
+    pinned after the approval and not before.
 
     Raises StoryBroken if an expected result does not appear in time.
     """
     started = time.monotonic()
-    watch = await call_slash_command(discord, person, PROMPT, handbook_file(), patience_seconds)
-    return await _allowed(watch, board, person, started)
-
-
-async def _allowed(watch: ThreadReader, board: Path, person: str, started: float) -> StoryResult:
-    """Presses "Approve once" and checks that the notice is pinned after the approval and not before.
-
-    Raises StoryBroken if an expected result does not appear in time.
-    """
+    person = person_on(platform)
+    watch = await send_request(platform, PROMPT, handbook_file(), patience_seconds)
     question, button = await watch.asked(APPROVE_ONCE)
     if _pinned(board, person):
         raise watch.broken("the notice was pinned before anybody allowed it")
     if BONUS not in "\n".join(watch.said(besides="")):
         raise watch.broken("the question does not show what would be pinned")
-    channel = first_channel(watch.platform.view())
-    await watch.platform.press(person, channel, question.message_id, button.control_id)
-
-    def has_answer() -> bool:
-        said = watch.said(besides=question.message_id)
-        wanted = (BONUS, BONUS_PLACE, HANDBOOK)
-        return any(all(one in text for one in wanted) for text in said)
+    channel = first_channel(platform.view())
+    await platform.press(person, channel, question.message_id, button.control_id)
 
     endings = (
         Expectation(
             "the question shows who allowed it", is_answered(watch, question, person, APPROVE_ONCE)
         ),
         Expectation("the notice hangs on the board", lambda: len(_pinned(board, person)) == 1),
-        Expectation(f"an answer names {BONUS}, {HANDBOOK} and {BONUS_PLACE}", has_answer),
+        Expectation(_ANSWER, lambda: _has_answer(watch.said(besides=question.message_id))),
         Expectation("the plan's last step is ticked", plan_is_done(watch)),
     )
     return await finish_story(watch, endings, started)
+
+
+def _has_answer(said: list[str]) -> bool:
+    return any(all(one in text for one in (BONUS, BONUS_PLACE, HANDBOOK)) for text in said)
 
 
 def _pinned(board: Path, person: str) -> list[str]:

@@ -6,12 +6,13 @@ Notices cannot be removed, so `mcp_settings` makes every call of the tool requir
 import asyncio
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 from pydantic import BaseModel, Field
 
 from core.domain.errors import SandboxUnavailable
-from core.mcp.server import serve_stdio
+from core.mcp.own_server import serve_stdio
 from core.ports import Sandbox
 from core.tools.tool import Tool, ToolContext, ToolSet
 
@@ -50,7 +51,13 @@ def mcp_settings(board: Path) -> str:
     return json.dumps({"servers": {"board": server}})
 
 
-pin = Tool(name="pin", params=PinParams, run=run_pin, title=lambda params: f"Pin: {params.text}")
+pin = Tool(
+    name="pin",
+    effect="acts",
+    params=PinParams,
+    run=run_pin,
+    title=lambda params: f"Pin: {params.text}",
+)
 
 
 async def _no_sandbox() -> Sandbox:
@@ -59,4 +66,4 @@ async def _no_sandbox() -> Sandbox:
 
 if __name__ == "__main__":
     context = ToolContext(thread_id="board", run_id="board", sandbox=_no_sandbox)
-    asyncio.run(serve_stdio(ToolSet({pin.name: pin}), lambda: context))
+    asyncio.run(serve_stdio(ToolSet({pin.name: pin}), lambda: nullcontext(context)))

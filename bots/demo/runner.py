@@ -6,23 +6,16 @@ import logging
 import sys
 import webbrowser
 
-from bots.demo import handbook_story
+from bots.demo import file_stories, handbook_story
 from bots.demo.environment import DemoEnvironment, start_demo
-from bots.demo.handbook_story import handbook_file
-from bots.demo.sales_story import (
-    WITH_PAGE,
-    WITHOUT_PAGE,
-    build_prompt,
-    play_discord,
-    play_slack,
-    sales_table,
-)
-from bots.demo.story_steps import PATIENCE_SECONDS, StoryResult
+from bots.demo.story_helpers import PATIENCE_SECONDS, StoryResult
 from bots.demo.thread_reader import StoryBroken
 from bots.settings import Settings
+from core.domain.approval import APPROVE_ONCE
 from core.domain.errors import ConfigurationError
 from simulator.page.server import Sample, served_page
 from simulator.serving import PortInUse
+from simulator.view import SimulatedPlatform
 
 log = logging.getLogger(__name__)
 
@@ -46,19 +39,17 @@ async def run_demo(settings: Settings, *, headless: bool, port: int | None) -> i
         if headless:
             return await _headless(stage)
         try:
-            await _serve_page(stage, port)
+            platforms = {"slack": stage.slack, "discord": stage.discord}
+            # a real model would cost money before anybody asked for anything
+            samples = page_samples(stage, play_themselves=stage.script is not None)
+            async with served_page(platforms, port=port, samples=samples) as address:
+                _say(f"Open {address} in a browser. Ctrl-C ends the demo.")
+                if sys.stdout.isatty() and _has_browser():
+                    await asyncio.to_thread(webbrowser.open, address)
+                await asyncio.Event().wait()
         except PortInUse as error:
             raise ConfigurationError(f"{error} Choose another one with --port.") from error
     return 0
-
-
-async def _serve_page(stage: DemoEnvironment, port: int | None) -> None:
-    platforms = {"slack": stage.slack, "discord": stage.discord}
-    async with served_page(platforms, port=port, samples=page_samples(stage)) as address:
-        _say(f"Open {address} in a browser. Ctrl-C ends the demo.")
-        if sys.stdout.isatty() and _has_browser():
-            await asyncio.to_thread(webbrowser.open, address)
-        await asyncio.Event().wait()
 
 
 async def _headless(stage: DemoEnvironment) -> int:
@@ -69,8 +60,8 @@ async def _headless(stage: DemoEnvironment) -> int:
     }
     patience = PATIENCE_SECONDS if stage.script is not None else MODEL_PATIENCE_SECONDS
     tellings = {
-        "slack": _slack(stage, patience),
-        "discord": _discord(stage, patience),
+        "slack": _play_stories(stage.slack, stage, patience),
+        "discord": _play_stories(stage.discord, stage, patience),
     }
     results = await asyncio.gather(*tellings.values(), return_exceptions=True)
     for name, played in zip(tellings, results, strict=True):
@@ -91,32 +82,28 @@ async def _headless(stage: DemoEnvironment) -> int:
     return 0 if verdict["ok"] else 1
 
 
-async def _slack(stage: DemoEnvironment, patience: float) -> tuple[StoryResult, ...]:
-    """Plays both stories on Slack, one after the other."""
-    table = await play_slack(stage.slack, has_browser=stage.has_browser, patience_seconds=patience)
-    document = await handbook_story.play_slack(stage.slack, stage.board, patience_seconds=patience)
-    return table, document
-
-
-async def _discord(stage: DemoEnvironment, patience: float) -> tuple[StoryResult, ...]:
-    table = await play_discord(
-        stage.discord, has_browser=stage.has_browser, patience_seconds=patience
-    )
-    document = await handbook_story.play_discord(
-        stage.discord, stage.board, patience_seconds=patience
-    )
-    return table, document
+async def _play_stories(
+    platform: SimulatedPlatform, stage: DemoEnvironment, patience: float
+) -> tuple[StoryResult, ...]:
+    """Plays all stories on one platform, one after the other."""
+    played = [
+        await file_stories.play_table(platform, patience_seconds=patience),
+        await handbook_story.play_question(platform, patience_seconds=patience),
+        await handbook_story.play_approval(platform, stage.board, patience_seconds=patience),
+    ]
+    if stage.has_browser:
+        played.append(await file_stories.play_page(platform, patience_seconds=patience))
+    return tuple(played)
 
 
 def _leftovers(stage: DemoEnvironment) -> list[str]:
-    """Returns the steps of the script that the model did not reach.
-
-    Omits the script's variant that does not apply to this machine, with or without a browser.
-    """
-    if stage.script is None:
-        return []
-    another = WITHOUT_PAGE if stage.has_browser else WITH_PAGE
-    return [one for one in stage.script.unplayed_steps() if not one.startswith(f"{another}, ")]
+    """Returns the steps of the script that the model did not reach, except for those that need a missing browser."""
+    left = stage.script.unplayed_steps() if stage.script is not None else ()
+    return [
+        one
+        for one in left
+        if stage.has_browser or not one.startswith(f"{file_stories.PAGE_CONVERSATION}, ")
+    ]
 
 
 def _figures(played: tuple[StoryResult, ...]) -> dict[str, float]:
@@ -136,13 +123,29 @@ def _has_browser() -> bool:
         return False
 
 
-def page_samples(stage: DemoEnvironment) -> tuple[Sample, ...]:
-    """Returns the example messages that users can send from the web page."""
-    table = build_prompt(has_browser=stage.has_browser)
-    return (
-        Sample(label="Try: sum up a table", text=table, file=sales_table()),
-        Sample(label="Try: ask a PDF", text=handbook_story.PROMPT, file=handbook_file()),
+def page_samples(stage: DemoEnvironment, *, play_themselves: bool = False) -> tuple[Sample, ...]:
+    """Returns the example messages that users can send from the web page, or that play by themselves."""
+    slack, discord = ("slack", "discord") if play_themselves else ("", "")
+    handbook = handbook_story.handbook_file()
+    samples = (
+        Sample(
+            label="Try: sum up a table",
+            text=file_stories.TABLE_PROMPT,
+            file=file_stories.sales_table(),
+            plays_on=slack,
+            choice=file_stories.CHOICE,
+        ),
+        Sample(
+            label="Try: approve a step",
+            text=handbook_story.PROMPT,
+            file=handbook,
+            plays_on=discord,
+            choice=APPROVE_ONCE,
+        ),
+        Sample(label="Try: ask a PDF", text=handbook_story.QUESTION, file=handbook, plays_on=slack),
+        Sample(label="Try: show a web page", text=file_stories.PAGE_PROMPT, plays_on=discord),
     )
+    return samples if stage.has_browser else samples[:-1]
 
 
 def _say(line: str) -> None:

@@ -26,7 +26,7 @@ from simulator.view import (
 _FOOTPRINT = re.compile("\u2060[\u200b\u200c]+\u2060")
 _UNSEEN = re.compile("[\u200b\u2060\ufeff]")
 _NAME = re.compile(r":([a-z0-9_+-]+):")
-_LINK = re.compile(r"<((?:https?|mailto):[^|>\s]+)(?:\|([^>]*))?>")
+_LINK = re.compile(r"<((?:https?|mailto):[^|<>\s]+)(?:\|([^<>]*))?>")
 STATUS_SYMBOLS = {"pending": "○", "in_progress": "◐", "complete": "●", "error": "✗"}
 
 
@@ -93,6 +93,12 @@ def text_of(message: SeenMessage) -> str:
 
 def buttons_of(message: SeenMessage) -> tuple[Button, ...]:
     return tuple(element for element in message.elements if isinstance(element, Button))
+
+
+def open_buttons_of(message: SeenMessage) -> tuple[Button, ...]:
+    """Returns the buttons that still wait for a click. Those in `lasting` stay when a run is over."""
+    lasting = ("Details", "Good answer", "Bad answer")
+    return tuple(one for one in buttons_of(message) if one.label not in lasting)
 
 
 def _readable(text: str, flavour: str) -> str:

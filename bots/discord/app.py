@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 
 import aiohttp
 import discord
@@ -10,14 +10,14 @@ from discord.gateway import DiscordWebSocket
 from discord.http import Route
 from yarl import URL
 
-from bots.discord.gateway.client import GatewayClient, stop_heartbeat_threads
+from bots.discord.gateway.client import GatewayClient, forgo_message_content, stop_heartbeat_threads
 from bots.discord.gateway.cursors import CursorStore
 from bots.discord.limits import FILE_BYTES_DEFAULT
 from bots.discord.rest.client import get_text
 from bots.discord.rest.files import DiscordFiles
 from bots.discord.rest.thread_history import DiscordThreadHistory
 from bots.discord.surface import DiscordSurface
-from bots.inbound.receiver import Receive
+from bots.inbound.receiver import Admits, Lookups, Receive
 from bots.settings.discord import Shards
 from core.domain.errors import ConfigurationError, SurfaceError
 from core.tasks import cancel, spawn
@@ -34,8 +34,9 @@ LOGIN_REFUSED = (
     "Discord refused the bot token: set THREADHAND_DISCORD_TOKEN to the token of your bot."
 )
 INTENT_MISSING = (
-    "Discord refuses the message content intent: switch on “Message Content Intent” for the bot in "
-    "the Discord developer portal (Bot, Privileged Gateway Intents)."
+    "discord: the message content intent is refused, so only mentions, direct messages and commands are served: "
+    "switch on “Message Content Intent” for the bot in the Discord developer portal (Bot, Privileged Gateway Intents) "
+    "and restart the program"
 )
 AUTHENTICATION_FAILED_CODE = 4004
 SHARD_CODES = (4010, 4011)
@@ -46,8 +47,8 @@ class DiscordApp:
     """Connects to Discord and stays connected.
 
     `api_url` replaces Discord's address with that of a local server. discord.py keeps addresses in class attributes, so
-    the setting applies to the whole process: one process talks to one Discord. `agents` maps the agents' names to their
-    descriptions, for menus. `shards` are the shards that this process connects; it receives no events of other guilds.
+    the setting applies to the whole process: one process talks to one Discord. `lookups` suggests values while people
+    fill in a command. `shards` are the shards that this process connects; it receives no events of other guilds.
     `on_uninstall` is called with the platform and the guild id after the bot was removed from a guild.
     """
 
@@ -58,26 +59,30 @@ class DiscordApp:
         receive: Receive,
         cursors: CursorStore,
         api_url: str | None = None,
-        agents: Mapping[str, str] | None = None,
+        lookups: Lookups | None = None,
         trace: aiohttp.TraceConfig | None = None,
         needs_roles: bool = False,
+        admits: Admits | None = None,
         on_uninstall: Callable[[str, str], Awaitable[None]] | None = None,
         shards: Shards | None = None,
     ) -> None:
         self._token = token
         self._api_url = None if api_url == BUILT_IN_BASE else api_url
         self._shards = shards
-        self.client = GatewayClient(receive, cursors, agents or {}, trace, shards)
+        self.client = GatewayClient(receive, cursors, lookups, trace, shards)
         self.client.event_handler.needs_roles = needs_roles
+        self.client.event_handler.admits = admits
         self.client.on_uninstall = on_uninstall
         self.surface = DiscordSurface(
             self.client.rest,
             self.client.thread_opener,
             user_id=self._user_id,
             file_limit=self._file_limit,
+            was_open=self.client.channel_cursors.has_cursor,
+            find_channel=self.client.get_channel,
         )
         self.files = DiscordFiles(self.client.rest, api_url=self._api_url)
-        self.thread_history = DiscordThreadHistory(self.client.rest)
+        self.thread_history = DiscordThreadHistory(self.client.rest, self._user_id)
         self._connection: asyncio.Task[str | None] | None = None
         self._has_logged_in = False
         self._is_closing = False
@@ -177,10 +182,12 @@ class DiscordApp:
                     await self._login()
                 await self.client.connect()
             except discord.PrivilegedIntentsRequired:
-                return INTENT_MISSING
+                log.warning(INTENT_MISSING)
+                forgo_message_content(self.client)
+                self.client.event_handler.sees_all_content = False
             except discord.ConnectionClosed as error:
                 return describe_close_code(error.code, self._shards)
-            except Exception:
+            except Exception:  # network, TLS and discord.py errors alike: connect again
                 log.exception("the connection to Discord broke; connecting again in %s s", pause)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, RECONNECT_SECONDS_MAX)

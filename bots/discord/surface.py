@@ -2,15 +2,24 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from weakref import WeakValueDictionary
 
+import discord
 from pydantic import JsonValue
 
 from bots.delivery.content import Content
 from bots.delivery.reaction_cache import ReactionCache
-from bots.discord.address import is_direct_message, message_channel_id, reaction_channel_id
+from bots.discord.address import (
+    DIRECT,
+    DIRECT_WORKSPACE,
+    is_direct_message,
+    message_channel_id,
+    reaction_channel_id,
+)
 from bots.discord.limits import FILE_BYTES_MAX
 from bots.discord.render.components import LAYOUT_REFUSED_CODES, render_content, simplify_message
 from bots.discord.rest import delivery_marker
@@ -45,7 +54,23 @@ EMOJI: dict[Reaction, str] = {
     "done": "✅",
     "failed": "❌",
     "asking": "❓",
+    "limited": "⚠️",
 }
+CLOSED_REASONS: Mapping[str, str] = {
+    "10003": "the channel or thread was deleted",
+    "10004": "I am no longer on the server",
+    "30033": "the thread has too many participants",
+    "50001": "I may not see the channel",
+    "50007": "you do not accept direct messages from me",
+    "50013": "I need the permissions “Create Public Threads” and “Send Messages in Threads” there",
+    "50024": "the channel does not take messages",
+    "50083": "the thread is locked",
+    "50278": "we share no server",
+    "160005": "the thread is locked",
+    "160006": "the server has as many active threads as Discord allows, so please archive some",
+    "160007": "the server has as many active threads as Discord allows, so please archive some",
+}
+"""Errors of a post (docs.discord.com, JSON error codes) after which nothing can be posted in the thread."""
 TYPING_SECONDS = 8.0
 PAGE_MAX = 100
 PAGES_MAX = 20
@@ -62,7 +87,9 @@ class DiscordSurface:
     answer_limit = 1800
     file_bytes_max = FILE_BYTES_MAX
     """The highest limit of any guild. Each upload is checked against the limit of its own guild."""
+    files_per_message = 10
     edit_interval_seconds = 1.2
+    closed_reasons = CLOSED_REASONS
 
     def __init__(
         self,
@@ -71,12 +98,17 @@ class DiscordSurface:
         *,
         user_id: Callable[[], str],
         file_limit: Callable[[str], int],
+        was_open: Callable[[int], Awaitable[bool]],
+        find_channel: Callable[[int], object],
     ) -> None:
-        """`user_id` returns the bot's id; `file_limit` returns the upload limit in bytes of a guild id."""
+        """`user_id` returns the bot's id; `file_limit` returns the upload limit in bytes of a guild id; `was_open`
+        tells whether a thread has ever been open; `find_channel` returns a channel or thread that the gateway named."""
         self._rest = rest
         self._thread_opener = thread_opener
         self._user_id = user_id
         self._file_limit = file_limit
+        self._was_open = was_open
+        self._find_channel = find_channel
         self._shown_reactions = ReactionCache()
         self._reaction_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -85,11 +117,14 @@ class DiscordSurface:
         address: Address,
         content: Content,
         *,
+        files: Sequence[OutgoingFile] = (),
         delivery_id: str,
         precondition: Precondition | None = None,
     ) -> str:
         """Posts a message (see ChatSurface). If a nonce repeats within minutes, Discord returns the first message."""
         body = render_content(content, delivery_id=delivery_id)
+        if files:
+            return await self._upload(address, files, body, delivery_id, precondition)
         with POST:
             try:
                 return await self._post(address, body, delivery_id, precondition)
@@ -133,7 +168,7 @@ class DiscordSurface:
         *,
         precondition: Precondition | None = None,
     ) -> None:
-        """Edits a message (see ChatSurface). Unarchives an archived thread first."""
+        """Edits a message (see ChatSurface). Unarchives an archived thread first, unless it is locked."""
         body = render_content(content)
         with EDIT:
             try:
@@ -157,6 +192,9 @@ class DiscordSurface:
         except SurfaceRefused as error:
             if error.code != THREAD_ARCHIVED:
                 raise
+            thread = await self._rest.call("GET", "/channels/{channel_id}", channel_id=channel_id)
+            if _is_locked(thread):
+                raise
             await self._rest.call(
                 "PATCH",
                 "/channels/{channel_id}",
@@ -175,19 +213,32 @@ class DiscordSurface:
         precondition: Precondition | None = None,
     ) -> str:
         """Uploads a file (see ChatSurface). Returns the id of the message that contains the file."""
+        named = replace(file, delivery_id=delivery_id)
+        return await self._upload(address, [named], {}, delivery_id, precondition)
+
+    async def _upload(
+        self,
+        address: Address,
+        files: Sequence[OutgoingFile],
+        body: JsonObject,
+        delivery_id: str,
+        precondition: Precondition | None,
+    ) -> str:
         bytes_max = self.file_limit(address)
-        async with prepare_upload(file, bytes_max=bytes_max, delivery_id=delivery_id) as (
-            body,
-            ready,
-        ):
-            body |= {"nonce": delivery_marker.delivery_nonce(delivery_id), "enforce_nonce": True}
+        async with prepare_upload(files, bytes_max=bytes_max) as (about_files, ready):
+            signed: JsonObject = {
+                **body,
+                **about_files,
+                "nonce": delivery_marker.delivery_nonce(delivery_id),
+                "enforce_nonce": True,
+            }
             with UPLOAD:
                 answer = await self._into(
                     address,
                     lambda channel_id: self._rest.upload(
                         "/channels/{channel_id}/messages",
-                        body=body,
-                        files=[ready],
+                        body=signed,
+                        files=ready,
                         precondition=precondition,
                         channel_id=channel_id,
                     ),
@@ -224,6 +275,26 @@ class DiscordSurface:
             raise
         return get_objects(answer)
 
+    async def streams(self, address: Address) -> None:
+        """Returns None: Discord has no messages that grow, and its budget for edits is small."""
+
+    async def tell_privately(self, address: Address, person_id: str, text: str) -> None:
+        """Does nothing, because Discord sends private messages only in response to interactions."""
+
+    async def fallback_addresses(self, address: Address, person_id: str) -> AsyncGenerator[Address]:
+        """Yields the thread's channel, then the direct message with the person (see DeliverySurface)."""
+        if is_direct_message(address):
+            return
+        yield replace(address, thread_key=address.channel_id)
+        body: JsonObject = {"recipient_id": person_id}
+        opened = await self._rest.call("POST", "/users/@me/channels", body=body)
+        yield Address(
+            platform=self.platform,
+            workspace_id=DIRECT_WORKSPACE,
+            channel_id=_message_id(opened),
+            thread_key=DIRECT,
+        )
+
     def file_limit(self, address: Address) -> int:
         """Returns the upload limit at the address in bytes."""
         return self._file_limit(address.workspace_id)
@@ -245,6 +316,9 @@ class DiscordSurface:
                 raise
             # the first message of a forum post has the same id as its thread, but is inside the thread
             await self._sign((message_channel_id(address), message_ref), reaction, precondition)
+        if reaction is not None and not is_direct_message(address):
+            post = self._find_channel(int(address.thread_key))
+            await self._thread_opener.tag_post(post, reaction, precondition)
 
     async def _sign(
         self, place: tuple[str, str], reaction: Reaction | None, precondition: Precondition | None
@@ -264,7 +338,9 @@ class DiscordSurface:
         last = self._shown_reactions.last(message_ref)
         if last is None and reaction in ("seen", "queued"):
             await self._reaction("PUT", wanted, place, precondition)
-            self._shown_reactions.put(message_ref, wanted, is_sure=False)
+            sent_at = discord.utils.snowflake_time(int(message_ref)).timestamp()
+            is_new = self._shown_reactions.is_new(sent_at)
+            self._shown_reactions.put(message_ref, wanted, is_sure=is_new)
             return
         is_sure = self._shown_reactions.is_sure(message_ref)
         shown = [last or ""] if is_sure else await self._own_reactions(place)
@@ -307,15 +383,32 @@ class DiscordSurface:
         send: Callable[[str], Sent],
         precondition: Precondition | None,
     ) -> JsonValue:
-        """Sends into the thread. Creates the thread first if it does not exist yet, for example because of a crash."""
+        """Sends into the thread. Opens it first if it was never open, for example because of a crash.
+
+        A thread that was open and is gone has been deleted, so it is not opened again.
+        """
         await self._thread_opener.wait_until_open(address)
+        self._thread_opener.refuse_closed(address)
         try:
             return await send(message_channel_id(address))
         except SurfaceRefused as error:
             if error.code != UNKNOWN_CHANNEL or is_direct_message(address):
                 raise
-        await self._thread_opener.open_thread(address, "Agent", precondition=precondition)
+        # another process may have opened it in the meantime
+        if not await self._was_open(int(address.thread_key)):
+            title = await self._title(address)
+            await self._thread_opener.open_thread(address, title, precondition=precondition)
         return await send(message_channel_id(address))
+
+    async def _title(self, address: Address) -> str:
+        """Returns the text of the message that the thread starts from, for the thread's name."""
+        message = await self._rest.call(
+            "GET",
+            "/channels/{channel_id}/messages/{message_id}",
+            channel_id=address.channel_id,
+            message_id=address.thread_key,
+        )
+        return re.sub(r"<[@#][!&]?\d+>", "", get_text(message, "content"))
 
     async def _typing(self, address: Address) -> None:
         await self._thread_opener.wait_until_open(address)
@@ -353,6 +446,11 @@ class DiscordSurface:
 
     def _is_own(self, message: JsonObject) -> bool:
         return get_text(message.get("author"), "id") == self._user_id()
+
+
+def _is_locked(thread: JsonValue) -> bool:
+    about = thread.get("thread_metadata") if isinstance(thread, dict) else None
+    return isinstance(about, dict) and about.get("locked") is True
 
 
 def _message_id(answer: JsonValue) -> str:

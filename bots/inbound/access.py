@@ -4,6 +4,7 @@ By default, nobody has access. Access is checked for every message and every cli
 """
 
 import hashlib
+import logging
 import secrets
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -11,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from bots.inbound.actions import (
     MEMBER,
     ActorContext,
+    AskAnswered,
+    CommandCalled,
     IncomingMessage,
     MessageDeleted,
     MessageEdited,
@@ -23,6 +26,7 @@ from core.domain.pairing import PairingRequest, Pairings
 from core.domain.threads import Address
 from core.stores import Inbox
 
+log = logging.getLogger(__name__)
 ANYONE = "*"
 NOT_ALLOWED = "I am not allowed to work for you here. Ask the operator of this bot to let you in."
 NO_GUESTS = "I am not allowed to work for guests of this workspace. Ask the operator of this bot to let you in."
@@ -43,6 +47,9 @@ class AccessPolicy:
     as `WORKSPACE/USER`. Guests, and members of other workspaces (`strangers`), have access only if their switch is on
     or they are listed by ID. Members of a listed workspace do not count as strangers. A listed organisation covers all
     its workspaces. Admins always have access.
+
+    `apps` are the ids of apps whose mentions start runs where the lists for workspaces and channels match. No other
+    app has access, whatever the other lists say.
     """
 
     workspaces: tuple[str, ...] = ()
@@ -50,14 +57,17 @@ class AccessPolicy:
     users: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
     admins: tuple[str, ...] = ()
+    apps: tuple[str, ...] = ()
     guests: bool = False
     strangers: bool = False
 
     def is_admin(self, workspace_id: str, person_id: str, actor: ActorContext = MEMBER) -> bool:
-        """Whether the user is an admin.
+        """Whether the user is an admin. No app is one.
 
         Members of other workspaces are admins only if listed as `WORKSPACE/USER` with the workspace they act in.
         """
+        if actor.app_ids:
+            return False
         if f"{workspace_id}/{person_id}" in self.admins:
             return True
         return person_id in self.admins and not actor.home_id
@@ -70,6 +80,8 @@ class AccessPolicy:
             return None
         if not self._admits_place((workspace_id, actor.organisation_id), (channel_id,)):
             return NOT_ALLOWED
+        if actor.app_ids:
+            return NOT_ALLOWED if actor.app_ids.isdisjoint(self.apps) else None
         if person_id in self.users or f"{workspace_id}/{person_id}" in self.users:
             return None
         return self._refusal_of_unlisted(actor)
@@ -105,8 +117,8 @@ class AccessPolicy:
 def refusal_sentence(action: UserAction, policy: AccessPolicy) -> str | None:
     """Returns a sentence that explains why the action is refused, or None if it is allowed."""
     address, person = action.address, acting_person(action)
-    if isinstance(action, MessageDeleted) and not person.person_id:
-        # the platform does not report who deleted the message, so accept every deletion in an allowed channel
+    if isinstance(action, MessageDeleted | StopRequested) and not person.person_id:
+        # the platform does not report who deleted a message or closed a thread, so accept it in an allowed channel
         anyone = AccessPolicy(
             workspaces=policy.workspaces, channels=policy.channels, users=(ANYONE,)
         )
@@ -120,27 +132,34 @@ OPEN_CODES_MAX = 20
 """Maximum number of users in a workspace with an open pairing code. Further users get no code."""
 _LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 _CODE_CHARACTERS = 8
-_DISCORD_DIRECT_MESSAGES = "@me"
+DISCORD_DIRECT_MESSAGES = "@me"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessCheck:
-    """Checks access for every action. If `pairings` is None, users get no pairing codes."""
+    """Checks access for every action, and gives pairing codes to users without access."""
 
     policy: AccessPolicy
     inbox: Inbox
-    pairings: Pairings | None = None
+    pairings: Pairings
+
+    async def admits(self, action: UserAction) -> bool:
+        """Returns whether the user has access. Raises StorageUnavailable if the database cannot be used."""
+        return refusal_sentence(action, self.policy) is None or await self._is_paired(action)
 
     async def find_refusal(self, action: UserAction) -> Outcome | None:
         """Returns the outcome for a user without access, or None if the user has access.
 
         Raises StorageUnavailable if the database cannot be used.
         """
-        sentence = refusal_sentence(action, self.policy)
-        if sentence is None or await self._is_paired(action):
+        if await self.admits(action):
             return None
+        sentence = refusal_sentence(action, self.policy) or NOT_ALLOWED
         if not _expects_answer(action):
             return Outcome(is_ignored=True)
+        address, person_id = action.address, acting_person(action).person_id
+        place = f"{address.platform} {address.workspace_id} {address.channel_id}"
+        log.info("%s may not talk to the agent in %s: %s", person_id, place, sentence)
         if (code := await self._new_code(action)) is not None:
             await self.inbox.claim(_refusal_key(action))
             return Outcome(notice=_format_code_sentence(code), is_ignored=True)
@@ -150,7 +169,7 @@ class AccessCheck:
         return Outcome(is_ignored=True)
 
     async def _is_paired(self, action: UserAction) -> bool:
-        if self.pairings is None or not action.actor.is_direct:
+        if not action.actor.is_direct:
             return False
         address = action.address
         return await self.pairings.is_paired(
@@ -163,7 +182,7 @@ class AccessCheck:
         Returns None if codes are unavailable here, the user already has a code, or too many codes are open.
         """
         is_asking = isinstance(action, IncomingMessage) and action.actor.is_direct
-        if self.pairings is None or not self.policy.admins or not is_asking:
+        if not self.policy.admins or not is_asking:
             return None
         code = "".join(secrets.choice(_LETTERS) for _ in range(_CODE_CHARACTERS))
         address, now = action.address, datetime.now(UTC)
@@ -180,7 +199,7 @@ class AccessCheck:
 
 def pairing_workspace(address: Address) -> str:
     """Returns the workspace ID of a pairing. All of Discord shares one, because its direct messages have no server."""
-    return _DISCORD_DIRECT_MESSAGES if address.platform == "discord" else address.workspace_id
+    return DISCORD_DIRECT_MESSAGES if address.platform == "discord" else address.workspace_id
 
 
 def hash_code(code: str) -> str:
@@ -203,7 +222,11 @@ def _refusal_key(action: UserAction) -> str:
 
 
 def _expects_answer(action: UserAction) -> bool:
-    """Whether the action is directed at the agent. Other actions are refused without a notice."""
-    if isinstance(action, IncomingMessage):
+    """Whether a person directs the action at the agent. Other actions are refused without a notice."""
+    if action.actor.app_ids:
+        return False
+    if isinstance(action, IncomingMessage | CommandCalled):
         return action.is_addressed
+    if isinstance(action, AskAnswered):
+        return not action.message_ref
     return not isinstance(action, MessageEdited | MessageDeleted | StopRequested)

@@ -6,14 +6,26 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, cast
 
+from bots.inbound.audience import is_talk, judge_attention, reads_as_answer
+from bots.inbound.phrases import is_refusal_only, read_consent, read_follow_mode
 from core.agents.definition import AgentDefinition
 from core.agents.roster import unknown_agent_message
+from core.domain.approval import (
+    ADMINS_APPROVE,
+    APPROVE_ONCE,
+    DENY,
+    is_for_admins,
+    parse_choice,
+)
 from core.domain.threads import (
     Accept,
     Address,
+    Ask,
     Decision,
+    FollowMode,
     Ignore,
     IncomingFile,
+    Overhear,
     Person,
     StopRun,
     ThreadSnapshot,
@@ -26,14 +38,19 @@ CommandName = Literal[
     "usage",
     "new",
     "forget",
+    "export",
     "help",
     "knowledge",
     "plan",
     "use",
+    "follow",
     "pair",
     "unpair",
     "who",
     "audit",
+    "budget",
+    "agents",
+    "mcp",
 ]
 _AGENT_PREFIX = re.compile(r"agent:(\S{1,64})(?:\s+|$)", re.IGNORECASE)
 PLAN_COMMAND = re.compile(
@@ -41,11 +58,23 @@ PLAN_COMMAND = re.compile(
 )
 """Must match the whole message, because a sentence that begins with "plan" may be a request to the agent."""
 ADMIN_COMMAND = re.compile(
-    r"(?P<name>pair|unpair)\s+(?P<argument>\S{1,64})|(?P<audit>audit)\s+(?P<count>\d{1,3})",
+    r"(?P<name>pair|unpair)\s+(?P<argument>\S{1,64})|(?P<audit>audit)\s+(?P<count>\d{1,3})"
+    r"|mcp\s+connect\s+(?P<server>\S{1,64})"
+    r"|agents\s+(?P<agents>(?:versions|reset)\s+\S{1,64}|compare\s+\S{1,64}\s+\d{1,6}(?:\s+\d{1,6})?"
+    r"|rollback\s+\S{1,64}\s+\d{1,6})"
+    r"|budget\s+(?P<limit>(?:run|person|app|channel|workspace)\s+\S{1,20}(?:\s+(?:tokens?|dollars?|usd))?)",
     re.IGNORECASE,
 )
 """Admin commands with an argument. Must match the whole message."""
 
+_FOLLOW_COMMAND = re.compile(
+    r"follow(?:\s+(?P<mode>follow|mention|quiet))?(?:\s+(?P<place>channel))?", re.IGNORECASE
+)
+SHORT_HELP = (
+    "Hello! Mention me and say what you need, for example “sum up this thread”. Attach files if they help."
+    " `help` lists what else you can type."
+)
+_FORGET_COMMAND = re.compile(r"forget((?:\s+me)?(?:\s+yes)?)", re.IGNORECASE)
 ANOTHER_AGENT_RUNNING = (
     "Another agent is at work here: ask for this one when that is done, or stop it first."
 )
@@ -58,7 +87,8 @@ class ActorContext:
     `is_known` is False if the platform did not report them. `groups` are the IDs of the user's roles or user groups,
     or None if the platform did not list them. `home_id` is the user's own workspace if it differs from the workspace
     of the action. `organisation_id` is the organisation of the action's workspace, if any. `expects_answer` is true for
-    clicks and slash commands, which the platform shows as failed if they get no response.
+    clicks and slash commands, which the platform shows as failed if they get no response. `app_ids` are the ids by
+    which the platform knows the app that wrote the message, or none if a person did.
     """
 
     is_known: bool = True
@@ -68,6 +98,7 @@ class ActorContext:
     organisation_id: str = ""
     groups: frozenset[str] | None = frozenset()
     expects_answer: bool = False
+    app_ids: frozenset[str] = frozenset()
 
 
 MEMBER = ActorContext()
@@ -78,8 +109,9 @@ class IncomingMessage:
     """A user wrote a message.
 
     `text` omits the mention of the agent and shows mentions of users as @name. `agent_id` is the agent that the
-    message requests by name. `is_addressed` is true if the message mentions the agent, comes from a slash command, or
-    is a direct message.
+    message requests by name. `is_addressed` is true if the message mentions the agent, replies to it, comes from a
+    slash command, or is a direct message. `is_to_others` is true if it begins with a mention of another person or
+    replies to another person's message.
     """
 
     address: Address
@@ -89,6 +121,7 @@ class IncomingMessage:
     text: str
     sent_at: datetime
     is_addressed: bool
+    is_to_others: bool = False
     files: tuple[IncomingFile, ...] = ()
     agent_id: str | None = None
     actor: ActorContext = MEMBER
@@ -119,25 +152,32 @@ class MessageDeleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskAnswered:
-    """A user answered a question with a button, select or form. `value` is the option's text or the typed text."""
+    """A user answered a question by a click, a form or a reaction. `value` is the option or the typed text.
+
+    A reaction names the message of the question in `message_ref` instead of the question in `ask_id`.
+    """
 
     address: Address
     dedupe_key: str
-    ask_id: str
+    ask_id: str = ""
+    message_ref: str = ""
     value: str
     person: Person
     sent_at: datetime
     actor: ActorContext = MEMBER
 
 
+RunButton = Literal["stop", "retry", "continue", "details"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunButtonPressed:
-    """A user pressed Stop, Retry or Continue on a status message."""
+    """A user pressed a button of a status message."""
 
     address: Address
     dedupe_key: str
     run_id: str
-    action: Literal["stop", "retry", "continue"]
+    action: RunButton
     person: Person
     actor: ActorContext = MEMBER
 
@@ -158,7 +198,8 @@ class StopRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandCalled:
-    """A user called a slash command, or wrote a command after a mention. Only `knowledge` accepts files."""
+    """A user called a slash command, or wrote a command. Only `knowledge` accepts files. `is_addressed` is false for
+    words in a thread that may be meant for other people."""
 
     address: Address
     dedupe_key: str
@@ -166,6 +207,20 @@ class CommandCalled:
     argument: str
     person: Person
     files: tuple[IncomingFile, ...] = ()
+    is_addressed: bool = True
+    actor: ActorContext = MEMBER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedbackGiven:
+    """A user says whether the answer of a run was good, or, later, why it was not."""
+
+    address: Address
+    dedupe_key: str
+    run_id: str
+    is_good: bool
+    person: Person
+    reason: str = ""
     actor: ActorContext = MEMBER
 
 
@@ -177,6 +232,7 @@ UserAction = (
     | RunButtonPressed
     | StopRequested
     | CommandCalled
+    | FeedbackGiven
 )
 
 
@@ -190,6 +246,8 @@ class Outcome:
     is_ignored: bool = False
 
 
+SPOKEN = "voice message"
+"""The words for which a voice message is judged, because it has none and cannot mention the agent."""
 NOT_STORED = "This could not be stored just now. Please try again in a minute."
 """Shown to the user if the database is unavailable and the platform does not redeliver the event."""
 
@@ -207,7 +265,32 @@ def parse_admin_command(text: str) -> tuple[CommandName, str] | None:
         return None
     if found["audit"]:
         return "audit", found["count"]
+    if found["agents"]:
+        return "agents", found["agents"].replace("`", "")
+    if found["server"]:
+        return "mcp", f"connect {found['server']}"
+    if found["limit"]:
+        return "budget", " ".join(found["limit"].split())
     return cast(CommandName, found["name"].lower()), found["argument"]
+
+
+def parse_forget_command(text: str) -> str | None:
+    """Returns what follows `forget` if the whole message is that command, else None."""
+    found = _FORGET_COMMAND.fullmatch(text.strip(" .!"))
+    return " ".join((found[1] or "").lower().split()) if found else None
+
+
+def parse_follow_command(text: str) -> str | None:
+    """Returns the follow mode that the message sets, followed by " channel" if it is for the whole channel, or None.
+
+    The message is a command ("follow mention"), or says the same in words ("stay quiet here").
+    """
+    found = _FOLLOW_COMMAND.fullmatch(text.strip())
+    if found is not None:
+        mode = found["mode"] or "follow"
+        return f"{mode.lower()} {(found['place'] or '').lower()}".strip()
+    mode, is_whole_channel = read_follow_mode(text)
+    return mode and (f"{mode} channel" if is_whole_channel else mode)
 
 
 def split_agent_prefix(text: str) -> tuple[str | None, str]:
@@ -220,29 +303,115 @@ def decide_message(
     message: IncomingMessage,
     snapshot: ThreadSnapshot | None,
     agents: Mapping[str, AgentDefinition] | None = None,
+    *,
+    follow_mode: FollowMode = "follow",
+    is_admin: bool = False,
 ) -> Decision:
     """Returns how to handle a message. Outside the agent's own threads, messages must address the agent.
 
-    `agents` are the agents that a message can request by name.
+    `agents` are the agents that a message can request by name. `follow_mode` holds unless people have chosen another.
+    `is_admin`: whether an admin wrote it.
     """
     if snapshot is None and not message.is_addressed:
         return Ignore(reason="not addressed")
     if not message.text.strip() and not message.files:
         if snapshot is None or message.is_addressed:
-            return Ignore(
-                reason="empty", notice="Hello! Tell me what to do, and attach files if they help."
-            )
+            return Ignore(reason="empty", notice=SHORT_HELP)
         return Ignore(reason="empty")
+    if (refusal := _refuse_agent(message, snapshot, agents or {})) is not None:
+        return refusal
+    if snapshot is None:
+        return Accept()
+    if message.actor.app_ids:  # an app answers and approves nothing
+        return Accept(is_steering=True)
+    reply = _decide_reply(message, snapshot)
+    if reply and not is_admin and snapshot.open_ask and is_for_admins(snapshot.open_ask):
+        return Ignore(reason="not an admin", notice=ADMINS_APPROVE)
+    return reply or _decide_request(message, snapshot, snapshot.follow_mode or follow_mode)
+
+
+def _refuse_agent(
+    message: IncomingMessage, snapshot: ThreadSnapshot | None, agents: Mapping[str, AgentDefinition]
+) -> Ignore | None:
+    if message.agent_id is None:
+        return None
+    if message.agent_id not in agents:
+        return Ignore(
+            reason="no such agent", notice=unknown_agent_message(message.agent_id, agents)
+        )
+    active = snapshot.active_run if snapshot else None
+    if active is not None and active.agent_id != message.agent_id:
+        return Ignore(reason="another agent is at work", notice=ANOTHER_AGENT_RUNNING)
+    return None
+
+
+def _decide_reply(message: IncomingMessage, snapshot: ThreadSnapshot) -> Accept | None:
+    """Returns the decision if the message answers the open question, else None.
+
+    Only messages to the agent, and words of the person who was asked, can be answers. While others are
+    talking, their words must take up the question, since a "yes" may then be for those others.
+    """
+    ask = snapshot.open_ask
+    if ask is None or message.is_to_others:
+        return None
+    asking = next(
+        (
+            run
+            for run in (snapshot.active_run, snapshot.last_run)
+            if run and run.run_id == ask.run_id
+        ),
+        None,
+    )
+    asked = asking.requester if asking else None
+    is_asked = asked is not None and asked.person_id == message.author.person_id
+    is_option = is_asked and message.text.strip().casefold() in map(str.casefold, ask.options)
+    has_turn = is_asked and not snapshot.talk.is_among_people
+    if ask.kind == "question" and is_asked:
+        has_turn = has_turn or reads_as_answer(message.text, ask)
+    if not (message.is_addressed or is_option or has_turn):
+        return None
+    if ask.kind == "approval":
+        return _decide_approval(message, ask)
+    is_counter_question = message.text.rstrip().endswith(("?", "？"))
+    if is_counter_question or (
+        not message.is_addressed and is_talk(message.text, message.author, snapshot.talk)
+    ):
+        return None
+    return Accept(ask_id=ask.ask_id)
+
+
+def _decide_approval(message: IncomingMessage, ask: Ask) -> Accept | None:
+    """Consent in words approves once, and a refusal denies in those words. Anything else leaves the question open."""
+    if message.files:
+        return None
+    if parse_choice(message.text) is not None:
+        return Accept(ask_id=ask.ask_id)
+    match read_consent(message.text):
+        case True:
+            return Accept(ask_id=ask.ask_id, answer=APPROVE_ONCE)
+        case False:
+            return Accept(ask_id=ask.ask_id, answer=DENY if is_refusal_only(message.text) else None)
+        case None:
+            return None
+
+
+def _decide_request(
+    message: IncomingMessage, snapshot: ThreadSnapshot, follow_mode: FollowMode
+) -> Decision:
+    if message.is_addressed:
+        return Accept(is_steering=True, follows_again=follow_mode == "quiet")
+    if message.is_to_others:
+        return Overhear(reason="to another person")
+    if follow_mode != "follow":
+        return Overhear(reason=f"follow mode {follow_mode}")
     if message.agent_id is not None:
-        if message.agent_id not in (agents or {}):
-            return Ignore(
-                reason="no such agent", notice=unknown_agent_message(message.agent_id, agents or {})
-            )
-        active = snapshot.active_run if snapshot else None
-        if active is not None and active.agent_id != message.agent_id:
-            return Ignore(reason="another agent is at work", notice=ANOTHER_AGENT_RUNNING)
-    open_ask = snapshot.open_ask if snapshot else None
-    return Accept(ask_id=open_ask.ask_id if open_ask else None)
+        return Accept(is_steering=True)
+    is_spoken = not message.text.strip() and any(file.is_audio for file in message.files)
+    words = SPOKEN if is_spoken else message.text
+    attention = judge_attention(words, message.author, snapshot.talk)
+    if attention is None:
+        return Overhear(reason="talk among people")
+    return Accept(is_steering=True, attention=attention)
 
 
 def decide_edit(edit: MessageEdited, snapshot: ThreadSnapshot | None) -> Decision:
@@ -274,8 +443,19 @@ def decide_stop(stop: StopRequested, snapshot: ThreadSnapshot | None) -> Decisio
     return StopRun()
 
 
-def decide_answer(answer: AskAnswered, snapshot: ThreadSnapshot | None) -> Decision:
-    """Returns how to handle an answer to a question. Only the first answer to an open question is accepted."""
-    if snapshot is None or snapshot.open_ask is None or snapshot.open_ask.ask_id != answer.ask_id:
+def decide_answer(
+    answer: AskAnswered, snapshot: ThreadSnapshot | None, *, is_admin: bool = False
+) -> Decision:
+    """Returns how to handle an answer to a question. Only the first answer to an open question is accepted.
+
+    `is_admin`: whether an admin gave it.
+    """
+    ask = snapshot.open_ask if snapshot else None
+    if answer.message_ref:
+        if ask is None or ask.kind != "approval" or ask.message_ref != answer.message_ref:
+            return Ignore(reason="not an open question")
+    elif ask is None or ask.ask_id != answer.ask_id:
         return Ignore(reason="not open", notice="This question is no longer open.")
-    return Accept(ask_id=answer.ask_id)
+    if is_for_admins(ask) and not is_admin:
+        return Ignore(reason="not an admin", notice=ADMINS_APPROVE)
+    return Accept(ask_id=ask.ask_id)

@@ -6,12 +6,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import assert_never
+from typing import Protocol, assert_never
 
-from bots.inbound.access import AccessCheck, AccessPolicy
+from bots.inbound.access import DISCORD_DIRECT_MESSAGES, AccessCheck, AccessPolicy
 from bots.inbound.actions import (
     AskAnswered,
     CommandCalled,
+    FeedbackGiven,
     IncomingMessage,
     MessageDeleted,
     MessageEdited,
@@ -19,6 +20,7 @@ from bots.inbound.actions import (
     RunButtonPressed,
     StopRequested,
     UserAction,
+    acting_person,
     decide_answer,
     decide_delete,
     decide_edit,
@@ -26,26 +28,41 @@ from bots.inbound.actions import (
     decide_stop,
 )
 from bots.inbound.commands.admin import audit_entry_for
-from bots.inbound.commands.dispatch import CommandDeps, answer_command
+from bots.inbound.commands.dispatch import CommandDeps, Suggestion, answer_command, suggest_values
 from core.agents.definition import AgentDefinition
 from core.domain.pairing import Pairings
-from core.domain.threads import Ignore, InboxItem, InputKind, Person, Receipt, StopRun
+from core.domain.threads import (
+    FollowMode,
+    Ignore,
+    InboxItem,
+    InputKind,
+    Overhear,
+    Person,
+    Receipt,
+    Run,
+    StopRun,
+    Thread,
+)
 from core.ports import RunQueue, StopSignals
-from core.stores import Decide, Inbox, StopRequests
+from core.stores import Decide, Feedback, FeedbackStore, Inbox, StopRequests
 
 log = logging.getLogger(__name__)
 
+NO_DETAILS = "The steps of this run are no longer kept: they are deleted a day after its end."
 POLL_SECONDS = 0.2
 POLLS_MAX = 10
 """Maximum number of polls. All polls together take less than the three seconds that platforms allow for a response."""
+NOT_OF_THIS = "That is not a run of this conversation."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionReceiver:
     """Stores user actions, then wakes the workers and the delivery of runs.
 
-    `wake_delivery` is called with the ID of a run that has new content to show. `answering` holds the dedupe keys of
-    commands that are being answered.
+    `wake_delivery` is called with the ID of a run that has new content to show. `reopen_delivery` makes the refused
+    messages of a run pending again, and returns whether it had any. `answering` holds the dedupe keys of commands
+    that are being answered. `follow_modes` holds the configured follow mode of each channel by its ID, and the
+    default under "".
     """
 
     inbox: Inbox
@@ -55,8 +72,23 @@ class ActionReceiver:
     policy: AccessPolicy
     commands: CommandDeps
     wake_delivery: Callable[[str], None]
-    pairings: Pairings | None = None
+    reopen_delivery: Callable[[str], Awaitable[bool]]
+    pairings: Pairings
+    feedback: FeedbackStore
+    follow_modes: Mapping[str, FollowMode] = field(default_factory=dict[str, FollowMode])
     answering: set[str] = field(default_factory=set[str])
+
+    @property
+    def _access(self) -> AccessCheck:
+        return AccessCheck(policy=self.policy, inbox=self.inbox, pairings=self.pairings)
+
+    async def admits(self, action: UserAction) -> bool:
+        """Returns whether the user has access. For callers that parse an action's content only then."""
+        return await self._access.admits(action)
+
+    async def suggest(self, called: CommandCalled) -> Sequence[Suggestion]:
+        """Returns values for the option that a person is filling in. Returns none to a person without access."""
+        return await suggest_values(called, self.commands) if await self.admits(called) else ()
 
     async def receive(self, action: UserAction) -> Outcome:
         """Checks access, then stores the action durably.
@@ -64,16 +96,35 @@ class ActionReceiver:
         Raises StorageUnavailable if the action is not stored. The caller must then not acknowledge the event to the
         platform, so that the platform sends it again.
         """
-        access = AccessCheck(policy=self.policy, inbox=self.inbox, pairings=self.pairings)
-        if (refusal := await access.find_refusal(action)) is not None:
+        if (refusal := await self._find_refusal(action)) is not None:
             return refusal
-        return await self.receive_trusted(action)
+        outcome = await self.receive_trusted(action)
+        # a notice could be the other app's next cue
+        return replace(outcome, notice="") if action.actor.app_ids else outcome
+
+    async def _find_refusal(self, action: UserAction) -> Outcome | None:
+        """Returns the outcome for a user without access. A button that was sent to the requester's direct messages,
+        because the bot could not post in the run's thread, needs access to that thread only."""
+        if not isinstance(action, RunButtonPressed):
+            return await self._access.find_refusal(action)
+        found = await self.commands.conversations.run_with_thread(action.run_id)
+        if found is None or found[1].address == action.address or not _is_for(action, *found):
+            return await self._access.find_refusal(action)
+        actor, access = replace(action.actor, is_direct=False), self._access
+        is_discord = action.address.platform == "discord"
+        if self.policy.roles and action.actor.is_direct and is_discord:
+            # direct messages tell no roles; the person had one when they asked for the run
+            access = replace(access, policy=replace(self.policy, users=("*",)))
+        moved = replace(action, address=found[1].address, actor=actor)
+        return await access.find_refusal(moved)
 
     async def receive_trusted(self, action: UserAction) -> Outcome:
         """Stores the action without an access check. Only for callers that present the API token or a signed link."""
         match action:
             case RunButtonPressed():
                 return await self._handle_button(action)
+            case FeedbackGiven():
+                return await self._record_feedback(action)
             case CommandCalled(name="stop"):
                 stop = StopRequested(
                     address=action.address,
@@ -132,16 +183,29 @@ class ActionReceiver:
 
     async def _accept(self, action: "Storable") -> Outcome:
         is_named = isinstance(action, IncomingMessage) and action.agent_id is not None
-        roster = self.commands.roster if is_named else None
-        arrival, decide = arrival_of(action, await roster.agents() if roster else None)
+        agents = await self.commands.roster.agents() if is_named else None
+        modes = self.follow_modes
+        mode = modes.get(action.address.channel_id) or modes.get("", "follow")
+        arrival, decide = arrival_of(
+            action, agents, follow_mode=mode, is_admin=self._is_admin(action)
+        )
         receipt = await self.inbox.accept(arrival, decide)
         await self._wake(receipt)
         if receipt.is_duplicate:
             return Outcome(run_id=receipt.run_id, is_ignored=True)
+        if isinstance(receipt.decision, Overhear):
+            return Outcome(is_ignored=True)
         if isinstance(receipt.decision, Ignore):
             is_shown = await self._is_notice_due(action, receipt.decision.notice)
             return Outcome(notice=receipt.decision.notice if is_shown else "", is_ignored=True)
         return Outcome(run_id=receipt.run_id)
+
+    def _is_admin(self, action: "Storable") -> bool:
+        """Whether an admin acts. Over the HTTP API that is everyone, because they present the API token."""
+        address, person = action.address, acting_person(action)
+        return address.platform == "api" or self.policy.is_admin(
+            address.workspace_id, person.person_id, action.actor
+        )
 
     async def _is_notice_due(self, action: "Storable", notice: str) -> bool:
         """Whether to show the notice about an ignored action.
@@ -168,10 +232,15 @@ class ActionReceiver:
         self.wake_delivery(receipt.run_id)
 
     async def _handle_button(self, button: RunButtonPressed) -> Outcome:
-        if await self._is_from_another_thread(button):
-            return Outcome(notice="That is not a run of this conversation.", is_ignored=True)
+        if not await self._may_press(button):
+            return Outcome(notice=NOT_OF_THIS, is_ignored=True)
         if button.action == "stop":
             return await self.stop(button.run_id, by=button.person)
+        if button.action == "details":
+            return Outcome(notice=await self.commands.describe_run(button.run_id) or NO_DETAILS)
+        if button.action == "retry" and await self.reopen_delivery(button.run_id):
+            self.wake_delivery(button.run_id)
+            return Outcome(run_id=button.run_id)
         run_id = await self.stops.retry(
             button.run_id,
             button.dedupe_key,
@@ -186,11 +255,31 @@ class ActionReceiver:
         self.wake_delivery(run_id)
         return Outcome(run_id=run_id)
 
-    async def _is_from_another_thread(self, button: RunButtonPressed) -> bool:
-        """Whether the button's run belongs to another thread, to which the user may have no access."""
-        run = await self.commands.conversations.run(button.run_id)
-        snapshot = await self.commands.conversations.snapshot(run.thread_id) if run else None
-        return snapshot is not None and snapshot.thread.address != button.address
+    async def _record_feedback(self, given: FeedbackGiven) -> Outcome:
+        found = await self.commands.conversations.run_with_thread(given.run_id)
+        if found is None or found[1].address != given.address:
+            return Outcome(notice=NOT_OF_THIS, is_ignored=True)
+        await self.feedback.record(
+            Feedback(
+                run_id=given.run_id,
+                thread_id=found[1].thread_id,
+                person=given.person,
+                is_good=given.is_good,
+                reason=given.reason,
+                given_at=datetime.now(UTC),
+            )
+        )
+        return Outcome(run_id=given.run_id)
+
+    async def _may_press(self, button: RunButtonPressed) -> bool:
+        """Whether the button's run belongs to this thread, or the user requested it and was told elsewhere.
+
+        Other users may have no access to the run's thread.
+        """
+        found = await self.commands.conversations.run_with_thread(button.run_id)
+        if found is None or found[1].address == button.address:
+            return True
+        return _is_for(button, *found)
 
     async def stop(self, run_id: str, *, by: Person | None = None) -> Outcome:
         """Requests that the run stop, even if another process executes it. `by` is recorded in the audit log."""
@@ -201,6 +290,17 @@ class ActionReceiver:
         return Outcome(run_id=run_id)
 
 
+def _is_for(button: RunButtonPressed, run: Run, thread: Thread) -> bool:
+    """Whether the user requested the run, on the same platform and in the same workspace."""
+    there, here = thread.address, button.address
+    return (
+        run.requester is not None
+        and run.requester.person_id == button.person.person_id
+        and there.platform == here.platform
+        and here.workspace_id in (there.workspace_id, DISCORD_DIRECT_MESSAGES)
+    )
+
+
 async def stop_runs(receiver: ActionReceiver, run_ids: Sequence[str]) -> int:
     """Requests that the runs stop. Returns how many of them were still active."""
     outcomes = [await receiver.stop(run_id) for run_id in run_ids]
@@ -209,20 +309,39 @@ async def stop_runs(receiver: ActionReceiver, run_ids: Sequence[str]) -> int:
 
 Storable = IncomingMessage | MessageEdited | MessageDeleted | AskAnswered | StopRequested
 Receive = Callable[[UserAction], Awaitable[Outcome]]
+Admits = Callable[[UserAction], Awaitable[bool]]
+"""Returns whether the user of an action has access."""
+
+
+class Lookups(Protocol):
+    """What a platform reads while a person fills something in, which stores nothing. ActionReceiver implements it."""
+
+    async def suggest(self, called: CommandCalled) -> Sequence[Suggestion]: ...
 
 
 def arrival_of(
-    action: Storable, agents: Mapping[str, AgentDefinition] | None = None
+    action: Storable,
+    agents: Mapping[str, AgentDefinition] | None = None,
+    *,
+    follow_mode: FollowMode = "follow",
+    is_admin: bool = False,
 ) -> tuple[InboxItem, Decide]:
     """Returns the inbox item to store for an action, and the rule that decides how the action is handled.
 
-    `agents` are the agents that a message can request by name.
+    `agents` are the agents that a message can request by name. `is_admin`: whether an admin acts.
     """
     match action:
         case IncomingMessage():
             arrival = _arrival(action, "message", action.author, text=action.text)
             message = replace(arrival, files=action.files, agent_id=action.agent_id)
-            return message, partial(decide_message, action, agents=agents)
+            decide = partial(
+                decide_message,
+                action,
+                agents=agents,
+                follow_mode=follow_mode,
+                is_admin=is_admin,
+            )
+            return message, decide
         case MessageEdited():
             edit = _arrival(action, "edit", action.author, text=action.text)
             return edit, partial(decide_edit, action)
@@ -230,7 +349,7 @@ def arrival_of(
             return _arrival(action, "delete", action.author), partial(decide_delete, action)
         case AskAnswered():
             answer = _arrival(action, "answer", action.person, text=action.value)
-            return answer, partial(decide_answer, action)
+            return answer, partial(decide_answer, action, is_admin=is_admin)
         case StopRequested():
             return _arrival(action, "message", action.person), partial(decide_stop, action)
         case _:

@@ -1,31 +1,44 @@
 """`threadhand mcp`: serves the agent's tools, with a sandbox of their own, to MCP clients."""
 
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from bots.bootstrap.mcp import build_mcp_sessions
 from bots.bootstrap.messaging import Messaging
-from bots.bootstrap.model_clients import build_model_client, open_semantic_search
+from bots.bootstrap.model_clients import (
+    build_model_client,
+    load_model_specs,
+    open_semantic_search,
+)
 from bots.bootstrap.sandboxes import build_sandboxes
 from bots.bootstrap.stores import Stores
 from bots.bootstrap.web_access import build_toolbox, build_web_services
 from bots.settings import Settings
 from core import failpoints
 from core.agents.definition import DEFAULT_AGENT
-from core.domain.errors import ConfigurationError, SandboxUnavailable
+from core.domain.budget import Spending, Spent, find_exhausted
+from core.domain.errors import BudgetExceeded, ConfigurationError, SandboxUnavailable
+from core.domain.threads import Usage
 from core.knowledge.knowledge_base import RunKnowledge
 from core.knowledge.ports import Ask
 from core.knowledge.query_expansion import model_asker
-from core.mcp.server import serve_http, serve_stdio
+from core.mcp.own_server import OpenContext, serve_http, serve_stdio
+from core.model_usage import build_usage_pricer
+from core.observability import NO_METRICS
 from core.ports import Sandbox, SandboxProvider
-from core.tools.lookup import ask_document
+from core.tools.knowledge_search import ask_document
+from core.tools.publishing import expose_port
 from core.tools.tool import ToolContext, ToolSet
 from storage.sql.database import open_database
 
 log = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
+SESSION_BUDGET_USED = (
+    "This session has used up the budget of a run. THREADHAND_BUDGET_RUN_USD or "
+    "THREADHAND_BUDGET_RUN_TOKENS raises it."
+)
 FENCE = 1
 THREAD_ONLY_TOOLS = frozenset({"expand_message", "search_conversation", "planning"})
 """Tools that work on a conversation; here there is none."""
@@ -43,14 +56,15 @@ async def serve_mcp(settings: Settings, *, http_port: int | None) -> None:
             "Anyone who reaches the port could run tools: set THREADHAND_API_TOKEN, which clients send as a bearer "
             "token, or serve over stdio."
         )
-    async with _session(settings) as (tools, context):
+    async with _open_sessions(settings) as (tools, open_context):
         if http_port is None:
-            _log_address("stdin and stdout")
-            await serve_stdio(tools, lambda: context)
+            await serve_stdio(
+                tools, open_context, on_ready=lambda: _log_address("stdin and stdout")
+            )
         else:
             await serve_http(
                 tools,
-                lambda: context,
+                open_context,
                 host=HOST,
                 port=http_port,
                 token=token,
@@ -63,8 +77,9 @@ def _log_address(address: str) -> None:
 
 
 @asynccontextmanager
-async def _session(settings: Settings) -> AsyncGenerator[tuple[ToolSet, ToolContext], None]:
-    """Yields the tools and their context: a thread of their own, which is deleted at the end."""
+async def _open_sessions(settings: Settings) -> AsyncGenerator[tuple[ToolSet, OpenContext], None]:
+    """Yields the tools, and the function that opens the context of a session: a thread of its own, which is deleted
+    at the end."""
     async with AsyncExitStack() as stack:
         database = await open_database(settings.storage_url)
         stack.push_async_callback(database.close)
@@ -77,39 +92,64 @@ async def _session(settings: Settings) -> AsyncGenerator[tuple[ToolSet, ToolCont
         if provider is not None:
             stack.push_async_callback(provider.close)
         sessions = build_mcp_sessions(settings, stores, provider)
-        thread_id = await stack.enter_async_context(sessions.open_session())
-        ask = await _build_ask(settings, stack)
+        build_ask = await _ask_builder(settings, stack)
         outside = build_web_services(settings)
         stack.push_async_callback(outside.close)
-        excluded = THREAD_ONLY_TOOLS if ask else THREAD_ONLY_TOOLS | {ask_document.name}
+        excluded = {*THREAD_ONLY_TOOLS}
+        if build_ask is None:
+            excluded.add(ask_document.name)
+        if provider is None or provider.name != "modal":
+            excluded.add(expose_port.name)
         tools = build_toolbox(
             outside, has_sandbox=provider is not None, has_browser=sandboxes.has_browser
         )
-        context = ToolContext(
-            thread_id=thread_id,
-            run_id=thread_id,
-            sandbox=lambda: _open_sandbox(provider, thread_id),
-            knowledge=RunKnowledge(
-                knowledge_base=stores.knowledge_base,
-                thread_id=thread_id,
-                agent_id=DEFAULT_AGENT,
-                ask=ask,
-            ),
-            outside=outside,
-        )
-        yield (
-            ToolSet({name: tool for name, tool in tools.tools.items() if name not in excluded}),
-            context,
-        )
+
+        @asynccontextmanager
+        async def open_context() -> AsyncGenerator[ToolContext, None]:
+            async with sessions.open_session() as thread_id:
+                yield ToolContext(
+                    thread_id=thread_id,
+                    run_id=thread_id,
+                    sandbox=lambda: _open_sandbox(provider, thread_id),
+                    knowledge=RunKnowledge(
+                        knowledge_base=stores.knowledge_base,
+                        thread_id=thread_id,
+                        agent_id=DEFAULT_AGENT,
+                        ask=build_ask() if build_ask is not None else None,
+                    ),
+                    outside=outside,
+                )
+
+        offered = {name: tool for name, tool in tools.tools.items() if name not in excluded}
+        yield ToolSet(offered), open_context
 
 
-async def _build_ask(settings: Settings, stack: AsyncExitStack) -> Ask | None:
-    """Builds the model that reads documents. Returns None with a budget, because no run would be charged here."""
-    if not settings.model or settings.budget.is_set:
+async def _ask_builder(settings: Settings, stack: AsyncExitStack) -> Callable[[], Ask] | None:
+    """Returns the function that builds the model which reads documents, or None if no model is set. The budget of a run
+    counts for all questions of one session."""
+    if not settings.model:
         return None
     model_client = build_model_client(settings)
     stack.push_async_callback(model_client.close)
-    return model_asker(model_client.ask_model, settings.model)
+    charge = build_usage_pricer((await load_model_specs(settings)).price_of, NO_METRICS)
+
+    def build() -> Ask:
+        spent = Spent()
+
+        def add(model: str, usage: Usage) -> None:
+            nonlocal spent
+            spent = spent.plus(charge(model, usage))
+
+        ask = model_asker(model_client.ask_model, settings.model, on_usage=add)
+
+        async def ask_within_budget(question: str) -> str:
+            if find_exhausted(settings.budget, Spending(run=spent)) is not None:
+                raise BudgetExceeded(SESSION_BUDGET_USED)
+            return await ask(question)
+
+        return ask_within_budget
+
+    return build
 
 
 async def _open_sandbox(provider: SandboxProvider | None, thread_id: str) -> Sandbox:

@@ -26,12 +26,11 @@ _SECRET_SHAPES = re.compile(
     """
 )
 _BEARER = re.compile(r"(?i)\b(bearer|bot|basic)\s+[\w.~+/=-]{12,}")
-_INPUT_VALUES = re.compile(r"input_value=.*?, input_type=", re.DOTALL)
+_INPUT_VALUES = re.compile(r"input_value=.*?(, input_type=|\Z)", re.DOTALL)
 _INPUTS = re.compile(r"""(['"]input['"]: ?).*""")
-"""Matches the rejected values in pydantic errors, because users or models may have written these values."""
+"""Match the rejected values in pydantic errors, because users or models may have written these values."""
 _QUIET = (
     "discord",
-    "saq",
     "slack_bolt",
     "slack_sdk",
     "aiohttp.access",
@@ -40,6 +39,7 @@ _QUIET = (
     "alembic",
 )
 REDACTED = "[redacted]"
+SHORTAGE_LOG_SECONDS = 60
 SECRET_CHARACTERS_MIN = 8
 """Shorter secrets are not redacted, because the same text also occurs in ordinary log lines."""
 
@@ -48,7 +48,7 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
     """Returns the text with the given secrets, and all text in the format of a known kind of secret, redacted."""
     for secret in secrets:
         text = text.replace(secret, REDACTED)
-    text = _INPUT_VALUES.sub("input_value=..., input_type=", text)
+    text = _INPUT_VALUES.sub(r"input_value=...\1", text)
     return _BEARER.sub(rf"\1 {REDACTED}", _SECRET_SHAPES.sub(REDACTED, text))
 
 
@@ -128,6 +128,24 @@ class _Output(logging.StreamHandler[TextIO]):
             self.stream.write(f"{self.format(lost)}\n")
 
 
+class DescriptorShortageFilter(logging.Filter):
+    """Passes one line a minute of asyncio's complaint about missing file descriptors.
+
+    asyncio logs it for every connection that it cannot accept, up to a hundred times a second, each with a traceback.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._passed_at = float("-inf")
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if "out of system resource" not in record.getMessage():
+            return True
+        is_due = record.created - self._passed_at >= SHORTAGE_LOG_SECONDS
+        self._passed_at = record.created if is_due else self._passed_at
+        return is_due
+
+
 def _raised(record: logging.LogRecord) -> BaseException | None:
     return record.exc_info[1] if record.exc_info else None
 
@@ -151,6 +169,7 @@ def configure_logging(
     root.handlers[:] = [output]
     root.setLevel(level)
     logging.captureWarnings(capture=True)
+    logging.getLogger("asyncio").filters[:] = [DescriptorShortageFilter()]
     for name in _QUIET:
         logging.getLogger(name).setLevel(
             logging.NOTSET if level == "DEBUG" else max(logging.WARNING, root.level)

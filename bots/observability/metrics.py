@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 
 from prometheus_client import (
@@ -17,10 +17,10 @@ from prometheus_client import (
 
 from core.domain.errors import ThreadhandError
 from core.domain.threads import Usage
-from core.observability import Backlog, Step, Timing
+from core.observability import Backlog, SandboxOccupancy, Step, Timing
 
 OTHER = "other"
-LAG_SECONDS = 0.25
+LAG_SECONDS = 3.0
 _SHORT = (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _LONG = (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900, 1800, 3600)
 _LAGS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
@@ -77,6 +77,10 @@ class Metrics:
         under_way = "Steps that run just now."
         self._under_way = Gauge("threadhand_under_way", under_way, ["step"], registry=registry)
         self._backlog = _BacklogGauges(registry)
+        sandboxes = (
+            "Sandboxes of this process: running, the most that may run, and threads that wait."
+        )
+        self._sandboxes = Gauge("threadhand_sandboxes", sandboxes, ["state"], registry=registry)
 
     def _times(
         self, name: str, what: str, labels: tuple[str, ...], buckets: tuple[float, ...]
@@ -130,6 +134,12 @@ class Metrics:
     def waited(self, platform: str, call: str, seconds: float) -> None:
         """Records how long the rate limiter delayed a call. `call` is the name of the rate limit."""
         self._turns.labels(platform, call).observe(seconds)
+
+    def observe_sandboxes(self, occupancy: Callable[[], SandboxOccupancy]) -> None:
+        """Reads the numbers of sandboxes at each request for metrics."""
+        self._sandboxes.labels("running").set_function(lambda: occupancy().running)
+        self._sandboxes.labels("most").set_function(lambda: occupancy().most)
+        self._sandboxes.labels("waiting").set_function(lambda: occupancy().waiting)
 
     async def watch_loop(self) -> None:
         """Measures the delay of the event loop until cancelled."""

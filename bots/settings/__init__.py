@@ -23,7 +23,9 @@ from bots.settings.validation import (
     require_prefix,
 )
 from bots.settings.web_access import WebAccessSettings
+from core.domain.budget import NO_LIMIT, Budget
 from core.domain.errors import ConfigurationError
+from core.domain.threads import FollowMode
 
 PREFIX = "THREADHAND_"
 TEST_PREFIX = "THREADHAND_TEST_"
@@ -64,13 +66,35 @@ class Settings(
     mcp_config: Path | None = None
     agents_dir: Path | None = None
     channel_agents: Names = ()
-    drain_seconds: float = Field(default=8, ge=0, le=3600, allow_inf_nan=False)
+    follow_mode: FollowMode = "follow"
+    channel_follow_modes: Names = ()
+    drain_seconds: float = Field(default=6, ge=0, le=3600, allow_inf_nan=False)
+    status_after_seconds: float = Field(default=2, ge=0, le=60, allow_inf_nan=False)
     approval_hours: float = Field(default=24, gt=0, le=24 * 365, allow_inf_nan=False)
 
     failpoints: str = ""
 
     provider_keys: dict[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
     """Keys of model providers under the providers' own variable names (OPENAI_API_KEY ...)."""
+
+    @property
+    def budget(self) -> Budget:
+        """The limits on the cost and tokens of model calls, before admins change them in chat."""
+        return Budget(
+            run=self.budget_limit("run"),
+            person=self.budget_limit("user_day"),
+            app=self.budget_limit("app_day") if self.allowed_apps else NO_LIMIT,
+            channel=self.budget_limit("channel_day"),
+            workspace=self.budget_limit("workspace_day"),
+            # a configured price of 0 says that the model is free
+            counts_unpriced=self.price_input_per_million_usd is None,
+            has_admins=bool(self.admins),
+        )
+
+    @property
+    def exit_seconds(self) -> float:
+        """The time after which a process that was asked to end exits, whatever still runs."""
+        return self.drain_seconds + 4
 
     @property
     def storage_url(self) -> str:
@@ -119,12 +143,20 @@ def load_settings(environ: Mapping[str, str], env_file: Path | None) -> Settings
 
 
 def with_changes(settings: Settings, answers: Mapping[str, str]) -> Settings:
-    """Returns a copy of the settings with changed values. The keys of `answers` are full variable names.
+    """Returns a copy of the settings with changed values. The keys of `answers` are full variable names; those without
+    the prefix are keys of model providers.
 
-    Raises ConfigurationError if a value is invalid.
+    Raises ConfigurationError if a setting is unknown or a value is invalid.
     """
-    changes = {name.removeprefix(PREFIX).lower(): text for name, text in answers.items()}
-    return _validate({**settings.model_dump(), **changes})
+    own = {name: text for name, text in answers.items() if name.startswith(PREFIX)}
+    if unknown := sorted(set(own) - set(VARIABLE_NAMES)):
+        raise ConfigurationError(
+            "\n".join(describe_unknown_setting(name, PREFIX, VARIABLE_NAMES) for name in unknown)
+        )
+    changes = {name.removeprefix(PREFIX).lower(): text for name, text in own.items()}
+    keys = {name: text for name, text in answers.items() if name not in own}
+    kept = settings.model_dump(include=settings.model_fields_set)
+    return _validate({**kept, **changes, "provider_keys": {**settings.provider_keys, **keys}})
 
 
 def _validate(values: Mapping[str, object]) -> Settings:

@@ -4,8 +4,18 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, SecretStr
 
-from bots.settings.validation import NO_SECRET, Dollars, Names, Tokens, WebUrl, lowercase
-from core.domain.budget import Budget, Limit
+from bots.settings.validation import (
+    NO_SECRET,
+    BudgetDollars,
+    BudgetTokens,
+    Dollars,
+    Names,
+    WebUrl,
+    lowercase,
+    parse_json_object,
+)
+from core.domain.budget import Limit
+from core.domain.model_options import ModelOptions
 
 PROVIDER_KEY_NAMES = {
     "anthropic": "ANTHROPIC_API_KEY",
@@ -38,43 +48,52 @@ class ModelSettings(BaseModel):
 
     model: str = ""
     fallback_models: Names = ()
+    model_first_seconds: float = Field(default=60.0, gt=0, le=3600, allow_inf_nan=False)
+    model_deadline_seconds: float = Field(default=300.0, gt=0, le=3600, allow_inf_nan=False)
     llm_base_url: WebUrl = ""
     llm_api_key: SecretStr = NO_SECRET
+    llm_api: Annotated[Literal["auto", "chat", "responses"], BeforeValidator(lowercase)] = "auto"
     dialect: Annotated[Literal["auto", "native", "xml", "react"], BeforeValidator(lowercase)] = (
         "auto"
     )
     max_xml_tool_calls: int = Field(default=0, ge=0)
+    max_calls: int = Field(default=32, ge=0)
     max_turns: int = Field(default=100, ge=1, le=10_000)
-    tool_strategy: Annotated[Literal["parallel", "sequential"], BeforeValidator(lowercase)] = (
-        "parallel"
-    )
+    tool_strategy: Annotated[
+        Literal["ordered", "parallel", "sequential"], BeforeValidator(lowercase)
+    ] = "ordered"
     execute_on_stream: bool = True
     stream: bool = True
+    show_reasoning: bool = False
     embedding_model: str = ""
+    model_options: Annotated[dict[str, ModelOptions], BeforeValidator(parse_json_object)] = {}
     context_tokens: int | None = Field(default=None, ge=4_000)
     answer_tokens: int | None = Field(default=None, ge=1)
 
     price_input_per_million_usd: Dollars = None
     price_output_per_million_usd: Dollars = None
-    budget_run_usd: Dollars = None
-    budget_user_day_usd: Dollars = None
-    budget_channel_day_usd: Dollars = None
-    budget_workspace_day_usd: Dollars = None
-    budget_run_tokens: Tokens = None
-    budget_user_day_tokens: Tokens = None
-    budget_channel_day_tokens: Tokens = None
-    budget_workspace_day_tokens: Tokens = None
+    budget_run_usd: BudgetDollars = 2
+    budget_user_day_usd: BudgetDollars = 20
+    budget_app_day_usd: BudgetDollars = 5
+    budget_channel_day_usd: BudgetDollars = None
+    budget_workspace_day_usd: BudgetDollars = 100
+    budget_run_tokens: BudgetTokens = 1_000_000
+    budget_user_day_tokens: BudgetTokens = None
+    budget_app_day_tokens: BudgetTokens = None
+    budget_channel_day_tokens: BudgetTokens = None
+    budget_workspace_day_tokens: BudgetTokens = None
 
-    @property
-    def budget(self) -> Budget:
-        """The limits on the cost and tokens of model calls."""
-        return Budget(
-            run=Limit(usd=self.budget_run_usd, tokens=self.budget_run_tokens),
-            person_day=Limit(usd=self.budget_user_day_usd, tokens=self.budget_user_day_tokens),
-            channel_day=Limit(
-                usd=self.budget_channel_day_usd, tokens=self.budget_channel_day_tokens
-            ),
-            workspace_day=Limit(
-                usd=self.budget_workspace_day_usd, tokens=self.budget_workspace_day_tokens
-            ),
+    def budget_limit(self, name: str) -> Limit:
+        """Returns the limit of the settings `budget_<name>_usd` and `budget_<name>_tokens`.
+
+        If only one of the two is set, the other has no default.
+        """
+        fields = {"usd": f"budget_{name}_usd", "tokens": f"budget_{name}_tokens"}
+        is_default = self.model_fields_set.isdisjoint(fields.values())
+        return Limit(
+            **{
+                unit: getattr(self, field)
+                for unit, field in fields.items()
+                if is_default or field in self.model_fields_set
+            }
         )

@@ -26,6 +26,7 @@ class ObservabilitySettings(BaseModel):
     ] = "INFO"
     log_format: Annotated[Literal["text", "json"], BeforeValidator(lowercase)] = "text"
     audit_days: int = Field(default=365, ge=0, le=36_500)
+    retention_days: int = Field(default=0, ge=0, le=36_500)
     worker_http_port: int | None = Field(default=None, ge=0, le=65_535)
     otel_endpoint: WebUrl = ""
     link_secret: Annotated[SecretStr, AfterValidator(_check_length)] = NO_SECRET

@@ -1,8 +1,9 @@
 """Types of settings values, and the error messages for invalid values."""
 
 import difflib
+import json
 from collections.abc import Sequence
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
@@ -44,6 +45,14 @@ def lowercase(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
 
+def parse_json_object(value: object) -> object:
+    """Parses a text as JSON. Raises ValueError if it is none."""
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise ValueError(f"it is no JSON object: {error}") from error
+
+
 def uppercase(value: object) -> object:
     return value.upper() if isinstance(value, str) else value
 
@@ -66,11 +75,30 @@ def _check_endpoints(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
+def _check_networks(value: tuple[str, ...]) -> tuple[str, ...]:
+    for text in value:
+        try:
+            ip_network(text)
+        except ValueError as error:
+            raise ValueError(f"{text} is no address or network, such as 192.0.2.0/24") from error
+    return value
+
+
 Names = Annotated[tuple[str, ...], BeforeValidator(_split_at_commas)]
+Networks = Annotated[Names, AfterValidator(_check_networks)]
 Endpoints = Annotated[Names, AfterValidator(_check_endpoints)]
 WebUrl = Annotated[str, require_prefix("http://", "https://")]
 Dollars = Annotated[float | None, Field(ge=0, allow_inf_nan=False)]
 Tokens = Annotated[int | None, Field(ge=0)]
+
+
+def _none_if_off(value: object) -> object:
+    is_off = isinstance(value, str) and value.strip().lower() in ("none", "0")
+    return None if is_off or value == 0 else value
+
+
+BudgetDollars = Annotated[Dollars, BeforeValidator(_none_if_off)]
+BudgetTokens = Annotated[Tokens, BeforeValidator(_none_if_off)]
 NO_SECRET = SecretStr("")
 
 

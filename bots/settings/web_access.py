@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel, Field, SecretStr
 
-from bots.settings.validation import NO_SECRET, Endpoints, WebUrl
+from bots.settings.validation import NO_SECRET, Endpoints, Networks, WebUrl
 
 
 class WebAccessSettings(BaseModel):
@@ -24,6 +24,7 @@ class WebAccessSettings(BaseModel):
     )
     cloudflare_api_url: WebUrl = "https://api.cloudflare.com/client/v4"
     fetch_allow: Endpoints = ()
+    refused_addresses: Networks = ()
     expose_domain: str = Field(
         default="", pattern=r"^([a-z0-9.-]+(:\d{1,5})?)?$", examples=["apps.example.org"]
     )

@@ -1,90 +1,98 @@
 """`threadhand doctor`: checks the configuration and suggests a remedy for each problem."""
 
 import asyncio
+import errno
 import secrets
 import shutil
 import socket
 import sqlite3
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, cast
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Protocol, cast
 
 from bots.bootstrap.inbound import read_agents
 from bots.bootstrap.mcp import load_mcp_server_configs
 from bots.bootstrap.messaging import check_worker_settings
-from bots.bootstrap.model_clients import build_embedding_client, missing_key_warnings
-from bots.bootstrap.sandboxes import build_docker_sandboxes, build_modal_plan
+from bots.bootstrap.model_clients import missing_key_warnings
+from bots.bootstrap.sandboxes import build_docker_sandboxes, build_modal_plan, confine_parsers
 from bots.settings import VARIABLE_NAMES, Settings, load_process_settings, process_environment
-from bots.settings.models import provider_key_name
-from core.domain.errors import ConfigurationError, ModelError
-from core.domain.threads import Usage
-from core.llm.embeddings import ModelEmbedder
+from bots.setup.findings import Finding
+from bots.setup.model_checks import check_embedding_model, check_model_keys, check_models
+from bots.setup.service_checks import (
+    check_clock,
+    check_discord,
+    check_public_url,
+    check_slack,
+    check_web_keys,
+    open_service_client,
+)
+from core.domain.budget import NO_LIMIT
+from core.domain.errors import ConfigurationError
 from core.mcp.settings import McpServerConfig
+from sandbox.limits import HeldBy, LimitState
 
 if TYPE_CHECKING:
     from sandbox.local.probe import ProbeResult
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A line of the report. `remedy` is empty if no action is needed."""
-
-    state: Literal["ok", "note", "fail"]
-    subject: str
-    fact: str
-    remedy: str = ""
-
-    def __str__(self) -> str:
-        tail = f" {self.remedy}" if self.remedy else ""
-        return f"{self.state:<5} {self.subject:<9} {self.fact}{tail}"
-
-
-def print_findings(findings: tuple[Finding, ...]) -> int:
-    """Prints the findings. Returns the exit code: 1 if any check failed, else 0."""
-    sys.stdout.write("".join(f"{finding}\n" for finding in findings))
-    return int(any(finding.state == "fail" for finding in findings))
-
-
 FREE_BYTES_MIN = 1024**3
+PROBE_BYTES = 64 * 1024
 CONNECT_SECONDS = 5
-EMBEDDING_SECONDS = 20.0
 
 
 class _Connection(Protocol):
     async def close(self) -> None: ...
 
 
-async def run_checks(env_file: Path) -> tuple[Finding, ...]:
-    """Runs all checks and returns the findings. Changes no data.
-
-    Connects to the database, Redis, Modal, the MCP servers and the embedding model, if they are configured.
-    """
-    findings = [_check_python()]
+async def run_checks(env_file: Path, *, is_offline: bool = False) -> tuple[Finding, ...]:
+    """Loads the settings and runs all checks. A mistake in the settings is a finding. Changes no data."""
     try:
         settings = load_process_settings(env_file)
     except ConfigurationError as error:
         lines = str(error).splitlines()
-        return (*findings, *(Finding("fail", "settings", line) for line in lines))
-    findings += [
+        remedy = "Correct it in .env; `threadhand doctor --settings` lists all names."
+        return (_check_versions(), *(Finding("fail", "settings", line, remedy) for line in lines))
+    return (
+        _check_versions(),
         Finding("ok", "settings", "are all known and well formed."),
-        _check_data_dir(settings),
+        *await check_settings(settings, is_offline=is_offline),
+    )
+
+
+async def check_settings(settings: Settings, *, is_offline: bool = False) -> tuple[Finding, ...]:
+    """Runs all checks of the settings. Changes no data.
+
+    Connects to the database and Redis, and, unless `is_offline`, to the chat platforms, models, MCP servers, Modal and
+    other services that are configured.
+    """
+    local = (
+        await asyncio.to_thread(_check_data_dir, settings),
         await _check_database(settings),
         *await _check_redis(settings),
-        _check_model(settings),
-        *await _check_embedding_model(settings),
-        _check_slack(settings),
-        _check_discord(settings),
+        _check_budgets(settings),
         *_check_access(settings),
-        *await _check_agents_and_tools(settings),
-        await check_sandbox(settings),
-        *await check_modal_functions(settings),
+        await asyncio.to_thread(_check_parsers, settings),
+        *await _check_agents_and_tools(settings, is_offline=is_offline),
         _check_web_access(settings),
         await asyncio.to_thread(_check_http, settings),
-    ]
-    return tuple(findings)
+    )
+    if is_offline:
+        skipped = Finding("note", "services", "are not tried (--offline).")
+        return (*local, *check_model_keys(settings), skipped)
+    async with open_service_client() as client:
+        found = await asyncio.gather(
+            check_slack(client, settings),
+            check_discord(client, settings),
+            check_models(client, settings),
+            check_embedding_model(settings),
+            check_web_keys(client, settings),
+            check_public_url(client, settings),
+            check_sandbox(settings),
+            check_modal_functions(settings),
+        )
+        return (*local, *(finding for group in found for finding in group), *check_clock(client))
 
 
 def list_settings() -> tuple[str, ...]:
@@ -101,18 +109,31 @@ def _format_default(default: object) -> str:
     return default if isinstance(default, str) else str(default) if isinstance(default, int) else ""
 
 
-def _check_python() -> Finding:
-    return Finding("ok", "python", f"is {'.'.join(map(str, sys.version_info[:3]))}.")
+def _check_versions() -> Finding:
+    python = ".".join(map(str, sys.version_info[:3]))
+    names = ("threadhand", "slack-sdk", "discord.py", "litellm", "mcp")
+    versions = ", ".join(f"{name} {_installed_version(name)}" for name in names)
+    return Finding("ok", "versions", f"Python {python}, {versions}.")
 
 
-async def _check_agents_and_tools(settings: Settings) -> tuple[Finding, ...]:
+def _installed_version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+async def _check_agents_and_tools(settings: Settings, *, is_offline: bool) -> tuple[Finding, ...]:
     """Checks the MCP servers and agents. Skips agents if the list of servers is invalid, because agents refer to it."""
     try:
         servers = load_mcp_server_configs(settings)
     except ConfigurationError as error:
         return (Finding("fail", "mcp", str(error)),)
+    agents = tuple(_check_agents(settings, [one.name for one in servers]))
+    if is_offline:
+        return agents
     tools = await asyncio.gather(*(check_tool_server(one, settings) for one in servers))
-    return (*_check_agents(settings, [one.name for one in servers]), *tools)
+    return (*agents, *tools)
 
 
 def _check_agents(settings: Settings, servers: Iterable[str]) -> Iterator[Finding]:
@@ -122,32 +143,41 @@ def _check_agents(settings: Settings, servers: Iterable[str]) -> Iterator[Findin
         yield from (Finding("fail", "agents", line) for line in str(error).splitlines())
         return
     yield Finding("ok", "agents", f"are {', '.join(files.latest)}.")
+    for problem in sorted(files.problems):
+        yield Finding("fail", "agents", problem)
     for sentence in missing_key_warnings(files.latest.values(), settings):
         yield Finding("fail", "agents", sentence)
 
 
 def _check_data_dir(settings: Settings) -> Finding:
     folder = settings.data_dir
+    probe = folder / ".doctor"
+    look = f"`du -xh --max-depth 2 {folder} | sort -h | tail` shows what is large."
     try:
         folder.mkdir(mode=0o711, parents=True, exist_ok=True)
-        probe = folder / ".doctor"
-        probe.write_bytes(b"")
-        probe.unlink()
+        try:
+            probe.write_bytes(bytes(PROBE_BYTES))
+        finally:
+            probe.unlink(missing_ok=True)
         free = shutil.disk_usage(folder).free
     except OSError as error:
-        return Finding(
-            "fail",
-            "data",
-            f"{folder} cannot be written: {error.strerror}.",
-            "Set THREADHAND_DATA_DIR to a folder of yours.",
-        )
+        remedy = "Set THREADHAND_DATA_DIR to a folder of yours."
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            remedy = f"Make room: {look}"
+        fact = f"{folder} cannot be written: {error.strerror}."
+        return Finding("fail", "data", fact, remedy)
+    reserve = settings.sandbox_disk_reserve_mebibytes * 2**20
+    if settings.sandbox in {"local", "unsafe-process"} and free < reserve:
+        fact = f"{folder} has {free // 2**20} MiB left, and sandboxes need {reserve // 2**20}."
+        return Finding("fail", "data", fact, f"Make room: {look}")
     if free < FREE_BYTES_MIN:
-        return Finding("note", "data", f"{folder} has {free // 2**20} MB left.", "Make room.")
-    return Finding("ok", "data", f"{folder} can be written.")
+        return Finding("note", "data", f"{folder} has {free // 2**20} MiB left.", look)
+    return Finding("ok", "data", f"{folder} can be written ({free // 2**30} GiB left).")
 
 
 async def _check_database(settings: Settings) -> Finding:
     scheme = settings.storage_url.partition(":")[0].partition("+")[0]
+    name = _database_name(settings)
     try:
         if scheme == "sqlite":
             await asyncio.to_thread(_open_sqlite, settings.storage_url)
@@ -160,7 +190,11 @@ async def _check_database(settings: Settings) -> Finding:
             f"cannot be opened ({type(error).__name__}).",
             "Check THREADHAND_DATABASE_URL, and that the server runs and lets this user in.",
         )
-    return Finding("ok", "database", f"{scheme} can be opened.")
+    return Finding("ok", "database", f"{name} can be opened.")
+
+
+def _database_name(settings: Settings) -> str:
+    return "SQLite" if settings.storage_url.startswith("sqlite") else "PostgreSQL"
 
 
 def _open_sqlite(url: str) -> None:
@@ -188,65 +222,20 @@ async def _open_postgresql(url: str) -> None:
 async def _check_redis(settings: Settings) -> tuple[Finding, ...]:
     if not settings.redis_url:
         return ()
-    parts = urlsplit(settings.redis_url)
+    # imported only if Redis is configured, because the import takes 0.1 s
+    from redis.asyncio import Redis
+    from redis.exceptions import RedisError
+
+    client = Redis.from_url(settings.redis_url, socket_connect_timeout=CONNECT_SECONDS)  # pyright: ignore[reportUnknownMemberType] - its options are untyped
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            if parts.scheme == "unix":
-                _, writer = await asyncio.open_unix_connection(parts.path)
-            else:
-                _, writer = await asyncio.open_connection(
-                    parts.hostname or "localhost", parts.port or 6379
-                )
-    except (OSError, ValueError):
-        remedy = "Start Redis, or correct THREADHAND_REDIS_URL."
-        return (Finding("fail", "redis", "does not answer.", remedy),)
-    writer.close()
-    return (Finding("ok", "redis", "answers."),)
-
-
-def _check_model(settings: Settings) -> Finding:
-    if not settings.model:
-        remedy = "Set THREADHAND_MODEL; until then only the demo's story works."
-        return Finding("fail", "model", "is not chosen.", remedy)
-    if settings.llm_api_key or settings.llm_base_url:
-        return Finding("ok", "model", f"{settings.model} has its endpoint or key.")
-    name = provider_key_name(settings.model)
-    has_key = name in settings.provider_keys if name else bool(settings.provider_keys)
-    if has_key:
-        return Finding("ok", "model", f"{settings.model} has its key.")
-    wanted = name or "the provider's key"
-    remedy = f"Set {wanted}, or THREADHAND_LLM_API_KEY."
-    return Finding("fail", "model", f"{settings.model} has no key.", remedy)
-
-
-async def _check_embedding_model(settings: Settings) -> tuple[Finding, ...]:
-    """Requests the embedding of one word if an embedding model is set."""
-    model = settings.embedding_model
-    if not model:
-        return ()
-    remedy = (
-        "Correct THREADHAND_EMBEDDING_MODEL or its key; without it knowledge is searched by words."
-    )
-    try:
-        client = build_embedding_client(model, settings)
-    except ConfigurationError as error:
-        return (Finding("fail", "meaning", str(error)),)
-    try:
-        async with asyncio.timeout(EMBEDDING_SECONDS):
-            (vector,) = await ModelEmbedder(client, model).embed(["word"], spent=_ignore_usage)
-    except TimeoutError:
-        fact = f"{model} did not answer in {EMBEDDING_SECONDS:g} s."
-        return (Finding("fail", "meaning", fact, remedy),)
-    except ModelError as error:
-        fact = " ".join((error.detail or str(error)).split())
-        return (Finding("fail", "meaning", f"{model} makes no vectors: {fact}.", remedy),)
+            await client.ping()  # pyright: ignore[reportGeneralTypeIssues, reportUnknownMemberType] - typed as sync or async
+    except (RedisError, OSError, ValueError) as error:
+        remedy = "Start Redis, or correct THREADHAND_REDIS_URL and its password."
+        return (Finding("fail", "redis", f"does not answer ({type(error).__name__}).", remedy),)
     finally:
-        await client.close()
-    return (Finding("ok", "meaning", f"{model} makes vectors of {len(vector)} numbers."),)
-
-
-def _ignore_usage(_model: str, _usage: Usage) -> None:
-    """Does nothing, because `threadhand doctor` does not record usage."""
+        await client.aclose()
+    return (Finding("ok", "redis", "answers."),)
 
 
 def _check_web_access(settings: Settings) -> Finding:
@@ -268,25 +257,11 @@ def _check_web_access(settings: Settings) -> Finding:
     return Finding("note", "outside", fact, f"For more set {', '.join(off)}.")
 
 
-def _check_slack(settings: Settings) -> Finding:
-    try:
-        mode = settings.slack_mode
-    except ConfigurationError as error:
-        return Finding("fail", "slack", str(error))
-    if mode == "off":
-        return Finding("note", "slack", "is not set up.", "`threadhand setup` does it.")
-    name = "Socket Mode" if mode == "socket" else "HTTP mode"
-    return Finding("ok", "slack", f"is set up for {name}.")
-
-
-def _check_discord(settings: Settings) -> Finding:
-    token = settings.discord_token.get_secret_value()
-    if not token:
-        return Finding("note", "discord", "is not set up.", "`threadhand setup` does it.")
-    if token.count(".") != 2 or any(sign.isspace() for sign in token):
-        remedy = "Copy the bot token, not the client secret, into THREADHAND_DISCORD_TOKEN."
-        return Finding("fail", "discord", "has a token of the wrong shape.", remedy)
-    return Finding("ok", "discord", "has a token.")
+def _check_budgets(settings: Settings) -> Finding:
+    if set(settings.budget.limits.values()) == {NO_LIMIT}:
+        remedy = "Models can cost any amount; THREADHAND_BUDGET_RUN_USD limits what a run may cost."
+        return Finding("note", "budgets", "are switched off.", remedy)
+    return Finding("ok", "budgets", f"limit {settings.budget}.")
 
 
 def _check_access(settings: Settings) -> tuple[Finding, ...]:
@@ -316,26 +291,27 @@ def _check_http(settings: Settings) -> Finding:
     return Finding("ok", "http", f"port {settings.http_port} on {settings.http_host} is free.")
 
 
-HOW_TO_DEPLOY = "See docs/operators/modal.md."
+HOW_TO_DEPLOY = "See docs/admins/modal.md."
 
 
-async def check_sandbox(settings: Settings) -> Finding:
+async def check_sandbox(settings: Settings) -> tuple[Finding, ...]:
     """Tests the configured sandbox provider and removes everything that the test creates."""
     match settings.sandbox:
         case "local":
             return await _check_jail(settings.data_dir)
         case "docker":
             result = await build_docker_sandboxes(settings).probe()
-            return _probe_finding(result, f"docker: containers of {settings.docker_image} work.")
+            return (_probe_finding(result, f"docker: containers of {settings.docker_image} work."),)
         case "none":
-            return Finding("note", "sandbox", "is off: no shell and no files.")
+            return (Finding("note", "sandbox", "is off: no shell and no files."),)
         case "unsafe-process":
-            return Finding("note", "sandbox", "is a plain process: commands can do what you can.")
+            fact = "is a plain process: commands can do what you can."
+            return (Finding("note", "sandbox", fact),)
         case "modal":
-            return await _check_modal(settings)
+            return (await _check_modal(settings),)
 
 
-async def _check_jail(data_dir: Path) -> Finding:
+async def _check_jail(data_dir: Path) -> tuple[Finding, ...]:
     """Starts a local sandbox with all its isolation options in a temporary folder."""
     from sandbox.local.provider import LocalSandboxProvider
 
@@ -344,9 +320,10 @@ async def _check_jail(data_dir: Path) -> Finding:
     try:
         folder.mkdir(mode=0o711, parents=True)
         result = await jails.probe()
+        limits = await jails.describe() if result.ok else ()
     except OSError as error:
         remedy = "Set THREADHAND_DATA_DIR to a folder of yours."
-        return Finding("fail", "sandbox", f"cannot be tried: {error.strerror}.", remedy)
+        return (Finding("fail", "sandbox", f"cannot be tried: {error.strerror}.", remedy),)
     finally:
         await jails.close()
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
@@ -355,7 +332,30 @@ async def _check_jail(data_dir: Path) -> Finding:
         if jails.browser_unavailable_reason
         else ""
     )
-    return _probe_finding(result, f"local: jails work.{lack}")
+    return (_probe_finding(result, f"local: jails work.{lack}"), *_limit_findings(limits))
+
+
+WHO_HOLDS_LIMITS: dict[HeldBy, str] = {
+    "kernel": "held by the kernel",
+    "watchdog": "held by counting, so they can be exceeded for a moment",
+    "program": "held by this program",
+    "nobody": "held by nobody",
+}
+
+
+def _limit_findings(limits: tuple[LimitState, ...]) -> Iterator[Finding]:
+    for holder, text in WHO_HOLDS_LIMITS.items():
+        held = [f"{limit.name} ({limit.how})" for limit in limits if limit.held_by == holder]
+        if held:
+            yield Finding("ok", "limits", f"{text}: {', '.join(held)}.")
+
+
+def _check_parsers(settings: Settings) -> Finding:
+    if unsafe := confine_parsers(settings):
+        return Finding(
+            "note", "parsers", unsafe, "Make bubblewrap work; see docs/operators/security.md."
+        )
+    return Finding("ok", "parsers", "read documents and pictures in a jail.")
 
 
 async def _check_modal(settings: Settings) -> Finding:
@@ -406,6 +406,7 @@ async def _look_up_modal_function(app: str) -> None:
 
 
 NAMES_SHOWN_MAX = 6
+LEFT_OUT_CHARACTERS_MAX = 600
 
 
 async def check_tool_server(server: McpServerConfig, settings: Settings) -> Finding:
@@ -421,7 +422,11 @@ async def check_tool_server(server: McpServerConfig, settings: Settings) -> Find
     if not seen.tools:
         fact = f"{server.name} answers, but none of its {seen.listed} tools can be used."
         return Finding("note", "mcp", fact, f"Look at its enabled_tools in {place}.")
-    return Finding("ok", "mcp", f"{server.name} answers with {_format_tool_names(seen.tools)}.")
+    fact = f"{server.name} answers with {_format_tool_names(seen.tools)}."
+    if seen.left_out:
+        left_out = "; ".join(seen.left_out)[:LEFT_OUT_CHARACTERS_MAX]
+        fact = f"{fact} {len(seen.tools)} of its {seen.listed} tools can be used, left out: {left_out}."
+    return Finding("ok", "mcp", fact)
 
 
 def _format_tool_names(names: tuple[str, ...]) -> str:

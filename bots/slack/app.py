@@ -8,12 +8,15 @@ import aiohttp
 from aiohttp import web
 
 from bots.delivery.rate_limiter import RateLimiter
+from bots.inbound.home import Greetings
+from bots.inbound.receiver import Admits, Receive
 from bots.slack.events.backfill import Backfill
 from bots.slack.events.bolt import RetryBuffer, build_bolt_app
 from bots.slack.events.cursors import ChannelCursors, InboxStore
-from bots.slack.events.handler import EventHandler, Receive
-from bots.slack.events.transports import EVENTS_PATH, HttpTransport, SocketModeTransport
+from bots.slack.events.handler import EventHandler
+from bots.slack.events.transports import HttpTransport, SocketModeTransport
 from bots.slack.install.flow import InstallFlow
+from bots.slack.install.manifest import EVENTS_PATH
 from bots.slack.install.tokens import TokenSource
 from bots.slack.web_api.client import API_URL, Identity, SlackClient
 from bots.slack.workspaces import (
@@ -34,10 +37,12 @@ OnWorkspaceUninstall = Callable[[str, str], Awaitable[None]]
 class SlackApp:
     """Serves one workspace (with `bot_token`) or every workspace that installed the app (with `tokens`).
 
-    `receive` handles what people do; without it the app only posts, as a worker does. With `app_token` events arrive
+    `receive` handles what people do; without it the app only posts, as a worker does. `admits` tells whether an author
+    has access, before a message is parsed. With `app_token` events arrive
     over Socket Mode, with `signing_secret` over HTTP. `groups` are the user groups whose members must be known.
     `on_uninstall` is called after a workspace removed the app. `inbox` stores the channel cursors; with it, messages
-    that were missed while the app was offline are backfilled.
+    that were missed while the app was offline are backfilled. With `greetings` it greets people and channels, and draws
+    the App Home.
     """
 
     def __init__(
@@ -48,6 +53,7 @@ class SlackApp:
         signing_secret: str | None = None,
         api_url: str = API_URL,
         receive: Receive | None = None,
+        admits: Admits | None = None,
         trace: aiohttp.TraceConfig | None = None,
         groups: Sequence[str] = (),
         tokens: TokenSource | None = None,
@@ -55,6 +61,7 @@ class SlackApp:
         install: InstallFlow | None = None,
         limiter: RateLimiter | None = None,
         inbox: InboxStore | None = None,
+        greetings: Greetings | None = None,
     ) -> None:
         if receive and not (app_token or signing_secret):
             raise ConfigurationError(
@@ -70,7 +77,9 @@ class SlackApp:
         self._workspaces = Workspaces(
             tokens=tokens,
             new_client=lambda token: new_client(bot_token=token),
-            new_event_handler=partial(_build_event_handler, receive, groups, tokens, cursors),
+            new_event_handler=partial(
+                _build_event_handler, receive, admits, groups, tokens, cursors, greetings
+            ),
         )
         self._retry_buffer = RetryBuffer()
         self._backfill = Backfill(inbox, cursors, self._workspaces) if inbox and cursors else None
@@ -84,7 +93,7 @@ class SlackApp:
             else self._workspace.files
         )
         self.thread_history = (
-            MultiWorkspaceThreadHistory(self._workspaces)
+            MultiWorkspaceThreadHistory(self._workspaces, tokens.file_ref_signer)
             if tokens
             else self._workspace.thread_history
         )
@@ -131,7 +140,8 @@ class SlackApp:
         if self._backfill:
             self._backfill.pause_cursors()
         if self._http:
-            self._http.serve(bolt)
+            on_dropped = self._backfill.start if self._backfill else lambda: None
+            self._http.serve(bolt, on_dropped)
         if self._app_token:
             self._socket = SocketModeTransport(
                 self._client, bolt, self._app_token, self._on_connection_state
@@ -172,12 +182,22 @@ class SlackApp:
 
 def _build_event_handler(
     receive: Receive | None,
+    admits: Admits | None,
     groups: Sequence[str],
     tokens: TokenSource | None,
     cursors: ChannelCursors | None,
+    greetings: Greetings | None,
     client: SlackClient,
 ) -> EventHandler | None:
     if receive is None:
         return None
     names = tokens.file_ref_signer if tokens else None
-    return EventHandler(client, receive, groups, file_ref_signer=names, cursors=cursors)
+    return EventHandler(
+        client,
+        receive,
+        groups,
+        admits=admits,
+        file_ref_signer=names,
+        cursors=cursors,
+        greetings=greetings,
+    )

@@ -1,15 +1,17 @@
 """The ChatSurface of one Slack workspace: posts, edits, uploads, reactions and the busy status."""
 
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 
-from bots.delivery.content import Content
+from bots.delivery.content import Content, Notice
 from bots.slack import limits
-from bots.slack.events.payload import get_object, get_objects, get_text
+from bots.slack.events.payload_fields import get_object, get_objects, get_text
 from bots.slack.render.messages import render_content
 from bots.slack.web_api.client import SlackClient
-from bots.slack.web_api.posting import post_with_fallback
+from bots.slack.web_api.posting import SlackStreams, post_with_fallback
 from bots.slack.web_api.presence import BusyStatus, Reactions
-from bots.slack.web_api.uploads import FileUploads, delivery_block_id
+from bots.slack.web_api.uploads import FILES_PER_MESSAGE, FileUploads, names_delivery
 from core.domain.errors import SurfaceUnclear
 from core.domain.messages import JsonObject
 from core.domain.threads import Address
@@ -22,6 +24,27 @@ EDIT = Failpoint("slack.edit")
 UPLOAD = Failpoint("slack.upload")
 REACT = Failpoint("slack.react")
 FIND = Failpoint("slack.find")
+TELL = Failpoint("slack.tell")
+_RESTRICTED = "posting there is restricted"
+_NO_ACCESS = "the app no longer has access to the workspace"
+CLOSED_REASONS: Mapping[str, str] = {
+    "is_archived": "the channel is archived",
+    "not_in_channel": "I am not a member of the channel",
+    "channel_not_found": "the channel is gone, or I was removed from it",
+    "restricted_action": _RESTRICTED,
+    "restricted_action_read_only_channel": "the channel is read-only",
+    "restricted_action_thread_only_channel": _RESTRICTED,
+    "restricted_action_non_threadable_channel": "the channel has no threads",
+    "restricted_action_thread_locked": "the thread is locked",
+    "messages_tab_disabled": "direct messages to the app are switched off",
+    "missing_scope": "the app lacks the permission to write",
+    "no_permission": "the app lacks the permission to write",
+    "account_inactive": _NO_ACCESS,
+    "token_revoked": _NO_ACCESS,
+    "invalid_auth": _NO_ACCESS,
+    "not_installed": _NO_ACCESS,
+}
+"""Errors of chat.postMessage (docs.slack.dev) after which nothing can be posted in the thread."""
 
 
 class SlackSurface:
@@ -30,25 +53,38 @@ class SlackSurface:
     platform = "slack"
     answer_limit: int = limits.ANSWER_MAX
     file_bytes_max: int = limits.FILE_BYTES_MAX
+    files_per_message = FILES_PER_MESSAGE
     edit_interval_seconds: float = limits.EDIT_INTERVAL_SECONDS
+    closed_reasons = CLOSED_REASONS
 
     def __init__(self, client: SlackClient) -> None:
         self._client = client
         self._uploads = FileUploads(client)
         self._reactions = Reactions(client)
         self._presence = BusyStatus(client)
+        self._streams = SlackStreams(client)
 
     async def post(
         self,
         address: Address,
         content: Content,
         *,
+        files: Sequence[OutgoingFile] = (),
         delivery_id: str,
         precondition: Precondition | None = None,
     ) -> str:
+        if files:
+            with UPLOAD:
+                return await self._uploads.upload(
+                    address,
+                    files,
+                    delivery_id=delivery_id,
+                    blocks=render_content(content).plain_blocks,
+                    precondition=precondition,
+                )
         body: JsonObject = {
             "channel": address.channel_id,
-            "thread_ts": address.thread_key,
+            **({"thread_ts": address.thread_key} if address.thread_key else {}),
             "metadata": {
                 "event_type": METADATA_EVENT,
                 "event_payload": {"delivery_id": delivery_id},
@@ -96,7 +132,7 @@ class SlackSurface:
     ) -> str:
         with UPLOAD:
             return await self._uploads.upload(
-                address, file, delivery_id=delivery_id, precondition=precondition
+                address, [file], delivery_id=delivery_id, precondition=precondition
             )
 
     async def find(self, address: Address, delivery_id: str) -> str | None:
@@ -104,20 +140,41 @@ class SlackSurface:
         while True:
             parameters: dict[str, str | int | bool] = {
                 "channel": address.channel_id,
-                "ts": address.thread_key,
                 "include_all_metadata": True,
                 "limit": limits.THREAD_PAGE_MAX,
             }
+            method = "conversations.history"
+            if address.thread_key:
+                method, parameters["ts"] = "conversations.replies", address.thread_key
             if cursor:
                 parameters["cursor"] = cursor
             with FIND:
-                page = await self._client.read("conversations.replies", parameters)
+                page = await self._client.read(method, parameters)
             for message in get_objects(page, "messages"):
                 if self._carries(message, delivery_id):
                     return get_text(message, "ts")
             cursor = get_text(page, "response_metadata", "next_cursor")
-            if not cursor:
+            if not cursor or not address.thread_key:
                 return None
+
+    async def streams(self, address: Address) -> SlackStreams | None:
+        """Returns None in channels, because only one person there would see a stream while it is written."""
+        is_direct = address.channel_id.startswith("D") and bool(address.thread_key)
+        return self._streams if is_direct and self._streams.are_allowed else None
+
+    async def tell_privately(self, address: Address, person_id: str, text: str) -> None:
+        """Posts an ephemeral message in the channel: its rate limit is not the one of messages."""
+        body: JsonObject = {"channel": address.channel_id, "user": person_id}
+        with TELL:
+            await post_with_fallback(
+                self._client, "chat.postEphemeral", body, render_content(Notice(markdown=text))
+            )
+
+    async def fallback_addresses(self, address: Address, person_id: str) -> AsyncGenerator[Address]:
+        """Yields the direct message with the person (see DeliverySurface). Its `thread_key` is empty."""
+        if person_id and not address.channel_id.startswith("D"):
+            opened = await self._client.write("conversations.open", {"users": person_id})
+            yield replace(address, channel_id=get_text(opened, "channel", "id"), thread_key="")
 
     def _carries(self, message: JsonObject, delivery_id: str) -> bool:
         metadata = get_object(message, "metadata")
@@ -126,9 +183,11 @@ class SlackSurface:
             and get_text(metadata, "event_payload", "delivery_id") == delivery_id
         ):
             return True
-        block_id = delivery_block_id(delivery_id)
-        if any(get_text(block, "block_id") == block_id for block in get_objects(message, "blocks")):
+        blocks = get_objects(message, "blocks")
+        if any(names_delivery(get_text(block, "block_id"), delivery_id) for block in blocks):
             return True
+        if any(get_text(block, "task_id") == delivery_id for block in blocks):
+            return True  # a stream, which has no metadata
         file_id = self._uploads.uploaded_file_id(delivery_id)
         return any(
             get_text(file, "id") == file_id for file in get_objects(message, "files") if file_id

@@ -3,23 +3,24 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from weakref import WeakValueDictionary
 
 from bots.delivery.content import Content
 from bots.slack import limits
 from bots.slack.events.handler import EventHandler
-from bots.slack.events.payload import Origin
+from bots.slack.events.origin import Origin
 from bots.slack.install.tokens import TokenSource, WorkspaceToken
-from bots.slack.surface import SlackSurface
+from bots.slack.surface import CLOSED_REASONS, SlackSurface
 from bots.slack.web_api.client import SlackClient
 from bots.slack.web_api.downloads import FileRefSigner, SlackFiles
-from bots.slack.web_api.history import SlackThreadHistory
+from bots.slack.web_api.history import SlackThreadHistory, parse_message_time
+from bots.slack.web_api.posting import SlackStreams
 from core.domain.errors import AgentError, SurfaceRefused
-from core.domain.threads import Address, ChatMessage, IncomingFile
+from core.domain.threads import Address, ChatMessage, ChatPage, IncomingFile
 from core.ports import OutgoingFile, Precondition, Reaction
 
 TOKEN_RECHECK_SECONDS = 30.0
@@ -74,6 +75,7 @@ class Workspaces:
         self._new_event_handler = new_event_handler
         self._idle_seconds = idle_seconds
         self._workspaces: dict[str, Workspace] = {}
+        self._sharing: dict[str, frozenset[str]] = {}
         self._locks = WeakValueDictionary[str, asyncio.Lock]()
 
     def build_workspace(self, client: SlackClient) -> Workspace:
@@ -156,6 +158,18 @@ class Workspaces:
         is_served = await self._tokens.link_workspace(team_id, organisation_id)
         return await self.find(team_id) if is_served else None
 
+    async def find_sharing(self, channel_id: str, team_ids: frozenset[str]) -> list[Workspace]:
+        """Returns the workspaces with the bot that share a Slack Connect channel: those of `team_ids`, which an event
+        names, and those that earlier events of the channel named. Raises StorageUnavailable."""
+        if not team_ids:
+            return []
+        known = self._sharing.pop(channel_id, frozenset[str]()) | team_ids
+        found = [one for team_id in sorted(known) if (one := await self.find(team_id)) is not None]
+        self._sharing[channel_id] = frozenset(one.client.identity.team_id for one in found)
+        if len(self._sharing) > _KNOWN_CHANNELS_MAX:
+            del self._sharing[next(iter(self._sharing))]
+        return found
+
     async def get(self, team_id: str) -> Workspace:
         """Returns the workspace. Raises SurfaceRefused if the bot is not installed in it, and StorageUnavailable."""
         workspace = await self.find(team_id)
@@ -214,7 +228,9 @@ class MultiWorkspaceSurface:
     platform = "slack"
     answer_limit: int = limits.ANSWER_MAX
     file_bytes_max: int = limits.FILE_BYTES_MAX
+    files_per_message = SlackSurface.files_per_message
     edit_interval_seconds: float = limits.EDIT_INTERVAL_SECONDS
+    closed_reasons = CLOSED_REASONS
 
     def __init__(self, workspaces: Workspaces) -> None:
         self._workspaces = workspaces
@@ -227,11 +243,12 @@ class MultiWorkspaceSurface:
         address: Address,
         content: Content,
         *,
+        files: Sequence[OutgoingFile] = (),
         delivery_id: str,
         precondition: Precondition | None = None,
     ) -> str:
         return await (await self._surface_for(address)).post(
-            address, content, delivery_id=delivery_id, precondition=precondition
+            address, content, files=files, delivery_id=delivery_id, precondition=precondition
         )
 
     async def edit(
@@ -257,6 +274,17 @@ class MultiWorkspaceSurface:
         return await (await self._surface_for(address)).upload(
             address, file, delivery_id=delivery_id, precondition=precondition
         )
+
+    async def streams(self, address: Address) -> SlackStreams | None:
+        return await (await self._surface_for(address)).streams(address)
+
+    async def tell_privately(self, address: Address, person_id: str, text: str) -> None:
+        await (await self._surface_for(address)).tell_privately(address, person_id, text)
+
+    async def fallback_addresses(self, address: Address, person_id: str) -> AsyncGenerator[Address]:
+        surface = await self._surface_for(address)
+        async for elsewhere in surface.fallback_addresses(address, person_id):
+            yield elsewhere
 
     async def find(self, address: Address, delivery_id: str) -> str | None:
         return await (await self._surface_for(address)).find(address, delivery_id)
@@ -310,11 +338,37 @@ class MultiWorkspaceFileSource:
 class MultiWorkspaceThreadHistory:
     """Reads threads of all workspaces, each with its own token (their ChatHistory)."""
 
-    def __init__(self, workspaces: Workspaces) -> None:
+    def __init__(self, workspaces: Workspaces, file_ref_signer: FileRefSigner) -> None:
         self._workspaces = workspaces
+        self._file_ref_signer = file_ref_signer
 
     async def read(
         self, address: Address, *, before: datetime, limit: int, after: datetime | None = None
-    ) -> tuple[ChatMessage, ...]:
+    ) -> ChatPage:
         workspace = await self._workspaces.get_for_address(address)
-        return await workspace.thread_history.read(address, before=before, limit=limit, after=after)
+        history = workspace.thread_history
+        page = await history.read(address, before=before, limit=limit, after=after)
+        return replace(
+            page,
+            messages=tuple(self._signed(address, one) for one in page.messages),
+            root=page.root and self._signed(address, page.root),
+        )
+
+    async def read_linked(
+        self, address: Address, text: str, *, person_id: str
+    ) -> dict[str, ChatMessage | None]:
+        workspace = await self._workspaces.get_for_address(address)
+        if workspace.uses_organisation_token:
+            # the token reads the channels of all the organisation's workspaces, so only this channel's are resolved
+            here = f"/archives/{address.channel_id}/"
+            text = " ".join(word for word in text.split() if here in word)
+        found = await workspace.thread_history.read_linked(address, text, person_id=person_id)
+        return {link: one and self._signed(address, one) for link, one in found.items()}
+
+    def sent_at(self, message_ref: str) -> datetime:
+        return parse_message_time(message_ref)
+
+    def _signed(self, address: Address, message: ChatMessage) -> ChatMessage:
+        sign = self._file_ref_signer.sign
+        files = tuple(sign(address.workspace_id, file) for file in message.files)
+        return replace(message, files=files)

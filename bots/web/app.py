@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from bots.web import health, runs, sandbox_files, threads, upload_spool
+from bots.web import agents, health, runs, sandbox_files, threads, upload_spool
 from bots.web.auth import API_TOKEN, auth_middleware, check_exposure
+from bots.web.connection_limits import ConnectionLimits, LimitedSite, limits_of_this_process
 from bots.web.deps import DEPS, WebDeps
 from bots.web.errors import error_middleware
 from bots.web.health import MONITORING, MonitoringDeps
@@ -59,14 +60,12 @@ def web_app(deps: WebDeps, monitoring: MonitoringDeps | None = None) -> web.Appl
             web.get("/api/agent-run/{run_id}/stream", runs.stream_run, allow_head=False),
             web.post("/api/agent-run/{run_id}/stop", runs.stop_run),
             web.get("/api/sandboxes/{sandbox_id}/files", sandbox_files.list_files),
-            web.get(
-                "/api/sandboxes/{sandbox_id}/files/content",
-                sandbox_files.send_file,
-                allow_head=False,
-            ),
-            web.get("/files/{token}", sandbox_files.send_linked_file, allow_head=False),
-            web.get("/preview/{token}", sandbox_files.show_preview, allow_head=False),
-            web.get("/preview/{token}/{path:.*}", sandbox_files.show_preview, allow_head=False),
+            web.get("/api/sandboxes/{sandbox_id}/files/content", sandbox_files.send_file),
+            web.get("/files/{token}", sandbox_files.send_linked_file),
+            web.get("/preview/{token}", sandbox_files.show_preview),
+            web.get("/preview/{token}/{path:.*}", sandbox_files.show_preview),
+            *agents.routes(),
+            web.get("/api/usage", runs.show_usage),
             *routes.routes(),
             *health.routes(),
         ]
@@ -86,7 +85,12 @@ def monitoring_app(monitoring: MonitoringDeps, api_token: str) -> web.Applicatio
 
 @asynccontextmanager
 async def serve_app(
-    app: web.Application, *, host: str, port: int, setting: str = "THREADHAND_HTTP_PORT"
+    app: web.Application,
+    *,
+    host: str,
+    port: int,
+    setting: str = "THREADHAND_HTTP_PORT",
+    limits: ConnectionLimits | None = None,
 ) -> AsyncGenerator[int, None]:
     """Context manager: serves the application inside the block. Yields the port.
 
@@ -98,7 +102,7 @@ async def serve_app(
     try:
         await runner.setup()
         try:
-            await web.TCPSite(runner, host, port).start()
+            await LimitedSite(runner, host, port, limits or limits_of_this_process()).start()
         except OSError as error:
             raise ConfigurationError(explain_bind_error(host, port, error, setting)) from error
         bound = int(runner.addresses[0][1])

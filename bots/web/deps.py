@@ -7,12 +7,24 @@ from pathlib import Path
 from aiohttp import web
 
 from bots.inbound.actions import Outcome, UserAction
+from bots.inbound.commands.knowledge import KnowledgeDeps
 from bots.web.links import SignedLinks
+from core.agents.roster import Roster
+from core.domain.audit import AuditLog
 from core.ports import EventBus, SandboxProvider
 from core.stores import Conversations, TakeoverClaims
 
 Receive = Callable[[UserAction], Awaitable[Outcome]]
 Stop = Callable[[str], Awaitable[bool]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentsDeps:
+    """Dependencies of the routes of agents and knowledge."""
+
+    roster: Roster
+    knowledge: KnowledgeDeps
+    audit: AuditLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +47,7 @@ class WebDeps:
     upload_bytes_max: int
     api_token: str = ""
     heartbeat_seconds: float = 15.0
+    agents: AgentsDeps | None = None
 
 
 DEPS: web.AppKey[WebDeps] = web.AppKey("deps", WebDeps)

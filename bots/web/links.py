@@ -194,7 +194,7 @@ def _signed_token(secret: bytes, purpose: bytes, content: list[str | int]) -> st
 def _verified_content(secret: bytes, purpose: bytes, token: str) -> object:
     payload, _, signature = token.partition(".")
     try:
-        claim = _decode(payload)
+        claim = base64.b64decode(payload + "=" * (-len(payload) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
         raise ApiError(404, "not_found", "This link is not one of ours.") from None
     # Compare text, not bytes, because several base64 texts decode to the same bytes, and the key of a take-over link
@@ -207,7 +207,7 @@ def _verified_content(secret: bytes, purpose: bytes, token: str) -> object:
 
 def _check_time(expires_at: int, now: float | None) -> None:
     if expires_at < (time.time() if now is None else now):
-        raise ApiError(410, "link_expired", "This link has expired; ask the agent for a new one.")
+        raise ApiError(410, "link_expired", "It has expired: links work for a limited time.")
 
 
 def _sign(secret: bytes, purpose: bytes, claim: bytes) -> bytes:
@@ -216,10 +216,6 @@ def _sign(secret: bytes, purpose: bytes, claim: bytes) -> bytes:
 
 def _encode(content: bytes) -> str:
     return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
-
-
-def _decode(text: str) -> bytes:
-    return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
 
 
 _PORT = b"threadhand port\0"
@@ -237,7 +233,7 @@ LOCAL_DOMAIN = "localhost"
 def port_url(
     secret: bytes, thread_id: str, port: int, *, domain: str, public_url: str
 ) -> str | None:
-    """Returns the URL of a sandbox port, or None if no domain for exposed ports leads to this server."""
+    """Returns the URL of a sandbox port, or None if this server cannot expose ports."""
     try:
         label = sign_label(secret, thread_id, port)
         base_url = urlsplit(public_url)

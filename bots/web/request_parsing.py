@@ -13,7 +13,7 @@ from bots.web import upload_spool
 from bots.web.deps import DEPS
 from bots.web.errors import ApiError
 from core.domain.messages import JsonObject
-from core.domain.threads import IncomingFile
+from core.domain.threads import IncomingFile, Usage
 
 JSON_BYTES_MAX = 1024 * 1024
 TEXT_CHARACTERS_MAX = 200_000
@@ -22,17 +22,34 @@ FILES_MAX = 20
 NAME_CHARACTERS_MAX = 200
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
-_FORM_FIELDS = {"text": TEXT_CHARACTERS_MAX, "agent_id": AGENT_CHARACTERS_MAX}
+AUTHOR_CHARACTERS_MAX = 100
+_FORM_FIELDS = {
+    "text": TEXT_CHARACTERS_MAX,
+    "agent_id": AGENT_CHARACTERS_MAX,
+    "author": AUTHOR_CHARACTERS_MAX,
+}
 _MIME = re.compile(r"[\w.+-]{1,100}/[\w.+-]{1,100}")
 
 
 @dataclass(frozen=True, slots=True)
 class MessageRequest:
-    """A message from an API client. The contents of its files are in the upload spool."""
+    """A message from an API client. The contents of its files are in the upload spool. `author` is a name, or empty."""
 
     text: str
     files: tuple[IncomingFile, ...] = ()
     agent_id: str | None = None
+    author: str = ""
+
+
+def usage_object(usage: Usage) -> JsonObject:
+    """Returns usage as responses show it."""
+    return {
+        "input_tokens": usage.input_tokens,
+        "cached_tokens": usage.cached_tokens,
+        "output_tokens": usage.output_tokens,
+        "cost_usd": usage.cost_usd,
+        "estimated_usd": usage.estimated_usd,
+    }
 
 
 def path_id(request: web.Request, name: str) -> str:
@@ -99,8 +116,8 @@ def parse_text_field(body: JsonObject, name: str, *, characters_max: int) -> str
 async def parse_message(request: web.Request) -> MessageRequest:
     """Returns the message in a request: a JSON object with `text`, or a multipart form with `text` and files.
 
-    Both formats accept an optional `agent_id`. Files are streamed to the upload spool and deleted if the request is
-    rejected. Raises ApiError if the request is invalid.
+    Both formats accept an optional `agent_id` and `author`. Files are streamed to the upload spool and deleted if the
+    request is rejected. Raises ApiError if the request is invalid.
     """
     if request.content_type.startswith("multipart/"):
         message = await _form(request)
@@ -110,6 +127,7 @@ async def parse_message(request: web.Request) -> MessageRequest:
             parse_text_field(body, "text", characters_max=TEXT_CHARACTERS_MAX),
             agent_id=parse_text_field(body, "agent_id", characters_max=AGENT_CHARACTERS_MAX)
             or None,
+            author=parse_text_field(body, "author", characters_max=AUTHOR_CHARACTERS_MAX),
         )
     if not message.text.strip() and not message.files:
         raise ApiError(400, "empty_message", "A message needs a text or a file.")
@@ -137,7 +155,9 @@ async def _form(request: web.Request) -> MessageRequest:
                 texts[part.name] = await _form_text(part, part.name, _FORM_FIELDS[part.name])
             else:
                 raise ApiError(
-                    400, "bad_form", "The form takes the fields text and agent_id, and files."
+                    400,
+                    "bad_form",
+                    "The form takes the fields text, agent_id and author, and files.",
                 )
     except (ValueError, AssertionError) as error:
         discard_uploads(request, tuple(files))
@@ -145,7 +165,12 @@ async def _form(request: web.Request) -> MessageRequest:
     except BaseException:
         discard_uploads(request, tuple(files))
         raise
-    return MessageRequest(texts.get("text", ""), tuple(files), texts.get("agent_id") or None)
+    return MessageRequest(
+        texts.get("text", ""),
+        tuple(files),
+        texts.get("agent_id") or None,
+        texts.get("author", ""),
+    )
 
 
 def _check_file_count(files: list[IncomingFile]) -> None:

@@ -1,4 +1,4 @@
-"""HTTP routes that show a run, stream its events and stop it."""
+"""HTTP routes that show a run, stream its events and stop it, and the one that shows usage."""
 
 import asyncio
 import logging
@@ -42,13 +42,7 @@ async def show_run(request: web.Request) -> web.Response:
             "stop_requested": run.stop_requested,
             "finish_reason": run.finish_reason,
             "error": run.error,
-            "usage": {
-                "input_tokens": usage.input_tokens,
-                "cached_tokens": usage.cached_tokens,
-                "output_tokens": usage.output_tokens,
-                "cost_usd": usage.cost_usd,
-                "estimated_usd": usage.estimated_usd,
-            },
+            "usage": request_parsing.usage_object(usage),
             "created_at": run.created_at.isoformat(),
             "started_at": _isoformat(run.started_at),
             "finished_at": _isoformat(run.finished_at),
@@ -123,20 +117,20 @@ class _Stream:
                     await self._write(text.encode())
                     if is_terminal(event.event):
                         return
-            await self._write_end(run_id)
+            await self._write_end(run_id, after)
         except ConnectionError:
             log.debug("the client of %s has disconnected", run_id)
 
-    async def _write_end(self, run_id: str) -> None:
-        """Writes a final status if the run has ended without a stored terminal event.
+    async def _write_end(self, run_id: str, after: Cursor | None) -> None:
+        """Writes a final status if the run has ended and the client cannot have received its terminal event.
 
-        Writes nothing if a terminal event is stored, because a reconnecting client has already received it.
+        Writes nothing if the client's cursor is that of the terminal event.
         """
         run = await self._ports.conversations.run(run_id)
         if run is None or run.status not in ("completed", "failed", "stopped"):
             return
         stored = await self._ports.conversations.events(run_id)
-        if not any(is_terminal(event.event) for event in stored):
+        if not any(is_terminal(event.event) and event.cursor == after for event in stored):
             end: JsonObject = {"type": "status", "status": run.status, "message": run.error or ""}
             await self._write(f"data: {compact_json(end)}\n\n".encode())
 
@@ -154,6 +148,16 @@ class _Stream:
     async def _write(self, content: bytes) -> None:
         self._written_at = time.monotonic()
         await self._response.write(content)
+
+
+async def show_usage(request: web.Request) -> web.Response:
+    """`GET /api/usage?thread_id=`: returns tokens and cost of a thread, or of everything."""
+    thread_id = request.query.get("thread_id")
+    conversations = request.app[DEPS].conversations
+    if thread_id is not None and await conversations.snapshot(thread_id) is None:
+        raise ApiError(404, "thread_not_found", "There is no such thread.")
+    usage = await conversations.usage(thread_id=thread_id)
+    return web.json_response(request_parsing.usage_object(usage))
 
 
 async def _find_run(request: web.Request) -> Run:

@@ -102,14 +102,25 @@ async def _download(request: web.Request, sandbox_id: str, path: str) -> web.Str
 async def stream_file(
     request: web.Request, files: Files, entry: FileEntry, headers: Mapping[str, str]
 ) -> web.StreamResponse:
-    """Streams a file from a sandbox.
+    """Streams a file from a sandbox, or the one part of it that the client asks for.
 
     Sends at most the size in `entry`. If the file has become smaller, aborts the connection so that the client notices.
     """
+    tag = f"{entry.size_bytes:x}-{int(entry.modified_at * 1_000_000):x}"
+    headers = {**headers, "ETag": f'"{tag}"', "Accept-Ranges": "bytes"}
+    if any(known.value in (tag, "*") for known in request.if_none_match or ()):
+        return web.Response(status=304, headers=headers)
+    start, end = _requested_part(request, entry, headers["ETag"])
     response = web.StreamResponse(headers=headers)
-    response.content_length = entry.size_bytes
+    if (start, end) != (0, entry.size_bytes):
+        response.set_status(206)
+        response.headers["Content-Range"] = f"bytes {start}-{end - 1}/{entry.size_bytes}"
+    response.content_length = end - start
+    if request.method == "HEAD":
+        await response.prepare(request)
+        return response
     sent = 0
-    async with aclosing(_read(files, entry)) as pieces:
+    async with aclosing(_read(files, entry.path, start, end - start)) as pieces:
         async for piece in pieces:
             if not response.prepared:
                 await response.prepare(request)
@@ -117,15 +128,36 @@ async def stream_file(
             sent += len(piece)
     if not response.prepared:
         await response.prepare(request)
-    if sent != entry.size_bytes and request.transport is not None:
+    if sent != end - start and request.transport is not None:
         request.transport.abort()
     return response
 
 
-async def _read(files: Files, entry: FileEntry) -> AsyncGenerator[bytes, None]:
-    left = entry.size_bytes
+def _requested_part(request: web.Request, entry: FileEntry, tag: str) -> tuple[int, int]:
+    """Returns the first byte to send and the one after the last. Ranges that are malformed, several at once, or of an
+    older version of the file get the whole file. Raises ApiError 416 for a range beyond the end."""
+    size = entry.size_bytes
     try:
-        async for piece in files.read(entry.path, length=entry.size_bytes):
+        part = request.http_range
+    except ValueError:
+        part = slice(None)
+    if part.start is None or request.headers.get("If-Range", tag) != tag:
+        return 0, size
+    start, end, _ = part.indices(size)
+    if start >= end:
+        raise ApiError(
+            416,
+            "no_such_range",
+            "The file has no such part.",
+            headers={"Content-Range": f"bytes */{size}"},
+        )
+    return start, end
+
+
+async def _read(files: Files, path: str, offset: int, length: int) -> AsyncGenerator[bytes, None]:
+    left = length
+    try:
+        async for piece in files.read(path, offset=offset, length=length):
             yield piece[:left]
             left -= min(left, len(piece))
     except ToolError:
@@ -143,11 +175,13 @@ INDEX_FILE = "index.html"
 # `sandbox` without allow-same-origin gives the page an opaque origin, separate from the API. Modules, fonts and fetch
 # therefore need CORS, which is safe because anyone with the token may read the files anyway.
 PREVIEW_HEADERS = {
-    "Content-Security-Policy": "sandbox allow-scripts allow-forms allow-popups",
+    "Content-Security-Policy": (
+        "sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads"
+    ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Access-Control-Allow-Origin": "*",
-    "Cache-Control": "no-store",
+    "Cache-Control": "private, no-cache",
 }
 _TYPES = mimetypes.MimeTypes()
 """Uses only Python's built-in table, so that the system's /etc/mime.types has no effect."""

@@ -8,6 +8,7 @@ from bots.inbound.actions import IncomingMessage, Outcome
 from bots.web import request_parsing
 from bots.web.deps import DEPS
 from bots.web.errors import ApiError
+from core.context.untrusted_text import clean_line
 from core.domain.ids import new_id
 from core.domain.messages import JsonObject, Message
 from core.domain.threads import Address, Person, ThreadSnapshot
@@ -16,7 +17,9 @@ from core.failpoints import Failpoint
 
 TITLE_CHARACTERS_MAX = 200
 PAGE_MESSAGES_MAX = 1000
-_API_PERSON = Person(person_id="api", name="")
+API_PERSON = "api"
+DEFAULT_AUTHOR = "HTTP API"
+"""The author of a message whose client names none."""
 _RECEIVE = Failpoint("web.receive")
 
 
@@ -87,7 +90,7 @@ async def add_message(request: web.Request) -> web.Response:
         address=thread.address,
         dedupe_key=message_ref,
         message_ref=message_ref,
-        author=_API_PERSON,
+        author=Person(person_id=API_PERSON, name=clean_line(draft.author, 100) or DEFAULT_AUTHOR),
         text=draft.text,
         sent_at=datetime.now(UTC),
         is_addressed=True,
@@ -97,7 +100,7 @@ async def add_message(request: web.Request) -> web.Response:
     try:
         with _RECEIVE:
             outcome = await request.app[DEPS].receive(message)
-    except Exception:
+    except Exception:  # whatever it was: no run will use the uploads
         request_parsing.discard_uploads(request, draft.files)
         raise
     if outcome.is_ignored:

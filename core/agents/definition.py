@@ -1,8 +1,10 @@
-"""Agent definitions in YAML: a role that is added to the base prompt, with a model, tools and knowledge."""
+"""Agent definitions: a role that is added to the base prompt, with a model, tools and knowledge."""
 
+import difflib
 import hashlib
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Annotated, Literal, Self, cast
@@ -20,6 +22,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from core.domain.errors import ConfigurationError
+from core.domain.model_options import NO_OPTIONS, ModelOptions
 
 DEFAULT_AGENT = "threadhand"
 PROMPT_CHARACTERS_MAX = 20_000
@@ -91,6 +94,7 @@ class AgentDefinition(BaseModel):
     prompt: Annotated[str, StringConstraints(max_length=PROMPT_CHARACTERS_MAX)] = ""
     model: Annotated[str, StringConstraints(max_length=200), AfterValidator(_model_name)] = ""
     dialect: Literal["auto", "native", "xml", "react"] | None = None
+    options: ModelOptions = NO_OPTIONS
     tools: ToolChoice = ToolChoice()
     mcp_servers: Names | None = None
     knowledge: Annotated[
@@ -144,16 +148,47 @@ def parse_definition(text: str, *, file: str, agent_id: str, known: KnownNames) 
         raise ConfigurationError(
             f"The agent file {file}: agent_id: the agent goes by the file's name; leave the key out."
         )
+    return validate_definition(
+        fields, source=f"The agent file {file}", agent_id=agent_id, known=known
+    )
+
+
+def validate_definition(
+    fields: Mapping[str, object], *, source: str, agent_id: str, known: KnownNames
+) -> AgentDefinition:
+    """Returns the definition with these values. Raises ConfigurationError with a sentence for each problem, which
+    names `source` and the key."""
     try:
         definition = AgentDefinition.model_validate({**fields, "agent_id": agent_id})
     except ValidationError as error:
-        problems = error.errors(include_url=False, include_input=False)
-        raise ConfigurationError(
-            "\n".join(f"The agent file {file}: {_problem(one)}" for one in problems)
-        ) from None
-    if strangers := list(_strangers(definition, known)):
-        raise ConfigurationError("\n".join(f"The agent file {file}: {one}" for one in strangers))
-    return definition
+        problems = [_problem(one) for one in error.errors(include_url=False, include_input=False)]
+    else:
+        problems = list(_strangers(definition, known))
+        if not problems:
+            return definition
+    raise ConfigurationError("\n".join(f"{source}: {one}" for one in problems))
+
+
+def definition_lines(definition: AgentDefinition | None) -> list[str]:
+    """Returns everything that the definition sets, as lines for people. Without a definition there are none."""
+    lines: list[str] = []
+    values = definition.model_dump(mode="json", exclude_defaults=True) if definition else {}
+    for key, value in values.items():
+        if isinstance(value, str) and "\n" in value:
+            lines += [f"{key}:", *(f"  {line}" for line in value.splitlines())]
+        elif key != "agent_id":
+            said = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            lines.append(f"{key}: {said}")
+    return lines
+
+
+def compare_definitions(before: AgentDefinition | None, after: AgentDefinition | None) -> str:
+    """Returns the changed lines, which begin with - and +, with a line of context around them. Empty if nothing
+    changed."""
+    lines = difflib.unified_diff(
+        definition_lines(before), definition_lines(after), lineterm="", n=1
+    )
+    return "\n".join("..." if line.startswith("@@") else line for line in list(lines)[2:])
 
 
 def _mapping(text: str, file: str) -> dict[str, object]:

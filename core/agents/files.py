@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from core.agents.definition import (
+    DEFAULT_AGENT,
     FILE_BYTES_MAX,
     LIST_MAX,
     AgentDefinition,
@@ -46,7 +47,8 @@ class AgentFiles:
     """All agent definitions: the shipped ones and those in the operator's folder.
 
     Changed files are read again. If a file becomes invalid, its last valid definition stays in use and the problem is
-    logged once.
+    logged once. An agent whose file was never valid is left out, also if it would replace a shipped agent, whose
+    rights may be wider.
     """
 
     known: KnownNames
@@ -57,10 +59,26 @@ class AgentFiles:
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def load(self) -> None:
-        """Reads all files at start-up. Raises ConfigurationError with a sentence for each problem."""
+        """Reads all files at start-up and logs their problems.
+
+        Raises ConfigurationError if the folder cannot be read, or the default agent's file is invalid.
+        """
         self._shipped = load_shipped_definitions(self.known)
-        if problems := self._refresh():
+        problems = self._told = self._refresh()
+        if problems and (not self._files or DEFAULT_AGENT in self.left_out):
             raise ConfigurationError("\n".join(sorted(problems)))
+        for problem in sorted(problems):
+            log.error("%s The program starts without this agent.", problem)
+
+    @property
+    def problems(self) -> frozenset[str]:
+        """A sentence for each problem of the last reading."""
+        return self._told
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """The ids of the agents whose files were never valid."""
+        return frozenset(path.stem for path, file in self._files.items() if file.definition is None)
 
     async def definitions(self) -> Mapping[str, AgentDefinition]:
         """Reads changed files again and returns the definitions by agent id."""
@@ -76,7 +94,9 @@ class AgentFiles:
     def latest(self) -> Mapping[str, AgentDefinition]:
         """The definitions by agent id, as last read, without reading changed files again."""
         own = [one.definition for one in self._files.values() if one.definition is not None]
-        return {**self._shipped, **{one.agent_id: one for one in own}}
+        left_out = self.left_out
+        shipped = {name: one for name, one in self._shipped.items() if name not in left_out}
+        return {**shipped, **{one.agent_id: one for one in own}}
 
     def knowledge_folder(self, agent_id: str) -> Path | None:
         """Returns the folder that the agent's knowledge paths are relative to, or None for a shipped agent."""

@@ -1,13 +1,22 @@
 """Chooses a run's agent: the agent requested for the run, else the thread's, the channel's or the default agent."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from core.agents.definition import DEFAULT_AGENT, AgentDefinition, AgentVersion
+from core.agents.definition import (
+    DEFAULT_AGENT,
+    LIST_MAX,
+    AgentDefinition,
+    AgentVersion,
+    validate_definition,
+)
 from core.agents.files import AgentFiles
 from core.domain.errors import AgentError, ConfigurationError
+from core.domain.model_options import NO_OPTIONS, ModelOptions
 from core.domain.threads import Address, Person, Run, Thread
+
+CHANNEL_OPTIONS = "channel:"
 
 
 class AgentVersions(Protocol):
@@ -27,6 +36,26 @@ class AgentVersions(Protocol):
         """
         ...
 
+    async def list(self, agent_id: str) -> tuple[AgentVersion, ...]:
+        """Returns all stored versions of the agent that this release can read, by number."""
+        ...
+
+    async def saved(self) -> Mapping[str, AgentVersion]:
+        """Returns the versions that take the place of agent files, by agent id, as far as this release can read
+        them."""
+        ...
+
+    async def save(
+        self, definition: AgentDefinition, *, at: Address | None = None, by: Person | None = None
+    ) -> AgentVersion:
+        """Makes the definition the agent's current version, whatever its file says. Records who did it where."""
+        ...
+
+    async def reset(self, agent_id: str, *, at: Address, by: Person) -> bool:
+        """Makes the agent's file current again; without a file the agent is gone. Returns False if nothing was
+        saved."""
+        ...
+
     async def choose(self, address: Address, agent_id: str, *, by: Person | None = None) -> None:
         """Sets the agent for later runs of the thread at the address, and creates the thread if needed."""
         ...
@@ -36,23 +65,81 @@ class AgentVersions(Protocol):
 class Roster:
     """Chooses agents and their versions for runs.
 
-    `by_channel` maps channel ids to agent ids. `recorded` caches versions by agent id and content hash.
+    `by_channel` maps channel ids to agent ids. `options` are model options by model name, or by `channel:<id>`.
+    `recorded` caches versions by agent id and content hash. `find_problems` returns sentences that tell why a
+    definition cannot work, for example because its model has no API key.
     """
 
     files: AgentFiles
     versions: AgentVersions
     by_channel: Mapping[str, str] = field(default_factory=dict[str, str])
+    options: Mapping[str, ModelOptions] = field(default_factory=dict[str, ModelOptions])
     recorded: dict[tuple[str, str], AgentVersion] = field(
         default_factory=dict[tuple[str, str], AgentVersion]
     )
+    find_problems: Callable[[Iterable[AgentDefinition]], Iterable[str]] = lambda _definitions: ()
 
     async def agents(self) -> Mapping[str, AgentDefinition]:
-        """Returns the current definitions by agent id."""
-        return await self.files.definitions()
+        """Returns the current definitions by agent id: saved versions take the place of files."""
+        saved = await self.versions.saved()
+        agents = {**await self.files.definitions()}
+        agents.update((agent_id, version.definition) for agent_id, version in saved.items())
+        return agents
+
+    async def check(self, fields: Mapping[str, object], agent_id: str) -> AgentDefinition:
+        """Returns the definition with these values, which do not come from a file.
+
+        Raises ConfigurationError with a sentence for each problem.
+        """
+        source = f"The agent {agent_id[:40]!r}"
+        draft = validate_definition(
+            fields, source=source, agent_id=agent_id, known=self.files.known
+        )
+        agents, own = await self.agents(), self.files.latest.get(agent_id)
+        problems = [
+            f"team: there is no agent named {one!r}." for one in draft.team if one not in agents
+        ]
+        if not set(draft.knowledge) <= set(own.knowledge if own else ()):
+            problems.append("knowledge: only the agent's own file can name files.")
+        if not (draft.name + draft.description).isprintable():
+            problems.append("name, description: each must be one line of visible characters.")
+        if agent_id not in agents and len(agents) >= LIST_MAX:
+            problems.append(f"there may be at most {LIST_MAX} agents.")
+        problems += self.find_problems([draft])
+        if problems:
+            raise ConfigurationError("\n".join(f"{source}: {problem}" for problem in problems))
+        return draft
+
+    async def save(
+        self, draft: AgentDefinition, *, at: Address | None = None, by: Person | None = None
+    ) -> AgentVersion:
+        """Makes a checked definition the agent's current version. The one before it stays in the list of versions."""
+        if (before := (await self.agents()).get(draft.agent_id)) is not None:
+            await self.versions.record(before)
+        return await self.versions.save(draft, at=at, by=by)
+
+    async def roll_back(
+        self, agent_id: str, number: int, *, at: Address, by: Person
+    ) -> AgentVersion | None:
+        """Makes an earlier version current again. Returns None if there is no such version.
+
+        Raises ConfigurationError if it can no longer work, for example because one of its tools is gone.
+        """
+        listed = await self.versions.list(agent_id)
+        version = next((one for one in listed if one.number == number), None)
+        if version is None:
+            return None
+        values = version.definition.model_dump(exclude_defaults=True, exclude={"agent_id"})
+        return await self.save(await self.check(values, agent_id), at=at, by=by)
 
     def agent_in(self, channel_id: str, chosen: str | None = None) -> str:
         """Returns the agent id for a thread: `chosen` if set, else the channel's agent, else the default agent."""
         return chosen or self.by_channel.get(channel_id) or DEFAULT_AGENT
+
+    def options_in(self, channel_id: str, agent: AgentDefinition) -> ModelOptions:
+        """Returns the agent's options in the channel, whose own ones take precedence; without those of the model."""
+        in_channel = self.options.get(f"{CHANNEL_OPTIONS}{channel_id}", NO_OPTIONS)
+        return agent.options.replaced_by(in_channel)
 
     async def version_for(self, run: Run, thread: Thread) -> AgentVersion:
         """Returns the agent version that the run started with; for a new run, the current version of its agent.

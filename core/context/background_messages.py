@@ -3,71 +3,196 @@
 import asyncio
 import json
 import logging
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from itertools import chain
 
+from pydantic import JsonValue
+
 from core.context.tokens import with_token_count
-from core.context.untrusted_text import wrap_untrusted
+from core.context.untrusted_text import clean_line, wrap_untrusted
 from core.domain.errors import AgentError, SurfaceError
 from core.domain.messages import JsonObject, Message
-from core.domain.threads import Address, ChatMessage, ThreadInput
+from core.domain.threads import Address, ChatMessage, ChatPage, IncomingFile, ThreadInput
 from core.ports import ChatHistory
 
 BACKGROUND_MESSAGES_MAX = 50
 BACKGROUND_CHARACTERS_MAX = 20_000
 TEXT_CHARACTERS_MAX = 2_000
+FILES_SHOWN_MAX = 10
+"""How many files of one message are listed."""
 BACKGROUND_KEY = "is_heard"
 BACKGROUND_REFS_KEY = "heard_refs"
+BACKGROUND_FILES_KEY = "heard_files"
 FLOW_KEY = "flow"
 """Metadata key of user messages that a planning flow wrote, not a person."""
+CONTINUE_KEY = "continue"
+"""Metadata key of user messages in which the program asks for the rest of an answer."""
 _BEFORE = "Said in the thread before you were called, oldest first. It was not said to you."
 _SINCE = "Said in the thread since your last turn, oldest first. It was not said to you."
+_LINKED = "The messages that links in the request lead to. They were not said to you."
+_FILES = "read_chat fetches a file by its id."
+_PARTIAL = "The chat platform let me read only a part of the earlier talk."
+_UNREAD = "The earlier talk in this thread could not be read just now."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Background:
+    """What the agent was not told, but should know: messages of the thread, and messages that links lead to."""
+
+    page: ChatPage
+    linked: Mapping[str, ChatMessage | None] = field(default_factory=dict[str, ChatMessage | None])
+    is_first: bool = False
+    note: str = ""
+
+    @property
+    def files(self) -> dict[str, IncomingFile]:
+        """The files of these messages by the ids that the model calls them by, oldest first."""
+        linked = (one for one in self.linked.values() if one)
+        root = (self.page.root,) if self.page.root else ()
+        return listed_files((*root, *self.page.messages, *linked))
+
+
+def listed_files(messages: Sequence[ChatMessage]) -> dict[str, IncomingFile]:
+    """Returns the files of the messages by the ids that the model calls them by."""
+    return {
+        f"{one.message_ref}/{number}": file
+        for one in messages
+        for number, file in enumerate(one.files[:FILES_SHOWN_MAX], 1)
+    }
 
 
 def background_message(
-    heard: Sequence[ChatMessage], *, thread_id: str, run_id: str, is_first: bool
+    background: Background, *, thread_id: str, run_id: str, fetched: Sequence[str] = ()
 ) -> Message | None:
-    """Returns one message that lists chat messages with their authors, or None if there are none.
+    """Returns one message that lists chat messages with their authors, or None if there is nothing to tell.
 
     Each line is a JSON object, so that no text can pretend to come from another author. If the list is too long, only
-    the newest messages are kept. Set `is_first` if the conversation has no earlier messages.
+    the newest messages and the thread's first one are kept. `fetched` are lines about files that are in the sandbox.
     """
-    lines: list[str] = []
-    refs: list[str] = []
-    room = BACKGROUND_CHARACTERS_MAX
-    for one in sorted(heard, key=lambda one: one.sent_at)[: -BACKGROUND_MESSAGES_MAX - 1 : -1]:
-        line = _line(one)
-        room -= len(line)
-        if room < 0:
-            break
-        lines.append(line)
-        refs.append(one.message_ref)
-    if not lines:
+    root, page = background.page.root, background.page
+    lines, kept = _newest_lines(page.messages)
+    refs = [one.message_ref for one in kept]
+    if root is not None and root.message_ref not in refs:
+        lines, refs = [message_line(root), *lines], [root.message_ref, *refs]
+    omitted = page.omitted + len(page.messages) - len(kept)
+    parts: list[str] = []
+    if lines or omitted:
+        notes = [_BEFORE if background.is_first else _SINCE]
+        if omitted > 0:
+            place = "after the first one " if root is not None else ""
+            notes.append(f"{omitted:,} older messages {place}are not shown; read_chat shows them.")
+        notes += [_FILES] if background.files else []
+        parts += [
+            f"[{' '.join(notes)}]",
+            wrap_untrusted("\n".join(lines), source="the chat thread"),
+        ]
+    if background.note:
+        parts.append(f"[{background.note}]")
+    if background.linked:
+        linked = "\n".join(_linked_line(link, one) for link, one in background.linked.items())
+        parts += [f"[{_LINKED}]", wrap_untrusted(linked, source="other chat messages")]
+    if not parts:
         return None
-    text = wrap_untrusted("\n".join(reversed(lines)), source="the chat thread")
+    files: JsonObject = {key: _file_json(file) for key, file in background.files.items()}
     return with_token_count(
         Message(
             type="user",
-            content={"role": "user", "content": f"[{_BEFORE if is_first else _SINCE}]\n{text}"},
+            content={"role": "user", "content": "\n".join([*parts, *fetched])},
             is_llm_message=True,
             thread_id=thread_id,
             run_id=run_id,
-            metadata={BACKGROUND_KEY: True, BACKGROUND_REFS_KEY: [ref for ref in refs if ref]},
+            metadata={
+                BACKGROUND_KEY: True,
+                BACKGROUND_REFS_KEY: [ref for ref in refs if ref],
+                **({BACKGROUND_FILES_KEY: files} if files else {}),
+            },
         )
     )
 
 
-def _line(one: ChatMessage) -> str:
+def _newest_lines(messages: Sequence[ChatMessage]) -> tuple[list[str], list[ChatMessage]]:
+    lines: list[str] = []
+    kept: list[ChatMessage] = []
+    room = BACKGROUND_CHARACTERS_MAX
+    for one in sorted(messages, key=lambda one: one.sent_at)[: -BACKGROUND_MESSAGES_MAX - 1 : -1]:
+        line = message_line(one)
+        room -= len(line)
+        if room < 0:
+            break
+        lines.append(line)
+        kept.append(one)
+    return lines[::-1], kept[::-1]
+
+
+def message_line(one: ChatMessage) -> str:
+    """Returns a chat message as one line of JSON."""
     text = one.text.strip()
     cut = text[:TEXT_CHARACTERS_MAX] + (" […]" if len(text) > TEXT_CHARACTERS_MAX else "")
     said: JsonObject = {
         "from": " ".join(one.author.name.split()),
         "id": one.author.person_id,
         "at": f"{one.sent_at:%Y-%m-%d %H:%M}",
+        "message": one.message_ref,
         "text": cut,
     }
+    if one.is_app:
+        said["is_app"] = True
+    if one.files:
+        said["files"] = [
+            {"id": key, "name": clean_line(file.name, 120), "type": clean_line(file.mime_type, 60)}
+            for key, file in listed_files([one]).items()
+        ]
     return json.dumps(said, ensure_ascii=False)
+
+
+def _linked_line(link: str, one: ChatMessage | None) -> str:
+    if one is None:
+        return json.dumps({"link": link, "note": "It cannot be read from this conversation."})
+    return json.dumps({"link": link, **json.loads(message_line(one))}, ensure_ascii=False)
+
+
+def _file_json(file: IncomingFile) -> JsonValue:
+    return {key: value for key, value in asdict(file).items() if value is not None}
+
+
+def known_files(history: Sequence[Message]) -> dict[str, IncomingFile]:
+    """Returns the files of chat messages that the history lists, by their ids."""
+    told = (one.metadata.get(BACKGROUND_FILES_KEY) for one in history)
+    return {
+        key: IncomingFile(
+            file_ref=str(file.get("file_ref")),
+            name=str(file.get("name")),
+            mime_type=str(file.get("mime_type")),
+            size_bytes=size if isinstance(size := file.get("size_bytes"), int) else None,
+        )
+        for files in told
+        if isinstance(files, dict)
+        for key, file in files.items()
+        if isinstance(file, dict)
+    }
+
+
+_REFERS = re.compile(
+    r"\b(?:above|attach\w*|files?|tables?|csv|xlsx?|spreadsheets?|sheets?|documents?|docs?|pdfs?|reports?|images?|pictures?|"
+    r"photos?|screenshots?|charts?|diagrams?|logs?|data|this|these|that|those|it|oben|anhang|angehängt\w*|dateie?n?|"
+    r"tabellen?|bild(?:er)?|dokumente?|berichte?|dies\w*|ci-dessus|fichiers?|tableaux?|pièces?|cette?|ces|arriba|adjunt\w*|"
+    r"archivos?|tablas?|imagen(?:es)?|est[aeo]s?|acima|anex\w*|arquivos?|tabelas?|imagens?|iss[oa]|ess[ae]s?)\b|"
+    r"[上表図图]|添付|ファイル|画像|これ|附件|文件|这",
+    re.IGNORECASE,
+)
+
+
+def refers_to_files(text: str, files: Mapping[str, IncomingFile]) -> bool:
+    """Whether a request reads as if it were about files in the messages before it."""
+    words = text[:TEXT_CHARACTERS_MAX].casefold()
+    names = (file.name.casefold() for file in files.values())
+    return bool(_REFERS.search(words)) or any(
+        name in words or (len(stem := name.partition(".")[0]) > 3 and stem in words)
+        for name in names
+    )
 
 
 def known_refs(history: Sequence[Message]) -> frozenset[str]:
@@ -84,7 +209,7 @@ def last_read_at(history: Sequence[Message]) -> datetime | None:
         (
             one.created_at
             for one in reversed(history)
-            if one.type == "user" and not one.metadata.get(FLOW_KEY)
+            if one.type == "user" and not _is_of_program(one)
         ),
         None,
     )
@@ -92,12 +217,18 @@ def last_read_at(history: Sequence[Message]) -> datetime | None:
 
 def is_from_person(message: Message) -> bool:
     """Returns whether a person wrote the message to the agent. Background and flow messages do not count."""
-    is_marked = message.metadata.get(BACKGROUND_KEY) or message.metadata.get(FLOW_KEY)
+    is_marked = message.metadata.get(BACKGROUND_KEY) or _is_of_program(message)
     return message.type == "user" and not is_marked
+
+
+def _is_of_program(message: Message) -> bool:
+    return bool(message.metadata.get(FLOW_KEY) or message.metadata.get(CONTINUE_KEY))
 
 
 log = logging.getLogger(__name__)
 READ_SECONDS = 5.0
+ReadStored = Callable[[datetime | None, datetime], Awaitable[Sequence[ChatMessage]]]
+"""Returns the thread's messages between two times that came as events and were not for the agent."""
 
 
 class BackgroundMessageReader:
@@ -106,40 +237,80 @@ class BackgroundMessageReader:
     Keeps the time of the last read and the ids of messages that the conversation already contains.
     """
 
-    def __init__(self, talks: Mapping[str, ChatHistory], thread_id: str, run_id: str) -> None:
-        """`talks` maps platform names to chat histories. Other platforms have no background messages."""
-        self._talks = talks
-        self._thread_id = thread_id
-        self._run_id = run_id
+    def __init__(self, histories: Mapping[str, ChatHistory], read_stored: ReadStored) -> None:
+        """`histories` maps platform names to chat histories. Other platforms have no background messages."""
+        self._histories = histories
+        self._read_stored = read_stored
         self._after: datetime | None = None
         self._refs: frozenset[str] = frozenset()
+        self._is_failure_told = False
 
     def remember(self, history: Sequence[Message]) -> None:
         """Notes which chat messages the stored conversation contains, so `listen` does not return them again."""
         self._after = last_read_at(history)
         self._refs = known_refs(history)
 
-    async def listen(self, address: Address, inputs: Sequence[ThreadInput]) -> Message | None:
-        """Returns the thread's other messages since the last read as one message, or None if there are none.
+    async def listen(self, address: Address, inputs: Sequence[ThreadInput]) -> Background | None:
+        """Returns the thread's other messages since the last read, and the messages that links in the inputs lead to.
 
-        Also returns None if the platform fails or does not reply within READ_SECONDS.
+        If the platform fails or does not reply within READ_SECONDS, returns what came as events, and says so.
         """
-        talk = self._talks.get(address.platform)
-        if talk is None or not inputs:
+        history = self._histories.get(address.platform)
+        if history is None or not inputs:
             return None
         before = max(one.sent_at for one in inputs)
+        page, note = await self._read(history, address, before)
+        known = self._refs | {one.message_ref for one in inputs if one.message_ref}
+        is_first, self._after = self._after is None, before
+        new = tuple(one for one in page.messages if one.message_ref not in known)
+        root = page.root if page.root and page.root.message_ref not in known else None
+        self._refs = known | {one.message_ref for one in new if one.message_ref}
+        return Background(
+            page=replace(page, messages=new, root=root),
+            linked=await _read_linked(history, address, inputs),
+            is_first=is_first,
+            note=note,
+        )
+
+    async def _read(
+        self, history: ChatHistory, address: Address, before: datetime
+    ) -> tuple[ChatPage, str]:
+        note = _PARTIAL
         try:
             async with asyncio.timeout(READ_SECONDS):
-                heard = await talk.read(
+                page = await history.read(
                     address, before=before, limit=BACKGROUND_MESSAGES_MAX, after=self._after
                 )
         except (SurfaceError, AgentError, TimeoutError) as error:
             log.warning("the talk in the thread was not read: %s", type(error).__name__)
-            return None
-        known = self._refs | {one.message_ref for one in inputs if one.message_ref}
-        is_first, self._after = self._after is None, before
-        new = [one for one in heard if one.message_ref not in known]
-        self._refs = known | {one.message_ref for one in new if one.message_ref}
-        return background_message(
-            new, thread_id=self._thread_id, run_id=self._run_id, is_first=is_first
-        )
+            page, note = ChatPage(is_partial=True), _UNREAD
+        if not page.is_partial:
+            return page, ""
+        page = _with_stored(page, await self._read_stored(self._after, before))
+        is_told, self._is_failure_told = self._is_failure_told, True
+        return page, "" if is_told else note
+
+
+def _with_stored(page: ChatPage, stored: Sequence[ChatMessage]) -> ChatPage:
+    """Adds messages that came as events to a page that the platform returned only in part."""
+    refs = {one.message_ref for one in page.messages} | {page.root.message_ref if page.root else ""}
+    more = [one for one in stored if one.message_ref not in refs]
+    whole = sorted((*page.messages, *more), key=lambda one: one.sent_at)
+    return replace(page, messages=tuple(whole), omitted=max(0, page.omitted - len(more)))
+
+
+async def _read_linked(
+    history: ChatHistory, address: Address, inputs: Sequence[ThreadInput]
+) -> dict[str, ChatMessage | None]:
+    found: dict[str, ChatMessage | None] = {}
+    for one in inputs:
+        if "https://" not in one.text and "http://" not in one.text:
+            continue
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                found |= await history.read_linked(
+                    address, one.text, person_id=one.author.person_id
+                )
+        except (SurfaceError, AgentError, TimeoutError) as error:
+            log.warning("linked messages were not read: %s", type(error).__name__)
+    return found

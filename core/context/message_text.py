@@ -1,10 +1,11 @@
-"""Converts stored messages to readable text."""
+"""Converts stored messages to readable text, and to what a model receives."""
 
 import json
+from dataclasses import replace
 
 from pydantic import JsonValue
 
-from core.domain.messages import Message
+from core.domain.messages import JsonObject, Message
 
 
 def full_message_text(message: Message) -> str:
@@ -27,18 +28,49 @@ def content_text(content: JsonValue) -> str:
     return content if isinstance(content, str) else ""
 
 
+def for_model(message: Message, *, is_native: bool) -> Message:
+    """Returns a tool message without the call's arguments, which the model has written itself; others unchanged.
+
+    In the native dialect, it contains only the output or the error. In text dialects the result stays in its JSON
+    object, because user messages do not show otherwise which text is data.
+    """
+    execution = _execution(message.content.get("content")) if message.type == "tool" else None
+    if execution is None:
+        return message
+    if is_native and message.content.get("role") == "tool":
+        content: JsonValue = _output(execution)
+    else:
+        shown: JsonObject = {key: one for key, one in execution.items() if key != "arguments"}
+        content = json.dumps({"tool_execution": shown}, ensure_ascii=False)
+    return replace(message, content={**message.content, "content": content}, token_count=0)
+
+
 def _result(content: JsonValue) -> str:
     """Returns a tool result's call and output, with real newlines instead of JSON escapes."""
-    text = content_text(content)
-    try:
-        envelope: JsonValue = json.loads(text)
-    except ValueError:
-        return text
-    execution = envelope.get("tool_execution") if isinstance(envelope, dict) else None
-    result = execution.get("result") if isinstance(execution, dict) else None
-    if not isinstance(execution, dict) or not isinstance(result, dict):
-        return text
+    execution = _execution(content)
+    if execution is None:
+        return content_text(content)
     called = json.dumps(execution.get("arguments"), ensure_ascii=False)
-    output = result.get("output") if result.get("output") is not None else result.get("error")
+    return f"{execution.get('function_name')} {called}\n{_output(execution)}"
+
+
+def _execution(content: JsonValue) -> JsonObject | None:
+    try:
+        envelope: JsonValue = json.loads(content_text(content))
+    except (ValueError, RecursionError):
+        return None
+    execution = envelope.get("tool_execution") if isinstance(envelope, dict) else None
+    return execution if isinstance(execution, dict) and "result" in execution else None
+
+
+def _output(execution: JsonObject) -> str:
+    """Returns the output of a call, and the error if it failed."""
+    result = execution.get("result")
+    if not isinstance(result, dict):
+        return str(result)
+    output, error = result.get("output"), result.get("error")
     shown = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
-    return f"{execution.get('function_name')} {called}\n{shown}"
+    told = [shown] if output is not None else []
+    if error is not None and result.get("success") is not True:
+        told.append(f"Error: {error}")
+    return "\n".join(told) or "(no output)"

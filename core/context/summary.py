@@ -8,8 +8,8 @@ from importlib.resources import files
 
 from core.context.background_messages import is_from_person
 from core.context.message_text import content_text
-from core.context.todo_file import TODO_KEY, todo_text_in_history
-from core.context.tokens import message_tokens, with_token_count
+from core.context.todo_file import TODO_KEY
+from core.context.tokens import count_text, message_tokens, with_token_count
 from core.context.truncation import EXPAND_TOOL, fit_messages
 from core.context.untrusted_text import wrap_untrusted
 from core.domain.messages import JsonObject, Message
@@ -19,8 +19,10 @@ Complete = Callable[[ModelRequest], Awaitable[str]]
 """Sends one request to the model and returns the complete text of the answer. Raises ModelError."""
 
 OUTPUT_TOKENS_MAX = 8_000
-SUMMARY_CHARACTERS_MAX = 40_000
+REQUEST_TOKENS_MAX = 2_000
 REQUEST_CHARACTERS_MAX = 8_000
+ROOM_SHARE = 4
+"""A summary gets a quarter of the room, and the newest request another one, because they are never truncated later."""
 NAMED_FROM_TOKENS = 500
 PROMPT_TOKENS = 2_000
 REPLACES_UP_TO = "replaces_up_to"
@@ -59,15 +61,23 @@ def find_summary_boundary(
 
 
 async def summarise(
-    older: Sequence[Message], *, complete: Complete, model: str, room: int, run_id: str
+    older: Sequence[Message],
+    *,
+    complete: Complete,
+    model: str,
+    room: int,
+    run_id: str,
+    todo: str | None = None,
 ) -> Message:
     """Returns a `summary` message that replaces the older messages.
 
-    `room` is the number of tokens that the summary request may have. Raises ModelError if the model call fails, and
-    ValueError if the answer is empty.
+    `todo` is the content of todo.md after these messages. `room` is the number of tokens that a conversation may have.
+    Raises ModelError if the model call fails, and ValueError if the answer is empty.
     """
+    own = min(OUTPUT_TOKENS_MAX, room // ROOM_SHARE)
+    left = max(1, room - own - PROMPT_TOKENS)
     text = await asyncio.to_thread(
-        lambda: wrap_untrusted(transcript(older, room), source="the conversation")
+        lambda: wrap_untrusted(transcript(older, left), source="the conversation")
     )
     request = ModelRequest(
         model=model,
@@ -77,19 +87,27 @@ async def summarise(
         ),
         output_tokens_max=OUTPUT_TOKENS_MAX,
     )
-    # at most about a quarter of the room, because a summary is never truncated later
-    characters_max = min(SUMMARY_CHARACTERS_MAX, room)
-    text = (await complete(request)).strip()[:characters_max]
+    text = _cut_to(own, (await complete(request)).strip())
     if not text:
         raise ValueError("the summary is empty")
     note = _NOTE.format(count=len(older), expand=EXPAND_TOOL)
-    return _standing_for(older, f"{note}\n\n{text}", run_id)
+    return _standing_for(older, f"{note}\n\n{text}", run_id, room, todo)
 
 
-def omission_note(older: Sequence[Message], *, run_id: str) -> Message:
+def omission_note(
+    older: Sequence[Message], *, run_id: str, room: int, todo: str | None = None
+) -> Message:
     """Returns a note that replaces the older messages if no summary could be made."""
     ids = ", ".join(one.message_id for one in older[-5:])
-    return _standing_for(older, _LOST.format(count=len(older), expand=EXPAND_TOOL, ids=ids), run_id)
+    text = _LOST.format(count=len(older), expand=EXPAND_TOOL, ids=ids)
+    return _standing_for(older, text, run_id, room, todo)
+
+
+def _cut_to(tokens_max: int, text: str) -> str:
+    """Returns the start of the text that has at most so many tokens."""
+    while (tokens := count_text(text)) > tokens_max:
+        text = text[: len(text) * tokens_max // (tokens + 1)]
+    return text
 
 
 def messages_since_summary(messages: Sequence[Message]) -> list[Message]:
@@ -128,8 +146,10 @@ def _recorded(message: Message, content: JsonObject) -> str:
     return f"[{message.type}{name}]\n{content_text(content.get('content'))}{called}"
 
 
-def _standing_for(older: Sequence[Message], text: str, run_id: str) -> Message:
-    said = _newest_request(older)
+def _standing_for(
+    older: Sequence[Message], text: str, run_id: str, room: int, todo: str | None
+) -> Message:
+    said = _cut_to(min(REQUEST_TOKENS_MAX, room // ROOM_SHARE), _newest_request(older))
     if said:
         text = (
             f"{text}\n\n# The newest of those messages that a person wrote, word for word\n\n{said}"
@@ -147,7 +167,7 @@ def _standing_for(older: Sequence[Message], text: str, run_id: str) -> Message:
                 REPLACES_UP_TO: older[-1].message_id,
                 "replaces_count": len(older),
                 RUN_TURNS: turns + before,
-                TODO_KEY: todo_text_in_history(older),
+                TODO_KEY: todo,
                 REQUEST: said,
             },
         )

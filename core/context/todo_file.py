@@ -115,12 +115,12 @@ def todo_text_in_history(messages: Sequence[Message]) -> str | None:
         if message.type == "summary":
             kept = message.metadata.get(TODO_KEY)
             text = kept if isinstance(kept, str) else None
-        elif call := _todo_call(message):
+        elif call := todo_call(message):
             text = apply_call_to_todo(text, *call)
     return text
 
 
-def _todo_call(message: Message) -> tuple[str, JsonObject] | None:
+def todo_call(message: Message) -> tuple[str, JsonObject] | None:
     """Returns the name and arguments of the call if the message is the result of a successful write to todo.md."""
     details = message.metadata.get("parsing_details")
     content = message.content.get("content")

@@ -3,13 +3,14 @@
 import base64
 import binascii
 import math
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
 from pydantic import JsonValue
 
-from core.domain.messages import JsonObject, Message
+from core.domain.messages import REASONING_KEY, JsonObject, Message
 
 LOW_TOKENS = 85
 TILE_TOKENS = 170
@@ -156,13 +157,25 @@ def _count(text: str) -> int:
 _count_short = lru_cache(maxsize=4096)(_count)
 
 
+def first_tokens(text: str, tokens_max: int, *, from_end: bool = False) -> str:
+    """Returns the longest beginning of a text, or its longest end, with at most this many tokens."""
+    cut = bisect_right(
+        range(len(text) + 1),
+        tokens_max,
+        key=lambda length: count_text(text[len(text) - length :] if from_end else text[:length]),
+    )
+    return text[len(text) - cut + 1 :] if from_end else text[: cut - 1]
+
+
 def count_message(content: JsonObject) -> int:
-    """Returns the estimated token count of a message as sent to a model, with its images and tool calls."""
+    """Returns the estimated token count of a message as sent to a model, with its images, calls and reasoning."""
     tokens = MESSAGE_TOKENS + _count_parts(content.get("content"))
     calls = content.get("tool_calls")
     if isinstance(calls, list):
         tokens += sum(_count_call(call) for call in calls)
-    return tokens + sum(_count_value(content.get(key)) for key in ("name", "tool_call_id"))
+    return tokens + sum(
+        _count_value(content.get(key)) for key in ("name", "tool_call_id", REASONING_KEY)
+    )
 
 
 def count_tools(schemas: Sequence[JsonObject]) -> int:

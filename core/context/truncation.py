@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pydantic import JsonValue
 
 from core.context.tokens import count_message, message_tokens
-from core.domain.messages import JsonObject, Message, MessageType
+from core.domain.messages import REASONING_KEY, JsonObject, Message, MessageType
 
 EXPAND_TOOL = "expand_message"
 TRIES_MAX = 5
@@ -20,10 +20,15 @@ _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How a message is truncated: to about `tokens` tokens, with or without the end of its texts."""
+    """How a message is truncated: to about `tokens` tokens, with or without the end of its texts.
+
+    A truncated message loses the model's reasoning, unless it belongs to the turns since the newest user message,
+    because providers demand the reasoning of these.
+    """
 
     tokens: int
     keeps_tail: bool
+    keeps_reasoning: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,7 @@ class TruncatedMessage:
 
 def truncate_message(message: Message, cut: Cut) -> TruncatedMessage:
     """Returns the truncated message. Equal arguments give equal results, so that the provider's cache stays valid."""
-    body = _opened(message.content)
+    body = _opened(message.content if cut.keeps_reasoning else _without_reasoning(message.content))
     texts = [text for text in _texts(body) if text]
     before = max(1, message_tokens(message))
     characters = sum(map(len, texts))
@@ -54,6 +59,10 @@ def truncate_message(message: Message, cut: Cut) -> TruncatedMessage:
             break
         aim -= (best.tokens - cut.tokens) * 1.3 + 4
     return best
+
+
+def _without_reasoning(content: JsonObject) -> JsonObject:
+    return {key: value for key, value in content.items() if key != REASONING_KEY}
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +152,7 @@ def _texts(body: _Body) -> list[str]:
 
 
 def _mapped(body: _Body, change: Callable[[str], str]) -> _Body:
-    """Returns the body with `change` applied to every text that may be truncated, so not to roles, names or ids."""
+    """Returns the body with `change` applied to every text that may be truncated. Roles, names and ids are kept."""
     content = dict(body.content)
     envelope = body.envelope
     if envelope is not None:
@@ -293,6 +302,9 @@ def _planned(
 ) -> dict[int, Cut]:
     """Returns the cuts by message index, planned with token counts only, so that each message is truncated once."""
     sizes = list(sizes)
+    newest_user = max(
+        (index for index, one in enumerate(messages) if one.type == "user"), default=-1
+    )
     excess = sum(sizes) - room * TARGET_PERCENT // 100
     plan: dict[int, Cut] = {}
     limit = FIRST_LIMIT_TOKENS
@@ -301,7 +313,7 @@ def _planned(
             if index in spent or sizes[index] < limit + CUT_TOKENS_MIN:
                 continue
             kept = max(limit, sizes[index] - excess - CUT_TOKENS_MIN)
-            plan[index] = Cut(tokens=kept, keeps_tail=keeps_tail)
+            plan[index] = Cut(kept, keeps_tail, keeps_reasoning=index > newest_user)
             excess -= sizes[index] - kept
             sizes[index] = kept
             if excess <= 0:

@@ -63,6 +63,20 @@ def wrap_untrusted(text: str, *, source: str) -> str:
     return f'<data mark="{mark}" source="{name}">\n{text}\n</data mark="{mark}">'
 
 
+def wrap_message(text: str, *, author: str) -> str:
+    """Returns a person's message between markers that do not occur in it, so that its text cannot end it and go on in
+    the name of another author."""
+    mark = _mark_for(text)
+    name = " ".join(re.sub(r'[<>"]', "", author).split())
+    return f'<message from="{name}" mark="{mark}">\n{text}\n</message mark="{mark}">'
+
+
+def unwrap_message(content: str) -> str:
+    """Returns the text inside `wrap_message`, or after the author's line of older messages."""
+    text = content.partition("\n")[2]
+    return text.rpartition("\n</message mark=")[0] or text
+
+
 def _mark_for(text: str) -> str:
     encoded = text.encode("utf-8", "surrogatepass")
     number = 0

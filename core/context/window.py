@@ -5,17 +5,21 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from core.context.ephemeral_messages import ephemeral_contents
 from core.context.limits import ContextLimit, find_context_limit, with_overrides
+from core.context.message_text import content_text, for_model
+from core.context.request_tail import (
+    BROWSER_MESSAGES,
+    PICTURE_MESSAGES,
+    RequestTail,
+)
 from core.context.summary import (
-    OUTPUT_TOKENS_MAX,
-    PROMPT_TOKENS,
     Complete,
     find_summary_boundary,
     messages_since_summary,
     omission_note,
     summarise,
 )
+from core.context.todo_file import todo_call, todo_text_in_history
 from core.context.tokens import count_message, message_tokens, with_token_count
 from core.context.truncation import (
     Cut,
@@ -65,7 +69,9 @@ class ContextPolicy:
 
 
 class ContextWindow:
-    """The conversation of one run: its messages, the truncated versions that are sent, and the tokens available."""
+    """The conversation of one run: its messages as they are sent, the tokens available, and what goes to the tail of
+    each request.
+    """
 
     def __init__(
         self,
@@ -76,8 +82,12 @@ class ContextWindow:
         overhead_tokens: int,
         complete: Complete,
         emit: Callable[[AgentEvent], None],
+        is_native: bool = True,
     ) -> None:
-        """`overhead_tokens` is the token count of the system prompt and the tools, which every call includes."""
+        """`overhead_tokens` is the token count of the system prompt and the tools, which every call includes.
+
+        `is_native` says whether the model receives tool results in messages of their own role.
+        """
         self._model = model
         self._run_id = run_id
         self._policy = policy
@@ -87,18 +97,25 @@ class ContextWindow:
         self._limit = policy.limit_of(model)
         self._room_max = self._limit.room - overhead_tokens
         self._messages: list[Message] = []
-        self._passing: list[Message] = []
+        self._is_native = is_native
+        self._todo_results: dict[str, Message] = {}
+        self._pictures: list[tuple[int, Message]] = []
+        self._browser: tuple[int, Message] | None = None
+        self._tail = RequestTail()
         self._shown: Mapping[str, TruncatedMessage] = {}
         self._unnoted: dict[str, Cut] = {}
         self._summary_from = policy.summary_tokens
         self._sent_tokens = 0
-        self._sent_place = (0, 0)
-        self._browser_place = 0
+        self._head_length = 0
         self._sees_images = True
 
     async def load(self, history: Sequence[Message]) -> None:
         """Adds a stored history, with messages truncated as in earlier runs."""
-        self.add(messages_since_summary(history))
+        recent = messages_since_summary(history)
+        if sum(message_tokens(one) for one in recent) > INLINE_TOKENS_MAX:
+            self._add(await asyncio.to_thread(lambda: [self._sendable(one) for one in recent]))
+        else:
+            self.add(recent)
         cuts = stored_cuts(self._messages)
         if cuts:
             known = [one for one in self._messages if one.message_id in cuts]
@@ -109,71 +126,119 @@ class ContextWindow:
             )
 
     def add(self, messages: Sequence[Message]) -> None:
-        """Adds new messages to the conversation. Only the newest browser state and the newest viewed image are kept."""
+        """Adds new messages to the conversation. Of browser states, only the newest is kept."""
+        self._add([self._sendable(one) for one in messages])
+
+    def _sendable(self, message: Message) -> Message:
+        if not message.is_llm_message:
+            return message
+        if message.type == "summary" or todo_call(message):
+            self._todo_results[message.message_id] = message
+        return with_token_count(for_model(message, is_native=self._is_native))
+
+    def _add(self, messages: Sequence[Message]) -> None:
         for message in messages:
             if message.is_llm_message:
-                self._messages.append(with_token_count(message))
-            elif message.type in ("browser_state", "image_context"):
-                self._passing = [one for one in self._passing if one.type != message.type]
-                self._passing.append(message)
-            else:
-                continue
-            if message.type == "browser_state":
-                self._browser_place = len(self._messages)
+                self._messages.append(message)
+            elif message.type == "browser_state":
+                self._browser = (len(self._messages), message)
+            elif message.type == "image_context":
+                self._pictures.append((len(self._messages), message))
 
-    async def request(self, blank: ModelRequest, notes: Sequence[JsonObject]) -> ModelRequest:
-        """Returns the request `blank` with the conversation added, then `notes`, which are sent with this call only.
+    async def request(
+        self, blank: ModelRequest, notes: Sequence[JsonObject], *, state: str = ""
+    ) -> ModelRequest:
+        """Returns the request `blank` with the conversation added, then one message that is sent with this call only.
 
-        Raises ContextOverflow if the conversation is too long even after it was shortened.
+        That message contains `state`, what the conversation says of todo.md, the browser and pictures, and `notes`.
+        Raises ContextOverflow if the system prompt and the tools leave no room for a conversation.
         """
-        return await self._filled(blank.messages, notes, blank)
+        told = [content_text(one.get("content")) for one in notes]
+        self._tail = self._new_tail(state, told)
+        return await self._filled(blank.messages, blank)
 
-    async def smaller(self, refused: ModelRequest) -> ModelRequest:
+    async def shorten(self, refused: ModelRequest) -> ModelRequest:
         """Returns the request with a shorter conversation, after the model refused it as too long."""
         self._room_max = min(self._room_max, self._sent_tokens) * HARDER_PERCENT // 100
-        start, end = self._sent_place
-        return await self._filled(refused.messages[:start], refused.messages[end:], refused)
+        return await self._filled(refused.messages[: self._head_length], refused)
+
+    async def start_over(self, refused: ModelRequest) -> ModelRequest:
+        """Returns the request with a summary in place of the whole conversation, after the model refused it again."""
+        self._room_max = min(self._room_max, self._sent_tokens) * HARDER_PERCENT // 100
+        if not await self._summarise_until(len(self._messages), self._room_max):
+            self._leave_out_all(self._room_max)
+        return await self._filled(refused.messages[: self._head_length], refused)
+
+    @property
+    def newest(self) -> Message | None:
+        """The newest message of the conversation, or None if it is empty."""
+        return self._messages[-1] if self._messages else None
 
     @property
     def shows_pictures(self) -> bool:
-        """Whether the next request may contain a browser screenshot or a viewed image."""
-        return self._sees_images and bool(self._passing)
+        """Whether the newest request contains a browser screenshot or a picture."""
+        return self._sees_images and self._tail.has_images
 
-    async def blind(self, refused: ModelRequest) -> ModelRequest:
+    async def without_pictures(self, refused: ModelRequest) -> ModelRequest:
         """Returns the request without images, after the model refused them. Later requests have no images either."""
         self._sees_images = False
-        start, end = self._sent_place
-        return await self._filled(refused.messages[:start], refused.messages[end:], refused)
+        return await self._filled(refused.messages[: self._head_length], refused)
 
     def refused(self, error: ContextOverflow) -> ContextOverflow:
-        """Returns the error to show to people if the model refused even the shorter conversation."""
-        return self._overflow(self._sent_tokens + self._overhead, detail=error.detail)
+        """Returns the error to show to people if the model refused even a summary of the conversation."""
+        return ContextOverflow(
+            f"{self._model} refuses the conversation as too long, even in its shortest form."
+            " `THREADHAND_CONTEXT_TOKENS` sets the real size of its window; or choose another model.",
+            detail=error.detail,
+        )
 
-    async def _filled(
-        self, head: Sequence[JsonObject], tail: Sequence[JsonObject], request: ModelRequest
-    ) -> ModelRequest:
-        contents = await self._contents()
-        self._sent_place = (len(head), len(head) + len(contents))
-        return replace(request, messages=(*head, *contents, *tail))
+    async def _filled(self, head: Sequence[JsonObject], request: ModelRequest) -> ModelRequest:
+        last = self._tail.message(sees_images=self._sees_images)
+        tail = () if last is None else (last,)
+        stable = (*head, *await self._contents(sum(map(count_message, tail))))
+        self._head_length = len(head)
+        return replace(request, messages=(*stable, *tail), stable_messages=len(stable))
 
-    async def _contents(self) -> tuple[JsonObject, ...]:
-        passing = self._passing_contents()
-        room = self._room_max - sum(count_message(one) for one in passing)
+    def _new_tail(self, state: str, notes: Sequence[str]) -> RequestTail:
+        count = len(self._messages)
+        browser = self._browser
+        if browser is not None and count - browser[0] > BROWSER_MESSAGES:
+            browser = None
+        recent = [one for place, one in self._pictures if count - place <= PICTURE_MESSAGES]
+        return RequestTail(
+            state=state,
+            todo=self._todo_after(self._messages) or "",
+            browser=browser and browser[1],
+            pictures=recent,
+            notes=notes,
+        )
+
+    def _todo_after(self, messages: Sequence[Message]) -> str | None:
+        known = self._todo_results
+        return todo_text_in_history(
+            [known[one.message_id] for one in messages if one.message_id in known]
+        )
+
+    async def _contents(self, tail_tokens: int) -> tuple[JsonObject, ...]:
+        room = self._room_max - tail_tokens
         if room < ROOM_TOKENS_MIN:
             raise self._overflow(self._overhead)
         if self._whole_tokens() > self._summary_from:
-            await self._summarise(room, percent_min=WORTH_PERCENT)
+            await self._summarise(room)
         fitted = await self._fit(room)
         if fitted.is_over:
-            await self._summarise(room, percent_min=0)
+            await self._summarise(room, is_needed=True)
             fitted = await self._fit(room)
         if fitted.is_over:
             self._leave_out(room)
             fitted = await self._fit(room)
+        if fitted.is_over:
+            self._leave_out_all(room)
+            fitted = await self._fit(room)
         self._sent_tokens = fitted.tokens
         if fitted.is_over:
-            raise self._overflow(fitted.tokens + self._overhead)
-        return self._placed(fitted.contents, passing)
+            raise self._overflow(self._overhead)
+        return fitted.contents
 
     def notes(self) -> JsonObject:
         """Returns the truncations made since the last call of this method, as metadata for the model's next message.
@@ -183,7 +248,11 @@ class ContextWindow:
         cuts, self._unnoted = self._unnoted, {}
         if not cuts:
             return {}
-        return {CUTS: {key: [cut.tokens, cut.keeps_tail] for key, cut in cuts.items()}}
+        return {
+            CUTS: {
+                key: [cut.tokens, cut.keeps_tail, cut.keeps_reasoning] for key, cut in cuts.items()
+            }
+        }
 
     def _whole_tokens(self) -> int:
         return sum(message_tokens(one) for one in self._messages)
@@ -198,75 +267,78 @@ class ContextWindow:
         self._unnoted.update(fitted.made)
         return fitted
 
-    async def _summarise(self, room: int, *, percent_min: int) -> None:
+    async def _summarise(self, room: int, *, is_needed: bool = False) -> None:
         """Replaces the older messages with a summary. If the model call fails, the messages stay as they were.
 
-        Does nothing if the summary would replace less than `percent_min` percent of the conversation.
+        An optional summary is not made if it would replace too little. A needed one replaces the newest turn as well if
+        that turn is too long for the model, for example because it has very many calls.
         """
         kept = min(self._policy.kept_tokens, room // 3)
         place = find_summary_boundary(self._messages, kept, self._sizes())
+        won = sum(message_tokens(one) for one in self._messages[:place])
+        is_worth_it = won * 100 >= self._whole_tokens() * WORTH_PERCENT
+        if is_needed and self._shown_tokens(place) > room:
+            place = len(self._messages)
+        if place and (is_needed or is_worth_it):
+            await self._summarise_until(place, room)
+
+    def _shown_tokens(self, place: int) -> int:
+        sizes = self._sizes()
+        newer = self._messages[place:]
+        return sum(sizes.get(one.message_id) or message_tokens(one) for one in newer)
+
+    async def _summarise_until(self, place: int, room: int) -> bool:
+        """Replaces that many messages with a summary. Returns False if no summary could be made."""
         older, newer = self._messages[:place], self._messages[place:]
-        won = sum(message_tokens(one) for one in older)
-        if not older or won * 100 < self._whole_tokens() * percent_min:
-            return
         self._emit(ActivityChanged(text="Summing up the earlier conversation"))
         try:
             made = await summarise(
                 older,
                 complete=self._complete,
                 model=self._model,
-                room=max(1, self._limit.room - PROMPT_TOKENS - OUTPUT_TOKENS_MAX),
+                room=room,
                 run_id=self._run_id,
+                todo=self._todo_after(older),
             )
         except (ModelError, ValueError) as error:
             log.warning("no summary for run %s: %s", self._run_id, type(error).__name__)
             self._summary_from = self._whole_tokens() * RETRY_GROWTH_PERCENT // 100
-            return
+            return False
         self._emit(MessageAdded(message=made))
         self._replace(made, newer)
+        return True
 
     def _leave_out(self, room: int) -> None:
         """Replaces the oldest messages with a note, if neither truncation nor a summary was enough. Stores nothing."""
         place = find_summary_boundary(self._messages, room * 2 // 3, self._sizes())
         if place:
-            note = omission_note(self._messages[:place], run_id=self._run_id)
+            older = self._messages[:place]
+            todo = self._todo_after(older)
+            note = omission_note(older, run_id=self._run_id, room=room, todo=todo)
             self._replace(note, self._messages[place:])
 
+    def _leave_out_all(self, room: int) -> None:
+        todo = self._todo_after(self._messages)
+        self._replace(omission_note(self._messages, run_id=self._run_id, room=room, todo=todo), [])
+
     def _replace(self, message: Message, newer: Sequence[Message]) -> None:
-        gone = len(self._messages) - len(newer)
-        self._browser_place = max(0, self._browser_place - gone + 1)
+        shift = 1 - (len(self._messages) - len(newer))
+        if self._browser is not None:
+            self._browser = (self._browser[0] + shift, self._browser[1])
+        self._pictures = [(place + shift, one) for place, one in self._pictures]
         self._messages = [message, *newer]
+        self._todo_results[message.message_id] = message
         left = {one.message_id for one in newer}
         self._shown = {key: short for key, short in self._shown.items() if key in left}
 
     def _sizes(self) -> dict[str, int]:
         return {key: short.tokens for key, short in self._shown.items()}
 
-    def _passing_contents(self) -> tuple[JsonObject, ...]:
-        if not self._passing:
-            return ()
-        return ephemeral_contents(
-            self._passing,
-            messages_since_browser=len(self._messages) - self._browser_place,
-            sees_images=self._sees_images,
-        )
-
-    def _placed(
-        self, contents: tuple[JsonObject, ...], passing: tuple[JsonObject, ...]
-    ) -> tuple[JsonObject, ...]:
-        """Returns the contents with the ephemeral messages inserted before the newest user message."""
-        if not passing:
-            return contents
-        users = [index for index, one in enumerate(self._messages) if one.type == "user"]
-        place = users[-1] if users else len(contents)
-        return (*contents[:place], *passing, *contents[place:])
-
-    def _overflow(self, tokens: int, *, detail: str = "") -> ContextOverflow:
+    def _overflow(self, tokens: int) -> ContextOverflow:
         return ContextOverflow(
-            f"The conversation is too long for {self._model} even when it is shortened: it comes to about {tokens:,}"
-            f" tokens, and the model takes {self._limit.window:,} with its answer. Start a new thread, or have a model"
-            " with a larger window set.",
-            detail=detail,
+            f"{self._model} has no room for a conversation: the instructions and the tools come to about {tokens:,}"
+            f" tokens, and the model takes {self._limit.window:,} with its answer. Fewer tools or a model with a larger"
+            " window help.",
         )
 
 
@@ -279,8 +351,8 @@ def stored_cuts(messages: Sequence[Message]) -> dict[str, Cut]:
             continue
         for key, value in noted.items():
             match value:
-                case [int(tokens), bool(keeps_tail)]:
-                    found[key] = Cut(tokens=tokens, keeps_tail=keeps_tail)
+                case [int(tokens), bool(keeps_tail), *more]:
+                    found[key] = Cut(tokens, keeps_tail, keeps_reasoning=more == [True])
                 case _:
                     log.warning("a cut of message %s cannot be read", key)
     return found

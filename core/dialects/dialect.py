@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from core.domain.messages import JsonObject, ToolCall
+from core.domain.messages import JsonObject, Message, ToolCall
 from core.ports import TextDelta, ToolCallDelta
 
 
@@ -66,15 +66,16 @@ class CallParser(Protocol):
         """Returns the text and calls that are certain after this delta. Each call is returned as early as possible."""
         ...
 
-    def close(self, *, is_whole: bool) -> Sequence[ParsedPart]:
+    def close(self, *, is_whole: bool, cut: str = "") -> Sequence[ParsedPart]:
         """Returns the remaining text and calls at the end of the answer.
 
-        `is_whole` is False if the answer was interrupted; an incomplete call is then discarded.
+        `is_whole` is False if the answer was interrupted; an incomplete call is then discarded. If a limit cut the
+        answer off, `cut` says so to the model, and an incomplete call is returned with it as its `problem`.
         """
         ...
 
     @property
-    def text(self) -> str:
+    def raw_text(self) -> str:
         """The text to store. For XML, it includes the calls and, before `close`, ends with the last complete call."""
         ...
 
@@ -114,6 +115,30 @@ class Dialect(Protocol):
     def parsing_details(self, call: ToolCall) -> JsonObject:
         """Returns metadata for the stored tool message about how the model wrote the call."""
         ...
+
+
+def parse_message(
+    message: Message, dialect: Dialect, tools: Mapping[str, ToolSpec]
+) -> list[ParsedPart]:
+    """Parses the text of a stored assistant message: what people may read of it, and the calls written as text."""
+    parser = dialect.parser(tools)
+    text = TextDelta(text=str(message.content.get("content") or ""))
+    return [*parser.feed(text), *parser.close(is_whole=True)]
+
+
+def visible_text(message: Message, dialect: Dialect, tools: Mapping[str, ToolSpec]) -> str:
+    """Returns the text of a stored assistant message that people may read."""
+    parsed = parse_message(message, dialect, tools)
+    return "".join(one.text for one in parsed if isinstance(one, DisplayText)).strip()
+
+
+CUT_CHARACTERS_MAX = 2_000
+"""How much of a call that a limit has cut off stays in the conversation."""
+
+
+def cut_off_call(call: ToolCall, problem: str) -> ToolCall:
+    """Returns a call that a limit has cut off: without arguments, and with only the start of its text."""
+    return replace(call, arguments={}, raw=call.raw[:CUT_CHARACTERS_MAX], problem=problem)
 
 
 def xml_tag_name(function_name: str) -> str:

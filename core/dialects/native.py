@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from core.dialects.arguments import parse_arguments, parse_json
 from core.dialects.dialect import (
@@ -12,16 +12,21 @@ from core.dialects.dialect import (
     DisplayText,
     ParsedPart,
     ToolSpec,
+    cut_off_call,
     format_tool_result,
 )
-from core.domain.ids import new_id
+from core.dialects.written_calls import WrittenCalls
+from core.domain.ids import USABLE_ID, new_call_id
 from core.domain.messages import JsonObject, ToolCall
 from core.ports import TextDelta, ToolCallDelta
 
 NAME_CHARACTERS_MAX = 64
 PROGRESS_CHARACTERS_MIN = 32
 PROGRESS_GROWTH = 8
+PROGRESS_CHARACTERS_MAX = 100_000
+"""The live view of a longer call does not grow any more."""
 _NAME_FORBIDDEN = re.compile(r"[^a-zA-Z0-9_-]")
+_NAMESPACE = re.compile(r"^.*[.:/]", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,7 @@ class NativeDialect:
 
     def parser(self, tools: Mapping[str, ToolSpec], *, calls_max: int = 0) -> "NativeParser":
         """Returns a parser for one answer. Ignores `calls_max`, which applies only to text dialects."""
-        return NativeParser()
+        return NativeParser(tools)
 
     def assistant_content(self, text: str, calls: Sequence[ToolCall]) -> JsonObject:
         """Returns an assistant message that every provider accepts. An unreadable call is stored without arguments."""
@@ -101,17 +106,33 @@ class _Slot:
     is_complete: bool = False
 
 
+def find_tool_name(name: str, tools: Collection[str]) -> str:
+    """Returns the tool that a model means by a name with a namespace (`functions.read_file`), with other letters, or
+    with a special token behind it. Returns the name unchanged if no tool or several could be meant."""
+    if name in tools:
+        return name
+    plain = _plain_name(_NAMESPACE.sub("", name.partition("<|")[0].strip()))
+    meant = [tool for tool in tools if _plain_name(tool) == plain]
+    return meant[0] if len(meant) == 1 else name
+
+
+def _plain_name(name: str) -> str:
+    return name.lower().replace("-", "_")
+
+
 class NativeParser:
     """Assembles the calls of one answer and completes them in the order in which they started.
 
     A call is complete when its arguments are a whole JSON object and another call has started, or when the answer
     ends. Some providers send index 0 for every call; a new call is then recognized by its id or, without ids, by
-    its name.
+    its name. Calls that the model writes into its text are completed at the end of the answer.
     """
 
-    __slots__ = ("_by_index", "_completed", "_ids", "_slots", "_text")
+    __slots__ = ("_by_index", "_completed", "_ids", "_slots", "_text", "_tools", "_written")
 
-    def __init__(self) -> None:
+    def __init__(self, tools: Mapping[str, ToolSpec]) -> None:
+        self._tools = tools
+        self._written = WrittenCalls(tools)
         self._text: list[str] = []
         self._slots: list[_Slot] = []
         self._by_index: dict[int, _Slot] = {}
@@ -119,7 +140,7 @@ class NativeParser:
         self._completed = 0
 
     @property
-    def text(self) -> str:
+    def raw_text(self) -> str:
         """The text of the answer, without calls."""
         return "".join(self._text)
 
@@ -129,10 +150,7 @@ class NativeParser:
         For a call delta, returns its progress and the calls that are now complete.
         """
         if isinstance(delta, TextDelta):
-            if not delta.text:
-                return ()
-            self._text.append(delta.text)
-            return (DisplayText(text=delta.text),)
+            return self._shown(self._written.feed(delta.text))
         slots_before = len(self._slots)
         slot = self._slot_of(delta)
         if slot.is_complete:
@@ -147,15 +165,47 @@ class NativeParser:
             parsed.append(_progress(slot))
         return parsed
 
-    def close(self, *, is_whole: bool) -> Sequence[ParsedPart]:
-        """Returns the remaining calls.
+    def close(self, *, is_whole: bool, cut: str = "") -> Sequence[ParsedPart]:
+        """Returns the remaining text and calls.
 
-        If the stream was interrupted, returns only the calls with complete JSON arguments.
+        If the stream was interrupted, returns only the calls with complete JSON arguments. If a limit cut the answer
+        off, returns them all, and the last one with `cut` as its problem unless its arguments are complete.
         """
-        if not is_whole:
-            # a JSON object cannot continue after its last brace, so even the last call is complete if its JSON is
-            return self._provably_complete(allow_last=True)
+        parsed: list[ParsedPart] = [*self._shown(self._written.close(is_whole=is_whole))]
+        if is_whole:
+            return [*parsed, *self._all_complete(), *self._complete_written()]
+        for slot in self._slots:
+            slot.tried_characters = 0
+        # a JSON object cannot continue after its last brace, so even the last call is complete if its JSON is
+        parsed += self._provably_complete(allow_last=True)
+        if cut and self._slots and not self._slots[-1].is_complete:
+            *rest, last = self._all_complete()
+            parsed += [*rest, replace(last, call=cut_off_call(last.call, cut))]
+        return parsed
+
+    def _all_complete(self) -> list[CallComplete]:
         return [self._complete(slot) for slot in self._slots if not slot.is_complete]
+
+    def _shown(self, text: str) -> Sequence[ParsedPart]:
+        if not text:
+            return ()
+        self._text.append(text)
+        return (DisplayText(text=text),)
+
+    def _complete_written(self) -> Iterator[CallComplete]:
+        """Yields the calls in the text, without those that the model also made as real calls."""
+        made = [
+            (call.name, call.arguments) for call in (_call(one, self._tools) for one in self._slots)
+        ]
+        index = len(self._slots)
+        for call in self._written.calls:
+            call = replace(call, name=find_tool_name(call.name, self._tools))
+            if (call.name, call.arguments) in made:
+                continue
+            slot = _Slot(index=index)
+            self._name_call(slot, "")
+            yield CallComplete(index=index, call=replace(call, call_id=slot.call_id))
+            index += 1
 
     def _slot_of(self, delta: ToolCallDelta) -> _Slot:
         slot = self._by_index.get(delta.index)
@@ -174,12 +224,15 @@ class NativeParser:
         return slot
 
     def _name_call(self, slot: _Slot, wanted: str) -> None:
-        slot.call_id = wanted if wanted and wanted not in self._ids else f"call_{new_id()}"
+        is_usable = wanted not in self._ids and USABLE_ID.fullmatch(wanted)
+        slot.call_id = wanted if is_usable else new_call_id()
         self._ids.add(slot.call_id)
 
     def _is_worth_telling(self, slot: _Slot) -> bool:
         if slot.told_characters < 0:
             return True
+        if slot.characters > PROGRESS_CHARACTERS_MAX:
+            return False
         grown = slot.characters - slot.told_characters
         return grown >= max(PROGRESS_CHARACTERS_MIN, slot.characters // PROGRESS_GROWTH)
 
@@ -195,7 +248,7 @@ class NativeParser:
             self._name_call(slot, "")
         slot.is_complete = True
         self._completed = slot.index + 1
-        return CallComplete(index=slot.index, call=_call(slot))
+        return CallComplete(index=slot.index, call=_call(slot, self._tools))
 
 
 def _is_another(slot: _Slot, delta: ToolCallDelta) -> bool:
@@ -238,18 +291,17 @@ def _is_whole_object(slot: _Slot) -> bool:
     return isinstance(value, dict) and value != {}
 
 
-def _call(slot: _Slot) -> ToolCall:
+def _call(slot: _Slot, tools: Collection[str]) -> ToolCall:
     raw = _without_placeholder("".join(slot.parts))
-    if not slot.name:
+    name = find_tool_name(slot.name, tools)
+    if not name:
         problem = "A call came without the name of a tool. Nothing was run; call it again."
         return ToolCall(name="", arguments={}, call_id=slot.call_id, raw=raw, problem=problem)
     try:
         arguments = parse_arguments(raw)
     except ValueError as error:
-        return ToolCall(
-            name=slot.name, arguments={}, call_id=slot.call_id, raw=raw, problem=str(error)
-        )
-    return ToolCall(name=slot.name, arguments=arguments, call_id=slot.call_id, raw=raw)
+        return ToolCall(name=name, arguments={}, call_id=slot.call_id, raw=raw, problem=str(error))
+    return ToolCall(name=name, arguments=arguments, call_id=slot.call_id, raw=raw)
 
 
 def _without_placeholder(raw: str) -> str:

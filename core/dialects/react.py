@@ -48,7 +48,7 @@ class ReactDialect:
         return ReactParser(calls_max=calls_max)
 
     def assistant_content(self, text: str, calls: Sequence[ToolCall]) -> JsonObject:
-        """Returns an assistant message whose text includes the calls."""
+        """Returns an assistant message without `tool_calls`, because the text contains the calls."""
         return {"role": "assistant", "content": text, "tool_calls": None}
 
     def result_content(self, call: ToolCall, result: JsonObject) -> JsonObject:

@@ -2,11 +2,18 @@
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Literal, cast
 
 from core.dialects.arguments import parse_arguments
-from core.dialects.dialect import CallComplete, DisplayText, ParsedPart
-from core.domain.ids import new_id
+from core.dialects.dialect import (
+    CUT_CHARACTERS_MAX,
+    CallComplete,
+    DisplayText,
+    ParsedPart,
+    cut_off_call,
+)
+from core.domain.ids import new_call_id
 from core.domain.messages import JsonObject, ToolCall
 from core.ports import TextDelta, ToolCallDelta
 
@@ -23,7 +30,7 @@ class JsonObjectScanner:
         self._is_escaped = False
 
     def feed(self, text: str, at: int) -> int | None:
-        """Returns the position after the object's last bracket, or None if the object is still incomplete."""
+        """Scans the text from `at`. Returns the position after the object's end, or None if it is incomplete."""
         if self._is_escaped and at < len(text):
             self._is_escaped, at = False, at + 1
         while match := (_INSIDE if self._is_string else _OUTSIDE).search(text, at):
@@ -131,7 +138,7 @@ class ReactParser:
         }
 
     @property
-    def text(self) -> str:
+    def raw_text(self) -> str:
         """The original text of the answer, up to the position where parsing stopped."""
         raw = "".join(self._raw)
         return raw if self._stored_end is None else raw[: self._stored_end].rstrip()
@@ -146,11 +153,11 @@ class ReactParser:
         self._read()
         return self._taken()
 
-    def close(self, *, is_whole: bool) -> Sequence[ParsedPart]:
+    def close(self, *, is_whole: bool, cut: str = "") -> Sequence[ParsedPart]:
         """Returns the remaining text and calls at the end of the answer.
 
         A call without an input gets empty arguments. If the answer was interrupted, an incomplete call is
-        discarded.
+        discarded. If a limit cut the answer off, the incomplete call is returned with `cut` as its problem.
         """
         if self._is_done:
             return ()
@@ -160,6 +167,8 @@ class ReactParser:
         if self._call_start is not None:
             if is_whole:
                 self._complete()
+            elif cut:
+                self._complete_cut(self._call_start, cut)
             else:
                 self._stored_end = self._call_start
         if not self._calls_count and not self._has_shown:
@@ -317,7 +326,7 @@ class ReactParser:
         call = ToolCall(
             name=name,
             arguments=arguments,
-            call_id=f"call_{new_id()}",
+            call_id=new_call_id(),
             raw="".join(self._call_raw).strip(),
             problem=problem,
         )
@@ -329,6 +338,13 @@ class ReactParser:
         self._stored_end = self._passed + self._at
         self._state = "after"
         self._is_done = self._calls_count == self._calls_max
+
+    def _complete_cut(self, start: int, cut: str) -> None:
+        self._complete()
+        last = self._parsed.pop()
+        if isinstance(last, CallComplete):
+            self._parsed.append(replace(last, call=cut_off_call(last.call, cut)))
+        self._stored_end = start + CUT_CHARACTERS_MAX
 
     def _taken(self) -> Sequence[ParsedPart]:
         parsed, self._parsed = self._parsed, []

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from core.dialects.dialect import ToolSpec, format_tool_result, xml_tag_name
 from core.dialects.xml_lexer import BLOCK_TAGS, TagGrammar
-from core.dialects.xml_parser import XmlParser
+from core.dialects.xml_parser import XmlParser, XmlTools
 from core.domain.messages import JsonObject, ToolCall
 
 _RULES = """# Calling tools
@@ -137,10 +137,13 @@ class XmlDialect:
             for tag in (tool.name, xml_tag_name(tool.name))
             if tag.lower() not in BLOCK_TAGS
         }
-        return XmlParser(tools, by_tag, _grammar(tuple(by_tag)), calls_max=calls_max)
+        xml_tools = XmlTools(
+            by_name=tools, by_tag=by_tag, grammar=_grammar(tuple(by_tag)), calls_max=calls_max
+        )
+        return XmlParser(xml_tools)
 
     def assistant_content(self, text: str, calls: Sequence[ToolCall]) -> JsonObject:
-        """Returns an assistant message whose text includes the calls."""
+        """Returns an assistant message without `tool_calls`, because the text contains the calls."""
         return {"role": "assistant", "content": text, "tool_calls": None}
 
     def result_content(self, call: ToolCall, result: JsonObject) -> JsonObject:

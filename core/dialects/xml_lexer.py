@@ -3,7 +3,7 @@
 import html
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 BLOCK_TAGS = ("function_calls", "invoke", "parameter")
@@ -160,12 +160,12 @@ class Lexer:
         text, start = self._buffer, self._position
         if start == len(text):
             return None
-        find_token_start = grammar.find_token_start(text, start)
-        if find_token_start is None:
+        spot = grammar.find_token_start(text, start)
+        if spot is None:
             return self._taken(Token("text", text[start:]))
-        if find_token_start.start() > start:
-            return self._taken(Token("text", text[start : find_token_start.start()]))
-        return self._at_spot(find_token_start, grammar)
+        if spot.start() > start:
+            return self._taken(Token("text", text[start : spot.start()]))
+        return self._at_spot(spot, grammar)
 
     def _is_worth_joining(self) -> bool:
         """Returns whether to parse the held text again.
@@ -178,11 +178,11 @@ class Lexer:
             return True
         return self._has_angle or len(self._waiting) > held // 8
 
-    def _at_spot(self, find_token_start: re.Match[str], grammar: TagGrammar) -> Token | None:
+    def _at_spot(self, spot: re.Match[str], grammar: TagGrammar) -> Token | None:
         text, start = self._buffer, self._position
-        found = find_token_start.group()
+        found = spot.group()
         if found[0] in "`~":
-            if find_token_start.end() == len(text) and not self._is_closed:
+            if spot.end() == len(text) and not self._is_closed:
                 return None
             return self._taken(Token("ticks", found))
         if found == "\n":
@@ -216,6 +216,7 @@ class CodeTracker:
     _is_at_line_start: bool = True
     _is_closing_fence: bool = False
     _is_escaped: bool = False
+    _open_until: dict[int, int] = field(default_factory=dict[int, int])
 
     @property
     def is_fence(self) -> bool:
@@ -240,7 +241,7 @@ class CodeTracker:
         if self._is_at_line_start and not _BEFORE_FENCE.match(rest):
             self._is_at_line_start = False
 
-    def take(self, token: Token) -> None:
+    def feed(self, token: Token) -> None:
         """Processes a token that is shown as text."""
         if token.kind == "newline":
             self._end_line()
@@ -252,6 +253,17 @@ class CodeTracker:
                 self._is_closing_fence = False
             if not _BEFORE_FENCE.match(token.raw):
                 self._is_at_line_start = False
+
+    def note_open_until(self, offset: int) -> None:
+        """Notes that no closing backticks come before the offset.
+
+        Remembering this keeps the work linear for lines with many backticks.
+        """
+        self._open_until[self._inline] = offset
+
+    def is_known_open(self, offset: int) -> bool:
+        """Returns whether an earlier search has shown that the line does not close the inline code."""
+        return offset < self._open_until.get(self._inline, 0)
 
     def call_passed(self) -> None:
         """Processes a call or a tag around calls. The text after it does not count as the start of a line."""

@@ -1,7 +1,11 @@
-"""Tool calls that need people's approval: the question, the valid answers, and the refusal that the model receives."""
+"""Tool calls that need people's approval: what people see of them, the valid answers, and what an answer allows.
 
+An answer is bound to the exact calls that people saw: each is identified by a digest of its tool and arguments.
+"""
+
+import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -13,109 +17,383 @@ APPROVE_ONCE = "Approve once"
 APPROVE_ALWAYS = "Always in this thread"
 DENY = "Deny"
 CHOICES = (APPROVE_ONCE, APPROVE_ALWAYS, DENY)
+APPROVE_ALL = "Approve all"
+ONE_BY_ONE = "One by one"
+DENY_ALL = "Deny all"
+CHOICES_OF_SEVERAL = (APPROVE_ALL, ONE_BY_ONE, DENY_ALL)
 NOBODY_APPROVED = "Not run: no one has approved it. Call it again if it is still needed."
+CHANGED = "Not run: it is not the call that people approved. Call it again if it is still needed."
+TOO_LONG = (
+    "Not run: it needs an approval, and is too long for people to check. Make smaller calls, or put the text into a"
+    " file and name the file."
+)
+ADMIN_TOOLS = frozenset({"edit_agent"})
+"""The tools whose calls only admins may approve."""
+ADMINS_APPROVE = "Only admins of this bot can approve that."
 EXPIRED = "No one approved it in time, so I did not do it. Press Retry if it is still needed."
-REASONS_CHARACTERS_MAX = 1600
-"""Limits the question so that it fits into one message on every platform. People must see everything that they
-approve."""
-REASONS_SHOWN_MAX = 16
-ARGUMENTS_CHARACTERS_MAX = 1200
-VALUE_CHARACTERS_MAX = 400
+CARD_CHARACTERS_MAX = 1400
+"""Limits the calls in the question, so that it fits into one message on every platform. The rest is in a file."""
+CARD_CALLS_MAX = 16
+WHOLE_CHARACTERS_MAX = 50_000
+"""Limits what people are asked to check at once."""
+_HEADLINE_CHARACTERS_MAX = 160
+_TAIL_CHARACTERS = 24
+_LINE_CHARACTERS = 160
+_TEXTS = frozenset(
+    [
+        "text",
+        "body",
+        "message",
+        "content",
+        "subject",
+        "title",
+        "comment",
+        "html",
+        "markdown",
+        "caption",
+    ]
+)
+"""Arguments that people approve with "always" in any wording, if the call has others that say where it goes."""
+# characters that are drawn as nothing although their category says that they are letters or marks
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallToApprove:
+    """A tool call that needs approval, with its validated arguments. `index` is its place in the turn."""
+
+    index: int
+    tool: str
+    headline: str
+    arguments: JsonObject
+
+    @property
+    def digest(self) -> str:
+        """Identifies exactly this call."""
+        return _digest([self.tool, self.arguments])
+
+    @property
+    def target(self) -> JsonObject:
+        """The arguments that say where the call goes: all but free text, or all if there is nothing else."""
+        kept = {name: value for name, value in self.arguments.items() if name not in _TEXTS}
+        return kept or self.arguments
+
+    @property
+    def grant(self) -> str:
+        """Equal for all calls that one "always" allows: same tool, same target, but any text."""
+        free: list[JsonValue] = [*sorted(self.arguments.keys() - self.target.keys())]
+        return _digest([self.tool, free, self.target])
+
+    @property
+    def line(self) -> str:
+        """The call on one line of Markdown, whole."""
+        values = [
+            f"{_name(name)} `{_on_one_line(value)}`" for name, value in self.arguments.items()
+        ]
+        return self._headed + (f", with {', '.join(values)}" if values else "")
+
+    @property
+    def whole(self) -> str:
+        """The call as plain text, whole: each argument with its lines."""
+        parts = [self._headed]
+        for name, value in self.arguments.items():
+            parts.append(f"  {draw_visibly(name)}:")
+            parts += [f"    {piece}" for line in _lines(value) for piece in _wrapped(line)]
+        return "\n".join(parts)
+
+    @property
+    def _headed(self) -> str:
+        return _cut(draw_visibly(self.headline).replace("`", "'"), _HEADLINE_CHARACTERS_MAX)
+
+    def cut_line(self, length_max: int) -> str:
+        """Returns the line if it fits, else as much of it as fits, saying how much is missing and how that ends."""
+        if _length(self.line) <= length_max:
+            return self.line
+        parts: list[str] = [_cut(self._headed, length_max // 2)]
+        room = length_max - _length(parts[0]) - 50
+        names = list(self.arguments)
+        share = max(room // max(1, len(names)), 110)
+        for at, name in enumerate(names):
+            part = f"{_name(name)} {_cut_value(self.arguments[name], share - 90)}"
+            room -= _length(part) + 2
+            if room < 0:
+                parts.append(f"**and {len(names) - at} more values that do not fit here**")
+                break
+            parts.append(part)
+        return ", ".join(parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """The tool calls of one turn that need approval. `reasons` are lines that describe them to people."""
+    """The tool calls of one turn that need approval."""
 
     turn_id: str
-    tools: tuple[str, ...]
-    reasons: tuple[str, ...]
+    calls: tuple[CallToApprove, ...]
+
+    @property
+    def card(self) -> str:
+        """The question that people see in chat. It names the file if something did not fit."""
+        shown = self.calls[:CARD_CALLS_MAX]
+        share = CARD_CHARACTERS_MAX // max(1, len(shown))
+        if self._fits:
+            share = CARD_CHARACTERS_MAX
+        lines = ["May I do this?", *(f"- {call.cut_line(share)}" for call in shown)]
+        if len(self.calls) > len(shown):
+            lines.append(
+                f"- **and {len(self.calls) - len(shown)} more calls that do not fit here**"
+            )
+        if not self._fits:
+            lines.append(
+                f"\n**This is not everything.** The file `{self.file_name}` ({self._line_count} lines) shows it whole:"
+                " read it before you approve."
+            )
+        if len(self.calls) == 1:
+            lines.append(f"\n{self._always}")
+        return "\n".join(lines)
+
+    @property
+    def file_name(self) -> str:
+        return f"approval-{_digest(self.file_text)[:8]}.txt"
+
+    @property
+    def file_text(self) -> str:
+        """All calls whole, as the file that the card names if something did not fit. Else it is empty."""
+        return "" if self._fits else self._whole
 
     @property
     def text(self) -> str:
-        """The question that people see."""
-        lines = "\n".join(f"- {line}" for line in _shown(self.reasons))
-        return f"May I do this?\n{lines}"
+        """Everything that people are asked to approve, for places that show no files."""
+        return self.card if self._fits else f"{self.card}\n\n{self._whole}"
+
+    @property
+    def is_too_long(self) -> bool:
+        return len(self._whole) > WHOLE_CHARACTERS_MAX
 
     @property
     def summary(self) -> str:
         """The calls that need approval, in one line."""
-        first = self.reasons[0] if self.reasons else "a tool"
-        more = f" and {len(self.reasons) - 1} more" if len(self.reasons) > 1 else ""
+        first = self.calls[0].line if self.calls else "a tool"
+        more = f" and {len(self.calls) - 1} more" if len(self.calls) > 1 else ""
         return f"{_cut(first, 120)}{more}"
 
     @property
+    def options(self) -> tuple[str, ...]:
+        return CHOICES if len(self.calls) == 1 else CHOICES_OF_SEVERAL
+
+    @property
     def subject(self) -> str:
-        """The turn id and the tool names, separated by spaces, as stored with the ask."""
-        return " ".join((self.turn_id, *dict.fromkeys(self.tools)))
+        """The turn and its calls, as stored with the ask."""
+        calls = [[call.index, call.tool, call.digest, call.grant] for call in self.calls]
+        return json.dumps([self.turn_id, calls])
+
+    @property
+    def _fits(self) -> bool:
+        if any(call.tool in ADMIN_TOOLS for call in self.calls):
+            return False  # a draft must be read with its lines, and not on one
+        lengths = (_length(call.line) + 3 for call in self.calls)
+        return len(self.calls) <= CARD_CALLS_MAX and sum(lengths) <= CARD_CHARACTERS_MAX
+
+    @property
+    def _whole(self) -> str:
+        count = len(self.calls)
+        head = "Characters that cannot be seen are written as \\uXXXX. A line that begins with > goes on."
+        calls = (
+            f"Call {at} of {count}: {call.whole}" for at, call in enumerate(self.calls, start=1)
+        )
+        return "\n\n".join([head, *calls]) + "\n"
+
+    @property
+    def _line_count(self) -> int:
+        return self._whole.count("\n")
+
+    @property
+    def _always(self) -> str:
+        call = self.calls[0]
+        free = [_name(name) for name in call.arguments if name not in call.target]
+        same = ", ".join(_name(name) for name in call.target) or "no arguments"
+        but = f"; {', '.join(free)} may differ" if free else ""
+        return _cut(f"“{APPROVE_ALWAYS}” allows `{call.tool}` with the same {same}{but}.", 250)
 
 
-def describe_call(title: str, arguments: JsonObject) -> str:
-    """Returns one line of Markdown that shows the call with its arguments to the approver. Long values are cut."""
-    parts: list[str] = []
-    room = ARGUMENTS_CHARACTERS_MAX
-    for at, (name, value) in enumerate(arguments.items()):
-        part = f"{_cut(_plain(name), 60)} `{_cut(_plain(value), VALUE_CHARACTERS_MAX)}`"
-        room -= len(part)
-        if room < 0 and parts:
-            parts.append(f"and {len(arguments) - at} more values that do not fit here")
-            break
-        parts.append(part)
-    return f"{title}, with {', '.join(parts)}" if parts else title
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A call as it is stored with an ask."""
+
+    tool: str
+    digest: str
+    grant: str
 
 
-def tools_always_allowed(ask: Ask) -> frozenset[str]:
-    """Returns the tools that the answer allows for the rest of the thread."""
-    is_always = ask.kind == "approval" and parse_choice(ask.answer or "") == APPROVE_ALWAYS
-    return frozenset(ask.subject.split()[1:]) if is_always else frozenset()
+def _asked_calls(ask: Ask) -> tuple[str, Mapping[int, _Asked]]:
+    """Returns the turn and the calls that the ask is about. The asks of earlier versions name no calls."""
+    try:
+        turn_id, calls = json.loads(ask.subject)
+        return str(turn_id), {int(one[0]): _Asked(*map(str, one[1:])) for one in calls}
+    except (ValueError, TypeError, IndexError):
+        return "", {}
+
+
+def asked_tools(ask: Ask) -> tuple[str, ...]:
+    """Returns the names of the tools that the ask is about, without repeats."""
+    return tuple(dict.fromkeys(call.tool for call in _asked_calls(ask)[1].values()))
+
+
+def is_for_admins(ask: Ask) -> bool:
+    """Returns whether the ask is an approval that only admins may give."""
+    return ask.kind == "approval" and not ADMIN_TOOLS.isdisjoint(asked_tools(ask))
+
+
+def always_granted(ask: Ask) -> frozenset[str]:
+    """Returns the `CallToApprove.grant` of each call if the answer is "always", else an empty set."""
+    calls = _asked_calls(ask)[1]
+    is_always = ask.kind == "approval" and decided(ask) == APPROVE_ALWAYS
+    return frozenset(call.grant for call in calls.values()) if is_always else frozenset()
 
 
 def parse_choice(answer: str) -> str | None:
     """Returns the button whose label equals the answer, or None. None counts as a denial in the person's own words."""
     said = " ".join(answer.split()).casefold()
-    return next((choice for choice in CHOICES if choice.casefold() == said), None)
+    labels = (*CHOICES, *CHOICES_OF_SEVERAL)
+    return next((choice for choice in labels if choice.casefold() == said), None)
+
+
+def decided(ask: Ask) -> str | None:
+    """Returns the choice that the answer makes. About several calls, a choice for one call asks about each of them."""
+    choice = parse_choice(ask.answer or "") if ask.state == "answered" else None
+    if len(_asked_calls(ask)[1]) > 1 and choice in (APPROVE_ONCE, APPROVE_ALWAYS):
+        return ONE_BY_ONE
+    return choice
 
 
 def is_allowed(ask: Ask) -> bool:
     """Returns whether the answer approves the calls."""
-    return ask.state == "answered" and parse_choice(ask.answer or "") in (
-        APPROVE_ONCE,
-        APPROVE_ALWAYS,
-    )
+    return decided(ask) in (APPROVE_ONCE, APPROVE_ALWAYS, APPROVE_ALL)
 
 
-def is_about_turn(ask: Ask | None, turn_id: str) -> bool:
-    """Returns whether the ask concerns the calls of that turn."""
-    return ask is not None and ask.subject.startswith(f"{turn_id} ")
+def is_denied(ask: Ask) -> bool:
+    """Returns whether the answer denies the calls, with a button or in words."""
+    return ask.state == "answered" and not is_allowed(ask) and decided(ask) != ONE_BY_ONE
 
 
-def refusal_reason(ask: Ask | None, turn_id: str) -> str | None:
-    """Returns the reason, written for the model, why the turn's calls may not run, or None if they may."""
-    if ask is None or ask.state != "answered" or not is_about_turn(ask, turn_id):
+def answerer_name(ask: Ask) -> str:
+    """Returns the name of the person who answered. Only people who use the HTTP API have none."""
+    if ask.answered_by is None:
+        return "Somebody"
+    return ask.answered_by.name or "A person over HTTP"
+
+
+def is_one_by_one(ask: Ask | None, turn_id: str) -> bool:
+    """Returns whether people want to be asked about each of the turn's calls."""
+    return ask is not None and _asked_calls(ask)[0] == turn_id
+
+
+def needs_question(ask: Ask | None, turn_id: str, index: int) -> bool:
+    """Returns whether the turn's call still has to be put to people. `ask` is the newest of the run."""
+    if ask is None:
+        return True
+    asked_turn, calls = _asked_calls(ask)
+    if asked_turn != turn_id:
+        return True
+    if ask.state != "answered":
+        return False
+    return index not in calls or decided(ask) == ONE_BY_ONE
+
+
+def refusal_reason(ask: Ask | None, turn_id: str, call: CallToApprove) -> str | None:
+    """Returns the reason, written for the model, why the turn's call may not run, or None if it may."""
+    if ask is None or ask.state != "answered":
         return NOBODY_APPROVED
+    asked_turn, calls = _asked_calls(ask)
+    asked = calls.get(call.index)
+    if asked_turn != turn_id or asked is None:
+        return NOBODY_APPROVED
+    if asked.digest != call.digest:
+        return CHANGED
     if is_allowed(ask):
         return None
-    who = ask.answered_by.name if ask.answered_by else "A person"
-    if parse_choice(ask.answer or "") == DENY:
+    who = answerer_name(ask)
+    if decided(ask) in (DENY, DENY_ALL):
         return f"Not run: {who} denied it. Do not try it again; find another way or ask."
     return f"Not run: {who} denied it, with the words: {ask.answer}"
 
 
-def _shown(reasons: Sequence[str]) -> Iterator[str]:
-    """Yields a line for each reason. All lines have the same maximum length, so that a long reason cannot crowd out
-    others."""
-    shown = reasons[:REASONS_SHOWN_MAX]
-    share = REASONS_CHARACTERS_MAX // max(1, len(shown))
-    yield from (_cut(reason, share) for reason in shown)
-    if len(reasons) > len(shown):
-        yield f"and {len(reasons) - len(shown)} more calls that do not fit here"
+def draw_visibly(text: str) -> str:
+    """Returns the text with every character that cannot be seen, or that changes others, written as `\\uXXXX`."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(char if _is_visible(char) else _escaped(char) for char in text)
 
 
-def _plain(value: JsonValue) -> str:
-    """Returns the value on one line, without backticks, which would end inline code in Markdown."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return " ".join(text.split()).replace("`", "'") or " "
+def _is_visible(char: str) -> bool:
+    # printable means: no separator but the space, and no control, format, private or unassigned character
+    is_selector = (
+        "\ufe00" <= char <= "\ufe0f" or "\u180b" <= char <= "\u180f" or char >= "\U000e0000"
+    )
+    return char.isprintable() and not is_selector and char not in _BLANK
+
+
+def _escaped(char: str) -> str:
+    known = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    return known.get(char) or (f"\\u{ord(char):04x}" if char <= "\uffff" else f"\\U{ord(char):08x}")
+
+
+def _digest(value: JsonValue) -> str:
+    """Returns a digest of the value's canonical JSON."""
+    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _spelled(value: JsonValue) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _on_one_line(value: JsonValue) -> str:
+    """Returns the value, visible and without backticks, which would end inline code in Markdown."""
+    return draw_visibly(_spelled(value)).replace("`", "\\u0060") or " "
+
+
+def _name(name: str) -> str:
+    """Returns an argument's name, as code if Markdown could read something into it."""
+    is_plain = name.replace("-", "").isalnum() and name.isascii()
+    return name if is_plain and len(name) <= 60 else f"`{_cut(_on_one_line(name), 60)}`"
+
+
+def _cut_value(value: JsonValue, length_max: int) -> str:
+    """Returns the value as inline code. If it is long: its beginning, how much follows, and how it ends."""
+    text = _on_one_line(value)
+    if _length(text) <= length_max:
+        return f"`{text}`"
+    head = _cut(text, max(8, length_max - _TAIL_CHARACTERS))
+    lines = _spelled(value).count("\n") + 1
+    missing = f"{len(text) - len(head) + 1} more characters, {lines} lines in all"
+    return f"`{head}` **(cut: {missing}; it ends with** `{_last(text, _TAIL_CHARACTERS)}`**)**"
+
+
+def _lines(value: JsonValue) -> Sequence[str]:
+    if isinstance(value, str):
+        return [draw_visibly(line) for line in value.split("\n")]
+    return [draw_visibly(json.dumps(value, ensure_ascii=False))]
+
+
+def _wrapped(line: str) -> Iterator[str]:
+    """Yields the line in pieces, so that nothing stands far to the right where people do not look."""
+    yield f"| {line[:_LINE_CHARACTERS]}"
+    for at in range(_LINE_CHARACTERS, len(line), _LINE_CHARACTERS):
+        yield f"> {line[at : at + _LINE_CHARACTERS]}"
+
+
+def _length(text: str) -> int:
+    """Returns the length in UTF-16 units, in which platforms count."""
+    return len(text) + sum(char > "\uffff" for char in text)
 
 
 def _cut(text: str, length_max: int) -> str:
-    return text if len(text) <= length_max else f"{text[: length_max - 1]}…"
+    if _length(text) <= length_max:
+        return text
+    kept = text[: length_max - 1]
+    return f"{kept[: 2 * len(kept) - _length(kept)]}…"
+
+
+def _last(text: str, length_max: int) -> str:
+    kept = text[-length_max:]
+    return kept[_length(kept) - len(kept) :]

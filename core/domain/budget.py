@@ -1,11 +1,16 @@
 """Budgets for model calls: limits per run, person, channel and workspace, and the check against them."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Literal, Protocol
 
 from core.domain.threads import Address, Person, Usage
+
+BudgetScope = Literal["run", "person", "app", "channel", "workspace"]
+UNPRICED_PER_MILLION_USD = 2.0
+"""What a million tokens count against a limit in US dollars if their price is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,60 +21,111 @@ class Limit:
     usd: float | None = None
     tokens: int | None = None
 
+    def __str__(self) -> str:
+        parts = [f"{format_dollars(self.usd)} US dollars"] if self.usd is not None else []
+        parts += [f"{self.tokens:,} tokens"] if self.tokens is not None else []
+        return " or ".join(parts) or "no limit"
+
 
 NO_LIMIT = Limit()
+Limits = Mapping[BudgetScope, Limit]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Limits per run, and limits per UTC day for a person, a channel and a workspace."""
+    """Limits for one run, and limits for a UTC day of a person, an app, a channel and a workspace.
+
+    Set `counts_unpriced` to False if calls without a cost are free. `has_admins` says whether people in chat can
+    change the limits.
+    """
 
     run: Limit = NO_LIMIT
-    person_day: Limit = NO_LIMIT
-    channel_day: Limit = NO_LIMIT
-    workspace_day: Limit = NO_LIMIT
+    person: Limit = NO_LIMIT
+    app: Limit = NO_LIMIT
+    channel: Limit = NO_LIMIT
+    workspace: Limit = NO_LIMIT
+    counts_unpriced: bool = True
+    has_admins: bool = False
 
     @property
-    def is_set(self) -> bool:
-        return self != NO_BUDGET
+    def limits(self) -> dict[BudgetScope, Limit]:
+        return {
+            "run": self.run,
+            "person": self.person,
+            **({"app": self.app} if self.app != NO_LIMIT else {}),
+            "channel": self.channel,
+            "workspace": self.workspace,
+        }
 
-    @property
-    def is_in_dollars(self) -> bool:
-        """Whether any limit is in US dollars, so that model prices are needed."""
-        limits = (self.run, self.person_day, self.channel_day, self.workspace_day)
-        return any(limit.usd is not None for limit in limits)
+    def __str__(self) -> str:
+        return "; ".join(f"{SCOPE_WORDS[scope]} {limit}" for scope, limit in self.limits.items())
 
 
 NO_BUDGET = Budget()
-_NOTHING = Usage()
+SCOPE_WORDS: Mapping[BudgetScope, str] = {
+    "run": "a run",
+    "person": "a person and day",
+    "app": "an app and day",
+    "channel": "a channel and day",
+    "workspace": "the workspace and day",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What model calls have cost. `unpriced_tokens` are the tokens of calls whose cost is unknown."""
+
+    cost_usd: float = 0.0
+    tokens: int = 0
+    unpriced_tokens: int = 0
+
+    def plus(self, usage: Usage) -> "Spent":
+        tokens = usage.input_tokens + usage.output_tokens
+        return Spent(
+            cost_usd=self.cost_usd + usage.cost_usd,
+            tokens=self.tokens + tokens,
+            unpriced_tokens=self.unpriced_tokens + (0 if usage.cost_usd else tokens),
+        )
+
+
+_NOTHING = Spent()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spending:
-    """Usage of one run, and usage today of its requester, its channel and its workspace."""
+    """What one run has cost, and what its requester, its channel and its workspace have cost today. The requester is
+    a person or an app. `changed_limits` are the limits that admins of the workspace have changed."""
 
-    run: Usage = _NOTHING
-    person_day: Usage = _NOTHING
-    channel_day: Usage = _NOTHING
-    workspace_day: Usage = _NOTHING
+    run: Spent = _NOTHING
+    person: Spent = _NOTHING
+    app: Spent = _NOTHING
+    channel: Spent = _NOTHING
+    workspace: Spent = _NOTHING
+    changed_limits: Limits = field(default_factory=dict[BudgetScope, Limit])
 
 
 class Ledger(Protocol):
     """Stores the usage of model calls. Its rows remain when their thread is deleted."""
 
-    async def spending(self, run_id: str, *, since: datetime) -> Spending:
-        """Returns the usage of the run, and the usage of its requester, channel and workspace since the given time."""
+    async def spending_of_run(self, run_id: str, *, since: datetime) -> Spending:
+        """Returns what the run has cost, and its requester, channel and workspace since the given time."""
         ...
 
     async def spending_by(self, by: Person, at: Address, *, since: datetime) -> Spending:
-        """Returns the usage of the person, the channel and the workspace since the given time, for work outside
+        """Returns what the person, the channel and the workspace have cost since the given time, for work outside
         runs."""
         ...
 
     async def book(
-        self, used: Sequence[tuple[str, Usage]], *, thread_id: str, at: Address, by: Person
+        self, used: Sequence[tuple[str, Usage]], *, thread_id: str | None, at: Address, by: Person
     ) -> None:
         """Stores usage outside runs, as pairs of model name and usage. It counts against the daily budgets."""
+        ...
+
+    async def change_limit(
+        self, scope: BudgetScope, limit: Limit | None, *, at: Address, by: Person
+    ) -> None:
+        """Changes a limit for the workspace and records who did. None restores the configured limit."""
         ...
 
 
@@ -109,41 +165,102 @@ def utc_day_start(now: datetime) -> datetime:
     return now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
-def exhausted_message(budget: Budget, spending: Spending) -> str | None:
-    """Returns a sentence for the people in the thread if a limit is reached, or None."""
-    places = (
-        (budget.run, spending.run, "This run has used up its budget", ""),
-        (budget.person_day, spending.person_day, "Your budget for today is used up", _ANEW),
-        (
-            budget.channel_day,
-            spending.channel_day,
-            "Today's budget of this channel is used up",
-            _ANEW,
-        ),
-        (
-            budget.workspace_day,
-            spending.workspace_day,
-            "Today's budget of this workspace is used up",
-            _ANEW,
-        ),
+@dataclass(frozen=True, slots=True)
+class Exhausted:
+    """A limit that is reached, with a sentence for the people in the thread: which one, and who can raise it."""
+
+    scope: BudgetScope
+    sentence: str
+
+
+def find_exhausted(budget: Budget, spending: Spending, *, is_chat: bool = True) -> Exhausted | None:
+    """Returns the first limit that is reached, or None. Set `is_chat` to False if chat commands cannot be sent."""
+    used: Mapping[BudgetScope, Spent] = {
+        "run": spending.run,
+        "person": spending.person,
+        "app": spending.app,
+        "channel": spending.channel,
+        "workspace": spending.workspace,
+    }
+    limits: Limits = {**budget.limits, **spending.changed_limits}
+    for scope, limit in limits.items():
+        figures = _figures(limit, used[scope], counts_unpriced=budget.counts_unpriced)
+        if figures is not None:
+            remedy = _who_can_raise(scope, limit, can_command=budget.has_admins and is_chat)
+            return Exhausted(scope, f"{_EXHAUSTED[scope]}: {figures}. {_RENEWAL[scope]} {remedy}")
+    return None
+
+
+_EXHAUSTED: Mapping[BudgetScope, str] = {
+    "run": "This run has used up its budget",
+    "person": "Your budget for today is used up",
+    "app": "Today's budget of the app that asked is used up",
+    "channel": "Today's budget of this channel is used up",
+    "workspace": "Today's budget of this workspace is used up",
+}
+_TOMORROW = "A new one starts at 00:00 UTC."
+_RENEWAL: Mapping[BudgetScope, str] = {
+    "run": "Continue starts a run with a new one.",
+    "person": _TOMORROW,
+    "app": _TOMORROW,
+    "channel": _TOMORROW,
+    "workspace": _TOMORROW,
+}
+
+
+def _who_can_raise(scope: BudgetScope, limit: Limit, *, can_command: bool) -> str:
+    if can_command:
+        more = f"{2 * limit.usd:g}" if limit.usd else f"{2 * (limit.tokens or 1)} tokens"
+        return f"An admin of this bot can raise it with `budget {scope} {more}`."
+    name = "USER_DAY" if scope == "person" else scope.upper() + "_DAY" * (scope != "run")
+    unit = "USD" if limit.usd is not None else "TOKENS"
+    return (
+        f"Whoever runs this bot can raise it with the setting `THREADHAND_BUDGET_{name}_{unit}`, "
+        "or name admins in `THREADHAND_ADMINS`, who can change it in chat."
     )
-    for limit, used, words, anew in places:
-        if (figures := _figures(limit, used)) is not None:
-            return f"{words}: {figures}.{anew}"
-    return None
 
 
-_ANEW = " It starts anew at 00:00 UTC."
+def _figures(limit: Limit, used: Spent, *, counts_unpriced: bool) -> str | None:
+    if limit.tokens is not None and used.tokens >= limit.tokens:
+        return f"{used.tokens:,} of {limit.tokens:,} tokens"
+    unpriced = used.unpriced_tokens if counts_unpriced else 0
+    cost = used.cost_usd + unpriced * UNPRICED_PER_MILLION_USD / 1e6
+    if limit.usd is None or cost < limit.usd:
+        return None
+    figures = f"{format_dollars(cost)} of {format_dollars(limit.usd)} US dollars"
+    if not unpriced:
+        return figures
+    return (
+        f"{figures} (a million tokens of unknown price count {UNPRICED_PER_MILLION_USD:g} dollars)"
+    )
 
 
-def _figures(limit: Limit, used: Usage) -> str | None:
-    if limit.usd is not None and used.cost_usd >= limit.usd:
-        return f"{_dollars(used.cost_usd)} of {_dollars(limit.usd)} US dollars"
-    tokens = used.input_tokens + used.output_tokens
-    if limit.tokens is not None and tokens >= limit.tokens:
-        return f"{tokens:,} of {limit.tokens:,} tokens"
-    return None
-
-
-def _dollars(amount: float) -> str:
+def format_dollars(amount: float) -> str:
+    """Returns an amount with two decimals, or with three significant digits below 1."""
     return f"{amount:,.2f}" if amount >= 1 or amount == 0 else f"{amount:.3g}"
+
+
+LIMIT_USAGE = (
+    "Write `budget SCOPE LIMIT`: the scope is `run`, `person`, `app`, `channel` or `workspace`, and the limit is an "
+    "amount in US dollars (`5`), a number of tokens (`2000000 tokens`), `none`, or `default` for the configured limit."
+)
+_AMOUNT_MAX = 1_000_000_000_000
+
+
+def parse_limit(text: str) -> Limit | None:
+    """Parses the limit of a chat command; returns None for `default`. Raises ValueError if it is not a limit."""
+    word, _, unit = text.strip().lower().replace(",", "").partition(" ")
+    if word == "default":
+        return None
+    if word in ("none", "0"):
+        return NO_LIMIT
+    amount = float(word.removeprefix("$"))
+    if not 0 < amount <= _AMOUNT_MAX:
+        raise ValueError(text)
+    match unit.strip():
+        case "token" | "tokens":
+            return Limit(tokens=math.ceil(amount))
+        case "" | "dollar" | "dollars" | "usd" | "us dollars":
+            return Limit(usd=amount)
+        case _:
+            raise ValueError(text)

@@ -2,6 +2,7 @@
 
 ThreadhandError
 ├── ToolError                 for the model; says what to do next
+│   └── FileChanged           a file is not the version that a write expects; nothing was written
 ├── AgentError                for the user; one plain sentence, never a path, a traceback or a secret
 │   ├── ModelError            a model call failed
 │   │   ├── ModelUnavailable  429, 5xx, timeout, network: may be temporary, so it is retried
@@ -9,6 +10,7 @@ ThreadhandError
 │   │   └── ContextOverflow   the conversation is larger than the model's context window
 │   ├── DocumentError         a document cannot be read: damaged, protected, empty, too large, malicious
 │   ├── SandboxUnavailable    no sandbox is available (also raised by file and shell calls of a lost sandbox)
+│   │   ├── SandboxesBusy     all sandboxes of the machine are in use: try again later
 │   │   └── SandboxReplaced   files were lost with the sandbox; the next call uses a new one
 │   ├── BudgetExceeded        a limit on cost or tokens is reached
 │   └── ApprovalExpired       a tool needed approval, and no person answered in time
@@ -28,6 +30,10 @@ class ThreadhandError(Exception):
 
 class ToolError(ThreadhandError):
     """A tool could not do its work. The text is written for the model."""
+
+
+class FileChanged(ToolError):
+    """A file was not written, because it is no longer the version that the writer has read."""
 
 
 class AgentError(ThreadhandError):
@@ -73,11 +79,15 @@ class ContextOverflow(ModelError):
 
 
 class DocumentError(AgentError):
-    """A document cannot be read. The message says why. Reading the same file again fails again."""
+    """A document cannot be read; the message says why. Retrying with the same file does not help."""
 
 
 class SandboxUnavailable(AgentError):
     """No sandbox could be started, or the current one is gone."""
+
+
+class SandboxesBusy(SandboxUnavailable):
+    """The machine runs as many sandboxes as it can. Passes when one becomes idle."""
 
 
 class SandboxReplaced(SandboxUnavailable):
@@ -85,7 +95,11 @@ class SandboxReplaced(SandboxUnavailable):
 
 
 class BudgetExceeded(AgentError):
-    """A limit set by the operator is reached."""
+    """A limit on cost or tokens is reached. `can_continue` is True if a new run would have a budget of its own."""
+
+    def __init__(self, public_message: str, *, can_continue: bool = False) -> None:
+        super().__init__(public_message)
+        self.can_continue = can_continue
 
 
 class ApprovalExpired(AgentError):

@@ -37,10 +37,12 @@ class TextStreamed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThinkingStreamed:
-    """A chunk of a model's reasoning. Ephemeral: shown as status, never stored."""
+    """The model has been thinking for `seconds`. Ephemeral. `text` is a chunk of its reasoning, or empty if the
+    settings hide it."""
 
     text: str
     sequence: int
+    seconds: int = 0
     kind: Literal["thinking_streamed"] = "thinking_streamed"
 
 
@@ -70,9 +72,26 @@ class ToolStarted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToolProgressed:
+    """A tool call runs for `seconds` already. Ephemeral. `line` is the last line that it has printed, if any.
+
+    Tools tell only the line; the loop adds the rest.
+    """
+
+    call_id: str = ""
+    seconds: int = 0
+    line: str = ""
+    sequence: int = 0
+    kind: Literal["tool_progressed"] = "tool_progressed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFinished:
     """A tool call has ended. Outcome "failed": the tool ran and reported failure. "error": it could not run, or it
-    crashed."""
+    crashed.
+
+    `session` is the shell session that the call used. If `is_running`, its command goes on in the background.
+    """
 
     index: int
     call_id: str
@@ -81,7 +100,20 @@ class ToolFinished:
     message: str
     tool_message_id: str | None = None
     terminates: bool = False
+    seconds: float = 0.0
+    exit_code: int | None = None
+    session: str = ""
+    is_running: bool = False
     kind: Literal["tool_finished"] = "tool_finished"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandEnded:
+    """The command in the background of a shell session has ended, without an exit code if its session is gone."""
+
+    session: str
+    exit_code: int | None
+    kind: Literal["command_ended"] = "command_ended"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +211,9 @@ AgentEvent = Annotated[
     | ThinkingStreamed
     | ToolCallStreamed
     | ToolStarted
+    | ToolProgressed
     | ToolFinished
+    | CommandEnded
     | MessageAdded
     | FinishReached
     | ErrorRaised
@@ -193,7 +227,7 @@ AgentEvent = Annotated[
 ]
 AGENT_EVENT: TypeAdapter[AgentEvent] = TypeAdapter(AgentEvent)
 
-Chunk = TextStreamed | ThinkingStreamed | ToolCallStreamed
+Chunk = TextStreamed | ThinkingStreamed | ToolCallStreamed | ToolProgressed
 Terminal = RunFinished | RunFailed
 
 
@@ -235,7 +269,7 @@ RUN_EVENT: TypeAdapter[RunEvent] = TypeAdapter(RunEvent)
 
 def is_chunk(event: AgentEvent) -> bool:
     """Returns whether the event is ephemeral."""
-    return isinstance(event, TextStreamed | ThinkingStreamed | ToolCallStreamed)
+    return isinstance(event, Chunk)
 
 
 def is_terminal(event: AgentEvent) -> bool:

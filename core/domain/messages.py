@@ -11,6 +11,9 @@ from core.domain.ids import new_id
 JsonObject = dict[str, JsonValue]
 """A JSON object. It must not be mutated once it is part of a message."""
 
+REASONING_KEY = "reasoning_state"
+"""Key of an assistant message's content: the model's reasoning as an opaque object, for requests to the same model."""
+
 MessageType = Literal[
     "user", "assistant", "tool", "status", "browser_state", "image_context", "summary"
 ]

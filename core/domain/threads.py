@@ -1,5 +1,6 @@
 """Data types for threads, runs and their inputs, shared by the chat platforms, the storage and the agent loop."""
 
+import re
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
@@ -7,6 +8,10 @@ from typing import Literal
 from pydantic import JsonValue
 
 from core.domain.messages import JsonObject
+
+QUESTION_CHARACTERS_MAX = 1500
+"""A question and its preface are posted as one message up to this length."""
+_WORD = re.compile(r"\w+")
 
 Platform = Literal["slack", "discord", "api"]
 ThreadState = Literal["idle", "running", "waiting"]
@@ -22,6 +27,11 @@ FinishReason = Literal[
     "budget",
 ]
 InputKind = Literal["message", "edit", "delete", "answer"]
+FollowMode = Literal["follow", "mention", "quiet"]
+"""Which messages of a thread the agent takes up: all that are meant for it, only those that mention it, or none until
+one mentions it."""
+Attention = Literal["addressed", "clear", "unsure"]
+"""How sure it is that a message is meant for the agent: it names the agent, it reads like a request, or neither."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +44,25 @@ class Address:
     thread_key: str
 
 
+APP_PREFIX = "app:"
+APP_REQUESTS_MAX = 2
+APP_REQUESTS_SECONDS = 600.0
+"""How many requests of one app are taken in a channel within this time, so that two agents cannot talk for ever."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Person:
-    """A person on a chat platform: a stable id and the name that other people see."""
+    """A person on a chat platform: a stable id and the name that other people see.
+
+    An app that may start runs is one, too; its id begins with `app:`, as no platform's ids do.
+    """
 
     person_id: str
     name: str
+
+    @property
+    def is_app(self) -> bool:
+        return self.person_id.startswith(APP_PREFIX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,15 +74,35 @@ class IncomingFile:
     mime_type: str = "application/octet-stream"
     size_bytes: int | None = None
 
+    @property
+    def is_audio(self) -> bool:
+        """Whether it holds sound, as voice messages and audio clips do."""
+        return self.mime_type.startswith("audio/")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatMessage:
-    """A message in a chat thread. It need not be addressed to the agent."""
+    """A message in a chat thread. It need not be addressed to the agent. With `is_app`, no person wrote it."""
 
     author: Person
     text: str
     sent_at: datetime
     message_ref: str = ""
+    files: tuple[IncomingFile, ...] = ()
+    is_app: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatPage:
+    """Messages of a chat thread, oldest first: the newest ones, and `root` if the thread begins before them.
+
+    `omitted` counts the messages between the two, or, if `is_partial`, all that the platform did not return.
+    """
+
+    messages: tuple[ChatMessage, ...] = ()
+    root: ChatMessage | None = None
+    omitted: int = 0
+    is_partial: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +136,7 @@ class ThreadInput:
     files: tuple[IncomingFile, ...]
     message_ref: str
     sent_at: datetime
+    attention: Attention = "addressed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +144,8 @@ class Ask:
     """A question that the agent asks in a thread. If `options` is empty, any reply answers it.
 
     If `kind` is "approval", the run itself waits for the answer, and `subject` names the turn and the tools.
+    `message_ref` is the platform's id of the message with the question, or empty if it is unknown.
+    `is_written_in_thread`: the answer is a message that people see in the thread.
     """
 
     ask_id: str
@@ -111,6 +157,8 @@ class Ask:
     answered_by: Person | None = None
     kind: Literal["question", "approval"] = "question"
     subject: str = ""
+    message_ref: str = ""
+    is_written_in_thread: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +166,7 @@ class Run:
     """One execution of the agent loop.
 
     `request_ref` is the platform message that started the run and carries its reactions. `agent_id` is set if an agent
-    was requested by name; `agent_version_id` is set when the run begins.
+    was requested by name; `agent_version_id` is set when the run begins. `attention` is that of the request.
     """
 
     run_id: str
@@ -130,6 +178,7 @@ class Run:
     model: str = ""
     agent_id: str | None = None
     agent_version_id: str | None = None
+    attention: Attention = "addressed"
     stop_requested: bool = False
     finish_reason: FinishReason | None = None
     error: str | None = None
@@ -151,14 +200,26 @@ class Thread:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadParticipants:
+    """Who has recently written in a thread. `is_among_people` is true if the newest message was not for the agent;
+    `last_requester_id` wrote the newest message that was."""
+
+    participants: tuple[Person, ...] = ()
+    last_requester_id: str = ""
+    is_among_people: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadSnapshot:
     """The state of a thread that a decision about an inbox item is based on. It is read in the transaction that
-    applies the decision."""
+    applies the decision. Only such a decision gets `talk` and `follow_mode`, which is None if nobody has chosen one."""
 
     thread: Thread
     active_run: Run | None
     last_run: Run | None
     open_ask: Ask | None
+    talk: ThreadParticipants = ThreadParticipants()
+    follow_mode: FollowMode | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,10 +227,22 @@ class Accept:
     """Decision to store the input. An active run consumes it; otherwise a new run is queued.
 
     With `ask_id` the input also answers that ask if it is still open. The first answer counts, and later ones are
-    stored as ordinary messages.
+    stored as ordinary messages. `answer` replaces the input's text as the answer. With `is_steering` the input answers
+    nothing, and an open question stays open. With `follows_again` the agent follows a thread that it was quiet in.
     """
 
     ask_id: str | None = None
+    answer: str | None = None
+    is_steering: bool = False
+    attention: Attention = "addressed"
+    follows_again: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overhear:
+    """Decision to keep a message that people wrote to each other, as context for later runs."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +259,7 @@ class Ignore:
     notice: str = ""
 
 
-Decision = Accept | StopRun | Ignore
+Decision = Accept | StopRun | Overhear | Ignore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,12 +304,34 @@ class Usage:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
     """The reply that a finished run leaves in the thread. `attachments` are sandbox paths or URLs, as the model
-    wrote them."""
+    wrote them. `preface` is what the model wrote beside the call that ended the run."""
 
-    kind: Literal["answer", "ask", "takeover"]
+    kind: Literal["answer", "ask", "takeover", "silence"]
     text: str
     attachments: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
+    preface: str = ""
+
+    @property
+    def whole_text(self) -> str:
+        """The preface and the text, or one of them if it contains the words of the other."""
+        preface, text = _words(self.preface), _words(self.text)
+        if text in preface:
+            return self.preface
+        return self.text if preface in text else f"{self.preface}\n\n{self.text}"
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        """The text to post first, which may be empty, and the text to post last. A question never hides behind a long
+        preface."""
+        whole = self.whole_text
+        if self.kind == "answer" or len(whole) <= QUESTION_CHARACTERS_MAX or not self.preface:
+            return "", whole
+        return self.preface, self.text
+
+
+def _words(text: str) -> str:
+    return f" {' '.join(_WORD.findall(text.casefold()))} " if text.strip() else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

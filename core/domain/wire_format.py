@@ -12,6 +12,7 @@ from core.domain.events import (
     ApprovalAsked,
     ChecklistChanged,
     Chunk,
+    CommandEnded,
     ErrorRaised,
     FinishReached,
     MessageAdded,
@@ -23,12 +24,13 @@ from core.domain.events import (
     ThinkingStreamed,
     ToolCallStreamed,
     ToolFinished,
+    ToolProgressed,
     ToolStarted,
     TurnFinished,
     TurnStarted,
 )
 from core.domain.ids import new_id
-from core.domain.messages import JsonObject, Message
+from core.domain.messages import REASONING_KEY, JsonObject, Message
 
 _ToolFact = ToolStarted | ToolFinished
 _PlainFact = (
@@ -40,6 +42,7 @@ _PlainFact = (
     | ChecklistChanged
     | ActivityChanged
     | ApprovalAsked
+    | CommandEnded
 )
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -54,7 +57,7 @@ def suna_objects(event: RunEvent) -> tuple[JsonObject, ...]:
     """Returns the objects that a subscriber receives for the event, in order. For a terminal event this is a bare
     run status."""
     match event.event:
-        case TextStreamed() | ThinkingStreamed() | ToolCallStreamed():
+        case TextStreamed() | ThinkingStreamed() | ToolCallStreamed() | ToolProgressed():
             return (_chunk(event, event.event),)
         case MessageAdded(message=message):
             return (message_object(message, turn_id=event.turn_id),)
@@ -69,10 +72,11 @@ def suna_objects(event: RunEvent) -> tuple[JsonObject, ...]:
 
 def message_object(message: Message, *, turn_id: str | None = None) -> JsonObject:
     """Returns the object for a whole message. An assistant message is marked complete and always has `tool_calls`,
-    even if null."""
+    even if null, and never the model's reasoning."""
     content, metadata = message.content, message.metadata
     if message.type == "assistant":
-        content = content if "tool_calls" in content else {**content, "tool_calls": None}
+        shown = {key: value for key, value in content.items() if key != REASONING_KEY}
+        content = {**shown, "tool_calls": content.get("tool_calls")}
         metadata = {**metadata, "stream_status": "complete"}
     if turn_id is not None and "thread_run_id" not in metadata:
         metadata = {**metadata, "thread_run_id": turn_id}
@@ -98,7 +102,7 @@ def status_message(event: RunEvent) -> Message | None:
     The message has the event's `message_id`, or a new id if the event has none.
     """
     fact = event.event
-    if isinstance(fact, TextStreamed | ThinkingStreamed | ToolCallStreamed):
+    if isinstance(fact, Chunk):
         return None
     if isinstance(fact, MessageAdded | RunFinished | RunFailed):
         return None
@@ -161,8 +165,9 @@ def _chunk_content(chunk: Chunk) -> JsonObject:
     match chunk:
         case TextStreamed(text=text):
             return {"role": "assistant", "content": text}
-        case ThinkingStreamed(text=text):
-            return {"role": "assistant", "status_type": "thinking_chunk", "thinking_chunk": text}
+        case ThinkingStreamed(text=text, seconds=seconds):
+            thinking: JsonObject = {"thinking_chunk": text, "seconds": seconds}
+            return {"role": "assistant", "status_type": "thinking_chunk", **thinking}
         case ToolCallStreamed():
             call: JsonObject = {
                 "id": chunk.call_id,
@@ -171,6 +176,9 @@ def _chunk_content(chunk: Chunk) -> JsonObject:
                 "function": {"name": chunk.name, "arguments": chunk.arguments},
             }
             return {"role": "assistant", "status_type": "tool_call_chunk", "tool_call_chunk": call}
+        case ToolProgressed(call_id=call_id, seconds=seconds, line=line):
+            progress: JsonObject = {"tool_call_id": call_id, "seconds": seconds, "message": line}
+            return {"role": "assistant", "status_type": "tool_progress", **progress}
         case _:
             assert_never(chunk)
 
@@ -212,6 +220,8 @@ def _plain(fact: _PlainFact) -> JsonObject:  # noqa: C901 - one case per event
             return {"status_type": "activity", "message": text}
         case ApprovalAsked(text=text):
             return {"status_type": "approval_asked", "message": text}
+        case CommandEnded(session=session, exit_code=code):
+            return {"status_type": "command_ended", "session_name": session, "exit_code": code}
         case _:
             assert_never(fact)
 

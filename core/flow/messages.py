@@ -9,6 +9,7 @@ from typing import Literal
 from core.context.background_messages import FLOW_KEY, is_from_person
 from core.context.message_text import content_text
 from core.context.tokens import with_token_count
+from core.context.untrusted_text import unwrap_message
 from core.domain.messages import Message
 from core.domain.plans import STATUS_MARKS, Plan, Step
 from core.flow.steps import STEPS_MAX, step_number
@@ -96,7 +97,7 @@ def parse_step_choice(message: Message) -> Choice | None:
     """Returns the choice (such as `skip` or `stop`) that the message names, or None for any other text."""
     said = content_text(message.content.get("content"))
     if message.metadata.get("author"):
-        said = said.partition("\n")[2]
+        said = unwrap_message(said)
     words = " ".join(said.split()).casefold().rstrip(".!")
     whole: dict[str, Choice] = {text.casefold(): choice for choice, text in CHOICES.items()}
     return whole.get(words) or _SHORT.get(words)

@@ -32,7 +32,7 @@ from core.flow.steps import (
     mark_seen,
     revise_steps,
 )
-from core.loop.loop import RunContext
+from core.loop.run_context import RunContext
 from core.tools.planning import PlanningParams, planning
 from core.tools.tool import Tool, ToolContext, ToolSet
 
@@ -46,7 +46,7 @@ Ended = RunFinished | Approval
 
 @dataclass(slots=True)
 class PlanDraft:
-    """The planning tool's state while a plan is created or changed. `is_set`: the model has stored the plan."""
+    """The planning tool's state while a plan is made or changed. `is_set` is True once the model stored the plan."""
 
     flow: Flow
     plan_id: str
@@ -70,7 +70,7 @@ class PlanDraft:
         if plan is None:
             raise ToolError("The conversation is gone, and the plan with it.")
         self.is_set = True
-        self.flow.board.show(plan)
+        self.flow.checklist.show(plan)
         return format_numbered_plan(plan)
 
     def _after(self, known: Plans, title: str | None, steps: Sequence[str]) -> Plans:
@@ -140,7 +140,7 @@ async def make_plan(flow: Flow, left: Ended | None) -> Ended | None:
     default = new_plan(flow, DEFAULT_TITLE, DEFAULT_STEPS, draft.seen_message_id)
     after = await flow.plans.change(flow.thread_id, lambda known: add_plan(known, default))
     if (plan := flow_plan(after)) is not None:
-        flow.board.show(plan)
+        flow.checklist.show(plan)
     return None
 
 
@@ -153,8 +153,8 @@ async def review_plan(flow: Flow, plan: Plan, left: Ended | None) -> Ended | Non
     draft = PlanDraft(flow, plan.plan_id, newest_person_message_id(history))
     sign = FlowMessageTag(phase="review", key=draft.seen_message_id)
     text = review_text(plan, flow.team_descriptions)
-    around = _planning(flow, draft, OFFERED_IN_REVIEW)
-    ended = await _drafted(flow, around, draft, sign, text, left)
+    context = _planning(flow, draft, OFFERED_IN_REVIEW)
+    ended = await _drafted(flow, context, draft, sign, text, left)
     if not draft.is_set and ended is None:
         await flow.change(plan, lambda plan: mark_seen(plan, draft.seen_message_id))
     return ended
@@ -162,7 +162,7 @@ async def review_plan(flow: Flow, plan: Plan, left: Ended | None) -> Ended | Non
 
 async def _drafted(
     flow: Flow,
-    around: RunContext,
+    context: RunContext,
     draft: PlanDraft,
     sign: FlowMessageTag,
     text: str,
@@ -175,10 +175,10 @@ async def _drafted(
     for _ in range(flow.policy.plan_turns_max):
         history = await flow.history()
         if left is None or newest_tag(history) != sign:
-            history = flow.said(history, sign, text)
+            history = flow.with_message(history, sign, text)
             if flow.is_used_up(history):
                 return None
-            left = await flow.turns(around, history, 1)
+            left = await flow.turns(context, history, 1)
         if is_end_of_run(left) or (_is_last_word(left) and not draft.is_set):
             return left
         if draft.is_set or (isinstance(left, RunFinished) and left.reply is not None):
@@ -191,7 +191,7 @@ def is_end_of_run(ended: Ended) -> bool:
     """Returns whether the run ends with this result: it waits for people, was stopped or used up the budget."""
     if isinstance(ended, Approval) or ended.finish_reason in ("stopped", "budget"):
         return True
-    return ended.reply is not None and ended.reply.kind != "answer"
+    return ended.reply is not None and ended.reply.kind in ("ask", "takeover")
 
 
 def _is_last_word(ended: Ended) -> bool:
@@ -203,8 +203,8 @@ def _planning(flow: Flow, draft: PlanDraft, offered: Sequence[str]) -> RunContex
     return restrict_tools(flow.planner, offered, planning_tool(draft))
 
 
-def restrict_tools(around: RunContext, names: Sequence[str], *more: Tool[Any]) -> RunContext:
+def restrict_tools(context: RunContext, names: Sequence[str], *more: Tool[Any]) -> RunContext:
     """Returns the context with only the named tools and the additional tools in `more`."""
-    own = around.toolbox.tools
+    own = context.toolbox.tools
     tools = {name: own[name] for name in names if name in own} | {one.name: one for one in more}
-    return replace(around, toolbox=ToolSet(tools))
+    return replace(context, toolbox=ToolSet(tools))

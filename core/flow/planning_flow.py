@@ -12,8 +12,8 @@ from core.domain.plans import Plan, PlanStore, build_checklist
 from core.domain.threads import Run, ToolCallRecord
 from core.flow.messages import FlowMessageTag, flow_message, newest_tag
 from core.flow.steps import Change, change_plan, flow_plan, recorded_members
-from core.loop.calls import RunLog
-from core.loop.loop import RunContext, run_agent
+from core.loop.loop import run_agent
+from core.loop.run_context import RunContext, RunLog
 from core.run.agent_config import AgentConfig, build_agent_config
 from core.run.deps import RunDeps
 from core.run.recorder import RunRecorder
@@ -35,7 +35,7 @@ class TeamMember:
 
     agent_version_id: str
     description: str
-    around: RunContext
+    context: RunContext
 
 
 @dataclass(slots=True)
@@ -66,16 +66,16 @@ class Flow:
     plans: PlanStore
     history: Callable[[], Awaitable[Sequence[Message]]]
     calls: Callable[[], Awaitable[Sequence[ToolCallRecord]]]
-    board: ChecklistPublisher
+    checklist: ChecklistPublisher
     policy: FlowPolicy = field(default_factory=FlowPolicy)
 
     @property
     def thread_id(self) -> str:
-        return self.planner.context.thread_id
+        return self.planner.tool_context.thread_id
 
     @property
     def run_id(self) -> str:
-        return self.planner.context.run_id
+        return self.planner.tool_context.run_id
 
     @property
     def run_log(self) -> RunLog:
@@ -95,15 +95,15 @@ class Flow:
         return count_turns(history, self.run_id) >= self.planner.policy.turns_max
 
     async def turns(
-        self, around: RunContext, history: Sequence[Message], turns_max: int
+        self, context: RunContext, history: Sequence[Message], turns_max: int
     ) -> RunFinished | Approval:
         """Runs `run_agent` for at most `turns_max` turns, within the turn limit of the run."""
         done = count_turns(history, self.run_id)
         until = min(self.planner.policy.turns_max, done + turns_max)
-        around = replace(around, policy=replace(around.policy, turns_max=until))
-        return await run_agent(history, around, turns_done=done)
+        context = replace(context, policy=replace(context.policy, turns_max=until))
+        return await run_agent(history, context, turns_done=done)
 
-    def said(
+    def with_message(
         self, history: Sequence[Message], sign: FlowMessageTag, text: str
     ) -> Sequence[Message]:
         """Returns the history with the new flow message, unless the newest flow message already has this tag."""
@@ -128,60 +128,60 @@ class Flow:
         )
         new = flow_plan(after)
         if new is not None:
-            self.board.show(new)
+            self.checklist.show(new)
         return new
 
 
 async def build_flow(
-    config: AgentConfig, run: Run, around: RunContext, engine: RunDeps, recorder: RunRecorder
+    config: AgentConfig, run: Run, context: RunContext, deps: RunDeps, recorder: RunRecorder
 ) -> Flow | None:
-    """Returns the run's planning flow, or None if its agent does not plan or plans cannot be stored.
+    """Returns the run's planning flow, or None if its agent does not plan.
 
     Members keep the agent versions that the run started with. Other members are left out if their agent no longer
     exists. Raises AgentError if a version that the run started with is no longer available.
     """
     agent = config.agent
-    if agent is None or agent.flow != "planning" or engine.plans is None or engine.roster is None:
+    if agent.flow != "planning":
         return None
-    begun = recorded_members(await engine.plans.read(run.thread_id), run.run_id)
+    begun = recorded_members(await deps.stores.plans.read(run.thread_id), run.run_id)
     team: dict[str, TeamMember] = {}
     for name in agent.team:
-        version = await engine.roster.member(name, begun.get(name))
+        version = await deps.agents.roster.member(name, begun.get(name))
         if version is None:
             continue
-        own = await build_agent_config(version.definition, run, engine, recorder, around.switch)
+        own = await build_agent_config(version.definition, run, deps, recorder, context.switch)
         team[name] = TeamMember(
             agent_version_id=version.agent_version_id,
             description=version.definition.description,
-            around=with_agent_config(around, own),
+            context=with_agent_config(context, own),
         )
     return Flow(
-        planner=around,
+        planner=context,
         team=team,
-        plans=engine.plans,
-        history=_history(run.thread_id, engine, recorder),
-        board=ChecklistPublisher(recorder),
-        calls=partial(engine.journal.calls, run.run_id),
+        plans=deps.stores.plans,
+        history=_history(run.thread_id, deps, recorder),
+        checklist=ChecklistPublisher(recorder),
+        calls=partial(deps.stores.journal.calls, run.run_id),
     )
 
 
-def with_agent_config(around: RunContext, config: AgentConfig) -> RunContext:
+def with_agent_config(context: RunContext, config: AgentConfig) -> RunContext:
     """Returns the run context with the model, prompt, tools and knowledge of another agent."""
     return replace(
-        around,
+        context,
         model=config.model,
-        system_prompt=config.system_prompt,
+        prompt=config.prompt,
         dialect=config.dialect,
         toolbox=config.toolbox,
-        context=replace(around.context, knowledge=config.desk),
+        tool_context=replace(context.tool_context, knowledge=config.knowledge),
     )
 
 
 def _history(
-    thread_id: str, engine: RunDeps, recorder: RunRecorder
+    thread_id: str, deps: RunDeps, recorder: RunRecorder
 ) -> Callable[[], Awaitable[Sequence[Message]]]:
     async def read() -> Sequence[Message]:
         await recorder.commit()
-        return await engine.conversations.recent(thread_id)
+        return await deps.stores.conversations.recent(thread_id)
 
     return read

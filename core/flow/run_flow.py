@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from core.context.summary import count_turns
-from core.dialects.dialect import DisplayText
+from core.dialects.dialect import visible_text
 from core.domain.approval import Approval
 from core.domain.errors import LeaseLost, StorageUnavailable
 from core.domain.events import RunFinished
@@ -47,8 +47,8 @@ from core.flow.steps import (
     next_step,
 )
 from core.loop.calls import ENDING_TOOLS, execute_call
-from core.loop.loop import RunContext, stop_summary
-from core.ports import TextDelta
+from core.loop.loop import stop_summary
+from core.loop.run_context import RunContext
 from core.run.deps import RunDeps
 from core.run.recorder import RunRecorder
 from core.tasks import Stopped
@@ -62,7 +62,7 @@ async def context_of_newest_message(flow: Flow, history: Sequence[Message]) -> R
     """Returns the run context of the agent that the newest flow message addresses, for repairing that agent's calls."""
     sign = newest_tag(history)
     if sign is not None and sign.phase == "step" and sign.agent in flow.team:
-        return flow.team[sign.agent].around
+        return flow.team[sign.agent].context
     draft = new_draft(flow, history)
     plan = await flow.plan()
     if sign is not None and sign.phase == "review" and plan is not None:
@@ -71,19 +71,41 @@ async def context_of_newest_message(flow: Flow, history: Sequence[Message]) -> R
 
 
 async def recover_run_result(
-    lease: Lease, engine: RunDeps, around: RunContext
+    lease: Lease, deps: RunDeps, context: RunContext
 ) -> RunFinished | None:
     """Returns the result that a run without a plan reached before a crash kept it from being stored, else None."""
-    told = await engine.conversations.messages(lease.thread_id)
+    told = await deps.stores.conversations.messages(lease.thread_id)
     own = [one for one in told if one.run_id == lease.run_id]
     reasons = [one.content.get("finish_reason") for one in own if one.type == "status"]
     if [one for one in reasons if one][-1:] not in (["stop"], ["agent_terminated"]):
         return None
-    return await recover_result(own, partial(engine.journal.calls, lease.run_id), around)
+    return await recover_result(own, partial(deps.stores.journal.calls, lease.run_id), context)
+
+
+async def recover_earlier_replies(lease: Lease, deps: RunDeps, around: RunContext) -> list[Reply]:
+    """Returns the replies that did not end a run without a plan, because messages from people came before its end."""
+    told = await deps.stores.conversations.messages(lease.thread_id)
+    calls = await deps.stores.journal.calls(lease.run_id)
+    replies, parts, newest, reached = list[Reply](), list[str](), None, list[Reply]()
+    for one in (one for one in told if one.run_id == lease.run_id):
+        if one.is_llm_message and one.type != "tool":
+            replies, reached = replies + reached, []
+        newest = one if one.type == "assistant" else newest
+        reason = one.content.get("finish_reason") if one.type == "status" else None
+        if newest is None or reason not in ("stop", "agent_terminated", "length"):
+            continue
+        parts.append(visible_text(newest, around.dialect, around.toolbox.specs))
+        if reason == "length":
+            continue
+        ended = await _ended_by(newest, calls, around) if reason == "agent_terminated" else None
+        ending = ended.reply if ended and ended.reply else Reply(kind="answer", text="")
+        text = "\n\n".join(filter(None, ["".join(parts).strip(), ending.text]))
+        reached, parts, newest = [replace(ending, text=text, preface="")], [], None
+    return replies
 
 
 async def recover_result(
-    history: Sequence[Message], calls: Calls, around: RunContext
+    history: Sequence[Message], calls: Calls, context: RunContext
 ) -> RunFinished | None:
     """Returns the result that an interrupted run had already reached, or None if it must continue.
 
@@ -94,37 +116,49 @@ async def recover_result(
         return None
     last = messages[-1]
     if last.type == "assistant" and not last.content.get("tool_calls"):
-        reply = Reply(kind="answer", text=_visible(str(last.content.get("content") or ""), around))
+        reply = Reply(
+            kind="answer", text=visible_text(last, context.dialect, context.toolbox.specs)
+        )
         return RunFinished(status="completed", finish_reason="stop", reply=reply)
     if last.type == "tool":
-        return await _ended_by_call(last, calls, around)
+        return await _ended_by_call(messages, calls, context)
     return None
 
 
-async def _ended_by_call(last: Message, calls: Calls, around: RunContext) -> RunFinished | None:
-    assistant_id = last.metadata.get("assistant_message_id")
-    for record in await calls():
-        if record.assistant_message_id != assistant_id or record.name not in ENDING_TOOLS:
+async def _ended_by_call(
+    history: Sequence[Message], calls: Calls, context: RunContext
+) -> RunFinished | None:
+    assistant_id = history[-1].metadata.get("assistant_message_id")
+    for one in history:
+        if one.message_id == assistant_id:
+            return await _ended_by(one, await calls(), context)
+    return None
+
+
+async def _ended_by(
+    assistant: Message, calls: Sequence[ToolCallRecord], context: RunContext
+) -> RunFinished | None:
+    """Returns the result of a message of the model that ended the run with a tool, or None if it did not."""
+    for record in calls:
+        if record.assistant_message_id != assistant.message_id or record.name not in ENDING_TOOLS:
             continue
-        if (record.result or {}).get("success") and record.name in around.toolbox.tools:
-            return await _again(record, around)
+        if (record.result or {}).get("success") and record.name in context.toolbox.tools:
+            return await _repeat_ending_call(record, assistant, context)
     return None
 
 
-async def _again(record: ToolCallRecord, around: RunContext) -> RunFinished | None:
+async def _repeat_ending_call(
+    record: ToolCallRecord, assistant: Message, context: RunContext
+) -> RunFinished | None:
     """Repeats the call that ended the run, to get its reply. This is safe because ending tools have no side effects."""
     call = ToolCall(name=record.name, arguments=record.arguments, call_id=record.call_id)
-    prepared = prepare_call(record.name, record.arguments, around.toolbox)
-    outcome = await execute_call(call, prepared, around.context)
+    prepared = prepare_call(record.name, record.arguments, context.toolbox)
+    outcome = await execute_call(call, prepared, context.tool_context)
     if outcome.reply is None:
         return None
-    return RunFinished(status="completed", finish_reason="agent_terminated", reply=outcome.reply)
-
-
-def _visible(text: str, around: RunContext) -> str:
-    parser = around.dialect.parser(around.toolbox.specs)
-    parsed = [*parser.feed(TextDelta(text=text)), *parser.close(is_whole=True)]
-    return "".join(one.text for one in parsed if isinstance(one, DisplayText)).strip()
+    said = visible_text(assistant, context.dialect, context.toolbox.specs)
+    reply = replace(outcome.reply, preface=said)
+    return RunFinished(status="completed", finish_reason="agent_terminated", reply=reply)
 
 
 log = logging.getLogger(__name__)
@@ -148,7 +182,9 @@ async def run_flow(flow: Flow, *, mend: RepairHistory | None = None) -> Ended:
         return await _Play(flow, mend).to_the_end()
     except (LeaseLost, StorageUnavailable):
         raise
-    except Exception:
+    except (
+        Exception
+    ):  # reported by the caller; the checklist must not show a step in progress for ever
         await block_open_steps(flow, BROKE_OFF)
         raise
 
@@ -161,24 +197,20 @@ async def block_open_steps(flow: Flow, why: str) -> None:
     if current_step(plan) is not None:
         await flow.change(plan, lambda plan: block_open_step(plan, why))
     else:
-        flow.board.show(plan)
+        flow.checklist.show(plan)
 
 
-async def block_steps_of_failed_run(lease: Lease, engine: RunDeps, recorder: RunRecorder) -> None:
+async def block_steps_of_failed_run(lease: Lease, deps: RunDeps, recorder: RunRecorder) -> None:
     """Marks the step in progress as blocked if the run fails outside its flow.
 
     Raises LeaseLost if another worker holds the run's lease.
     """
-    plan = flow_plan(await engine.plans.read(lease.thread_id)) if engine.plans else None
-    if (
-        engine.plans is None
-        or plan is None
-        or plan.run_id != lease.run_id
-        or not current_step(plan)
-    ):
+    plans = deps.stores.plans
+    plan = flow_plan(await plans.read(lease.thread_id))
+    if plan is None or plan.run_id != lease.run_id or not current_step(plan):
         return
     await recorder.inputs()
-    after = await engine.plans.change(
+    after = await plans.change(
         lease.thread_id,
         lambda known: change_plan(
             known, plan.plan_id, lambda plan: block_open_step(plan, BROKE_OFF)
@@ -209,7 +241,9 @@ class _Play:
                 summary = stop_summary(count_turns(history, self._flow.run_id))
                 ended = RunFinished(status="stopped", finish_reason="stopped", message=summary)
             if ended is not None:
-                await self._settle_after(ended)
+                if isinstance(ended, RunFinished):
+                    why = "stopped" if ended.status == "stopped" else ended.message or "broken off"
+                    await block_open_steps(self._flow, why)
                 return ended
 
     async def _part(self) -> Ended | None:
@@ -267,7 +301,7 @@ class _Play:
         if step is None:
             return None
         text = asked_text(plan, step)
-        self._flow.said(
+        self._flow.with_message(
             history, FlowMessageTag(phase="asked", key=step.key), f"People are asked:\n{text}"
         )
         reply = Reply(kind="ask", text=text, options=tuple(CHOICES.values()))
@@ -291,36 +325,31 @@ class _Play:
         if ended is None or newest_tag(history) != sign:
             if flow.is_used_up(history):
                 return _answer(plain_report(plan), plan)
-            history = flow.said(history, sign, report_text(plan))
-            around = restrict_tools(flow.planner, REPORT_TOOLS)
-            ended = await flow.turns(around, history, flow.policy.report_turns_max)
+            history = flow.with_message(history, sign, report_text(plan))
+            context = restrict_tools(flow.planner, REPORT_TOOLS)
+            ended = await flow.turns(context, history, flow.policy.report_turns_max)
         if isinstance(ended, Approval) or is_end_of_run(ended):
             return ended
         now = await flow.plan()
         if now is not None and now.stage == "going" and next_step(now) is not None:
             return None  # people added a step while the model wrote the answer
         reply = ended.reply or Reply(kind="answer", text="")
-        return _answer(reply.text or plain_report(plan), plan, reply.attachments)
+        return _answer(reply.whole_text or plain_report(plan), plan, reply.attachments)
 
     async def _resume(self, mend: RepairHistory) -> None:
         flow = self._flow
-        around = await context_of_newest_message(flow, await flow.history())
-        self._before = await mend(around)
+        context = await context_of_newest_message(flow, await flow.history())
+        self._before = await mend(context)
         if self._before is None:
-            self._before = await recover_result(await flow.history(), flow.calls, around)
+            self._before = await recover_result(await flow.history(), flow.calls, context)
         plan = await flow.plan()
         if plan is not None and plan.run_id == flow.run_id:
-            flow.board.show(plan)  # a crash may have lost the event of the last change
+            flow.checklist.show(plan)  # a crash may have lost the event of the last change
 
     def _left(self) -> Ended | None:
         """Returns the result of the previous attempt on the first call, and None on later calls."""
         left, self._before = self._before, None
         return left
-
-    async def _settle_after(self, ended: Ended) -> None:
-        if isinstance(ended, RunFinished):
-            why = "stopped" if ended.status == "stopped" else ended.message or "broken off"
-            await block_open_steps(self._flow, why)
 
 
 def _choice(plan: Plan, new: Sequence[Message]) -> Choice | None:

@@ -16,18 +16,16 @@ from core.flow.planner import Ended, is_end_of_run
 from core.flow.planning_flow import Flow
 from core.flow.steps import (
     agent_name_in,
-    complete_step,
     current_step,
-    fail_step,
     find_member,
+    mark_step_completed,
+    mark_step_failed,
     record_members,
     start_next_step,
     text_without_name,
     wait_for_answer,
 )
-from core.loop.calls import RunLog
-from core.loop.loop import RunContext
-from core.prompt.system_prompt import PromptLayers, add_layers
+from core.loop.run_context import RunContext, RunLog
 from core.stores import UsageEntry
 from core.tools.planning import planning
 from core.tools.tool import ToolSet
@@ -91,11 +89,11 @@ async def run_step(
     name = step_agent(flow, step)
     sign = FlowMessageTag(phase="step", key=step.key, agent=name)
     if left is None or newest_tag(history) != sign:
-        history = flow.said(history, sign, step_text(plan, step))
-        around = flow.team[name].around if name else flow.planner
-        around = await _informed(_around(flow, step, around), step)
+        history = flow.with_message(history, sign, step_text(plan, step))
+        context = flow.team[name].context if name else flow.planner
+        context = await _informed(_step_context(flow, step, context), step)
         try:
-            left = await flow.turns(around, history, flow.policy.step_turns_max)
+            left = await flow.turns(context, history, flow.policy.step_turns_max)
         except StepCancelled:
             return None
         except ModelError as error:
@@ -121,14 +119,15 @@ async def _noted(flow: Flow, plan: Plan, step: Step, ended: Ended) -> Ended | No
     else:
         reply = ended.reply
         await flow.change(
-            plan, lambda plan: complete_step(plan, step.key, reply.text, reply.attachments)
+            plan,
+            lambda plan: mark_step_completed(plan, step.key, reply.whole_text, reply.attachments),
         )
     return None
 
 
 async def _failed(flow: Flow, plan: Plan, step: Step, why: str, *, may_pass: bool = True) -> None:
     is_last = not may_pass or step.tries >= flow.policy.tries_max
-    await flow.change(plan, lambda plan: fail_step(plan, step.key, why, is_last=is_last))
+    await flow.change(plan, lambda plan: mark_step_failed(plan, step.key, why, is_last=is_last))
 
 
 def blocked_reason(reply: Reply) -> str | None:
@@ -139,35 +138,35 @@ def blocked_reason(reply: Reply) -> str | None:
     return found.group(1).strip()[:BLOCKED_CHARACTERS_MAX] or "The agent did not say what."
 
 
-def _around(flow: Flow, step: Step, around: RunContext) -> RunContext:
+def _step_context(flow: Flow, step: Step, context: RunContext) -> RunContext:
     """Returns the agent's context for the step, without the planning tool, because only the flow changes the plan.
 
     Before each turn, the context checks that the step is still in the plan.
     """
-    tools = {name: tool for name, tool in around.toolbox.tools.items() if name != planning.name}
-    log = StepRunLog(around.run_log)
+    tools = {name: tool for name, tool in context.toolbox.tools.items() if name != planning.name}
+    log = StepRunLog(context.run_log)
 
     async def check() -> None:
-        await around.check_budget()
+        await context.check_budget()
         now = await flow.plan()
         at_hand = current_step(now) if now else None
         if now is None or at_hand is None or at_hand.key != step.key or now.stage == "closed":
             raise StepCancelled
-        flow.board.show(now)
+        flow.checklist.show(now)
 
     return replace(
-        around,
+        context,
         toolbox=ToolSet(tools),
         run_log=log,
-        context=replace(around.context, emit=log.emit),
+        tool_context=replace(context.tool_context, emit=log.emit),
         check_budget=check,
     )
 
 
-async def _informed(around: RunContext, step: Step) -> RunContext:
-    """Returns the context with the documents that match the step in its system prompt. Does not call a model."""
-    desk = around.context.knowledge
+async def _informed(context: RunContext, step: Step) -> RunContext:
+    """Returns the context with the documents that match the step in its prompt. Does not call a model."""
+    desk = context.tool_context.knowledge
     if desk is None:
-        return around
-    knowledge = PromptLayers(knowledge=await desk.for_prompt(text_without_name(step.text)))
-    return replace(around, system_prompt=add_layers(around.system_prompt, knowledge))
+        return context
+    knowledge = await desk.for_prompt(text_without_name(step.text))
+    return replace(context, prompt=context.prompt.with_knowledge(knowledge))

@@ -101,7 +101,9 @@ def start_next_step(plan: Plan, key: str) -> Plan:
     return _with(plan, step, replace(step, status="in_progress", key=key, tries=step.tries + 1))
 
 
-def complete_step(plan: Plan, key: str, result: str, attachments: tuple[str, ...] = ()) -> Plan:
+def mark_step_completed(
+    plan: Plan, key: str, result: str, attachments: tuple[str, ...] = ()
+) -> Plan:
     """Returns the plan with the step in progress marked as completed; unchanged if `key` is not that step's key."""
     done = replace(
         _NO_STEP,
@@ -113,7 +115,7 @@ def complete_step(plan: Plan, key: str, result: str, attachments: tuple[str, ...
     return _ended(plan, key, done)
 
 
-def fail_step(plan: Plan, key: str, why: str, *, is_last: bool) -> Plan:
+def mark_step_failed(plan: Plan, key: str, why: str, *, is_last: bool) -> Plan:
     """Returns the plan after a failed try of the step in progress; unchanged if `key` is not that step's key.
 
     The step can be tried again, unless `is_last` is True: then it is blocked until people choose how to continue.

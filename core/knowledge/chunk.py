@@ -1,4 +1,4 @@
-"""Splits a document into chunks of bounded size, each with its page and place."""
+"""Splits a document into chunks of bounded size, each with its page number and its heading or sheet."""
 
 import re
 from collections.abc import Iterable, Iterator

@@ -5,10 +5,11 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TypeVar
 
 from core.context.untrusted_text import wrap_untrusted
-from core.domain.errors import ModelError
+from core.domain.errors import ContextOverflow, ModelError
 from core.knowledge.chunk import Chunk
 from core.knowledge.ports import Ask, KnowledgeEntry, KnowledgeStore
 from core.knowledge.query_expansion import expand_query, first_json_object
@@ -16,6 +17,8 @@ from core.knowledge.retrieval import HITS_MAX, SemanticSearch, retrieve_passages
 from core.knowledge.terms import is_chinese, query_terms
 
 PART_TOKENS = 1_000
+SOURCE_TOKENS = 60
+"""An upper bound for the tokens of the number, place and marks around a source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,7 @@ class Part:
 
     @property
     def places(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(chunk_place(chunk) for chunk in self.chunks))
+        return tuple(dict.fromkeys(chunk_location(chunk) for chunk in self.chunks))
 
 
 def group_chunks(chunks: Iterable[Chunk], *, tokens_max: int = PART_TOKENS) -> list[Part]:
@@ -62,7 +65,7 @@ def select_parts(parts: Sequence[Part], numbers: Iterable[int], *, parts_max: in
     return [chosen[number] for number in sorted(chosen)]
 
 
-def chunk_place(chunk: Chunk) -> str:
+def chunk_location(chunk: Chunk) -> str:
     """Returns the chunk's place for people: `page 3`, the heading or sheet, or the number of the passage."""
     if chunk.page is not None:
         return f"page {chunk.page}"
@@ -146,12 +149,20 @@ async def answer_from_document(
     ask: Ask,
     semantics: SemanticSearch | None = None,
     parts_read_max: int = PARTS_READ_MAX,
+    room_tokens: int = 0,
 ) -> Answer:
-    """Answers a question from one entry.
+    """Answers a question from one entry. If the whole document fits into `room_tokens`, one call reads it.
 
     Raises ModelError if no part could be read or the model gave no answer, and BudgetExceeded.
     """
-    parts = await asyncio.to_thread(group_chunks, await store.chunks(entry.entry_id))
+    chunks = await store.chunks(entry.entry_id)
+    whole = _whole(chunks)
+    if entry.tokens + SOURCE_TOKENS * len(whole) <= room_tokens:
+        try:
+            return await _answer(entry, question, whole, ask, parts=(1, 1))
+        except ContextOverflow as error:
+            log.warning("a document did not fit into one request: %s", error.detail)
+    parts = await asyncio.to_thread(group_chunks, chunks)
     chosen = await _chosen(entry, question, parts, store, ask, parts_read_max)
     partial = await _partial_answers(entry, question, chosen, ask)
     said = "\n".join(one.text for one in partial)
@@ -159,13 +170,36 @@ async def answer_from_document(
     passages = await retrieve_passages(
         [entry], texts, store=store, tokens_max=PASSAGE_TOKENS_MAX, semantics=semantics
     )
-    sources = [*partial, *(_Found(chunk_place(one.chunk), one.chunk.text) for one in passages)]
+    sources = [*partial, *(_Found(chunk_location(one.chunk), one.chunk.text) for one in passages)]
+    return await _answer(
+        entry, question, sources, ask, partial=partial, parts=(len(chosen), len(parts))
+    )
+
+
+def _whole(chunks: Sequence[Chunk]) -> list[_Found]:
+    """Returns the whole document, one source for each page or heading."""
+    return [
+        _Found(place, "\n\n".join(chunk.own_text for chunk in held))
+        for place, held in groupby(chunks, key=chunk_location)
+    ]
+
+
+async def _answer(
+    entry: KnowledgeEntry,
+    question: str,
+    sources: Sequence[_Found],
+    ask: Ask,
+    *,
+    parts: tuple[int, int],
+    partial: Sequence[_Found] = (),
+) -> Answer:
+    """Asks the model to answer from the sources. `parts` are how many parts were read, and how many there are."""
     text = await ask(_sum_up(entry, question, sources))
     return Answer(
         text=_renumbered(text, sources),
         sources=_cited(text, sources, partial, safe_file_name(entry.name)),
-        parts_read=len(chosen),
-        parts_total=len(parts),
+        parts_read=parts[0],
+        parts_total=parts[1],
     )
 
 
@@ -268,7 +302,7 @@ def _renumbered(text: str, sources: Sequence[_Found]) -> str:
             return ""
         return f"({sources[number - 1].place})" if sources[number - 1].place else ""
 
-    return re.sub(r" +([.,;])", r"\1", _CITED.sub(place, text)).strip()
+    return re.sub(r"(?<! ) +([.,;])", r"\1", _CITED.sub(place, text)).strip()
 
 
 def _cited(

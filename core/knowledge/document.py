@@ -6,6 +6,10 @@ from typing import Literal
 DocumentKind = Literal["pdf", "docx", "pptx", "xlsx", "xls", "csv", "tsv", "html", "md", "txt"]
 
 
+PICTURE_PAGE = "[this page is a picture without text]"
+"""The text of a page that only has pictures, in a document of which other pages have text."""
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """A section of a document. `number` counts from 1 in formats with pages or slides, else None.

@@ -22,6 +22,7 @@ from core.knowledge.ports import (
     KnowledgeEntry,
     KnowledgeStore,
     Scope,
+    ScopeKind,
 )
 from core.knowledge.query_expansion import expand_query
 from core.knowledge.retrieval import (
@@ -105,7 +106,7 @@ class KnowledgeBase:
 
         Raises DocumentError.
         """
-        async with spool_to_file(pieces, self.limits) as file:
+        async with spool_to_file(pieces, self.limits, name=name) as file:
             for entry in await self.store.entries([scope]):
                 if entry.content_hash == file.content_hash:
                     await self._embed(entry)
@@ -160,18 +161,24 @@ class KnowledgeBase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunKnowledge:
-    """The knowledge base as one run sees it. `agent_id` is None if the run's agent has no knowledge of its own."""
+    """The knowledge base as one run sees it. `agent_id` is None outside runs of an agent.
+    `has_own_files`: whether the agent's definition names files. `room_tokens` is how much of a document `ask` reads at
+    once."""
 
     knowledge_base: KnowledgeBase
     thread_id: str
     agent_id: str | None = None
+    has_own_files: bool = True
     ask: Ask | None = None
+    room_tokens: int = 0
 
     async def agents(self) -> tuple[KnowledgeEntry, ...]:
         """Returns the agent's entries, newest first."""
         if self.agent_id is None:
             return ()
-        return await self.knowledge_base.store.entries([Scope("agent", self.agent_id)])
+        kinds: tuple[ScopeKind, ...] = ("agent", "upload") if self.has_own_files else ("upload",)
+        scopes = [Scope(kind, self.agent_id) for kind in kinds]
+        return await self.knowledge_base.store.entries(scopes)
 
     async def threads(self) -> tuple[KnowledgeEntry, ...]:
         """Returns the thread's entries, newest first."""
@@ -222,6 +229,7 @@ class RunKnowledge:
             store=self.knowledge_base.store,
             ask=self.ask,
             semantics=self.knowledge_base.semantics,
+            room_tokens=self.room_tokens,
         )
 
     async def recall(
@@ -247,7 +255,7 @@ class RunKnowledge:
             store=self.knowledge_base.store,
             tokens_max=tokens_max,
         )
-        return render_passages(passages, chinese=is_chinese(wanted))
+        return render_passages(passages, chinese=is_chinese(wanted), is_conversation=True)
 
     async def _share(
         self, entries: Sequence[KnowledgeEntry], question: str, tokens_max: int

@@ -14,14 +14,18 @@ HEAD_BYTES = 100_000
 """How many bytes of an entry's beginning are stored unsplit, for `render_texts`."""
 
 
+ScopeKind = Literal["agent", "upload", "thread", "reading"]
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The owner of entries: an agent or a thread. A thread's `reading` scope holds documents that were
+    """The owner of entries: an agent or a thread. An agent's `upload` scope holds documents that were added over the
+    HTTP API, and its `agent` scope those of its own file. A thread's `reading` scope holds documents that were
     asked about without adding them to its knowledge, and its own conversation. Deleting a thread deletes both its
     scopes.
     """
 
-    kind: Literal["agent", "thread", "reading"]
+    kind: ScopeKind
     owner_id: str
 
 
@@ -102,7 +106,9 @@ class KnowledgeStore(Protocol):
 class KnowledgeVectors(Protocol):
     """Stores embeddings of chunks, separately for each model. Every method raises StorageUnavailable."""
 
-    async def put(self, entry_id: str, model: str, vectors: Sequence[Sequence[float]]) -> None:
+    async def insert_missing(
+        self, entry_id: str, model: str, vectors: Sequence[Sequence[float]]
+    ) -> None:
         """Stores one vector per chunk of the entry, in the order of the chunks. Idempotent."""
         ...
 

@@ -72,7 +72,7 @@ class SemanticSearch:
             if not batch:
                 return
             kept += batch
-        await self.vectors.put(entry_id, self.embedder.model, kept)
+        await self.vectors.insert_missing(entry_id, self.embedder.model, kept)
 
     async def _embedded(self, texts: Sequence[str], *, seconds: float) -> list[list[float]]:
         try:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 from core.context.tokens import count_text
 from core.domain.errors import ModelUnavailable
 from core.domain.threads import Usage
-from core.llm.errors import UNREADABLE_RESPONSE
+from core.llm.error_mapping import UNREADABLE_RESPONSE
 
 DIMENSIONS_MAX = 8_192
 TOKENS_MAX = 100_000_000

@@ -5,7 +5,6 @@ import importlib
 import io
 import logging
 import os
-import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -15,10 +14,12 @@ from core.domain.errors import ModelError, ModelUnavailable
 from core.domain.messages import JsonObject
 from core.domain.threads import Usage
 from core.failpoints import Failpoint
-from core.llm import errors
-from core.llm.errors import ErrorResponse, parse_retry_after, to_model_error
+from core.llm import error_mapping
+from core.llm.cache_marks import cache_mark_places, with_cache_mark
+from core.llm.call_ids import with_usable_call_ids
+from core.llm.error_mapping import ErrorResponse, parse_retry_after, to_model_error
 from core.llm.openai_answer import AnswerReader
-from core.llm.openai_request import without_empty_tool_calls
+from core.llm.reasoning import ReasoningOrigin, provider_of, wire_message
 from core.ports import ModelDelta, ModelFinished, ModelRequest
 
 log = logging.getLogger(__name__)
@@ -109,7 +110,7 @@ class LiteLLMClient:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         """Implements `LLM.stream`."""
-        reader = AnswerReader()
+        reader = AnswerReader(self._origin(request.model))
         deadline = asyncio.get_running_loop().time() + self._deadline_seconds
         try:
             module = await self._loaded()
@@ -119,13 +120,13 @@ class LiteLLMClient:
                         yield delta
         except ModelError:
             raise
-        except Exception as error:
+        except Exception as error:  # litellm raises errors of many libraries
             raise self._translated(error) from error
         if not reader.is_finished:
             raise ModelUnavailable(
-                errors.ANSWER_BROKE_OFF, detail="the stream ended without its end"
+                error_mapping.ANSWER_BROKE_OFF, detail="the stream ended without its end"
             )
-        for delta in reader.rest():
+        for delta in reader.flush():
             yield delta
         yield _with_cost(module, request.model, reader.finished())
 
@@ -169,7 +170,7 @@ class LiteLLMClient:
             module = await self._loaded()
             with failpoint:
                 return await self._timed(function(module)(**given), deadline=deadline)
-        except Exception as error:
+        except Exception as error:  # litellm raises errors of many libraries
             raise self._translated(error) from error
 
     async def _chunks(
@@ -196,7 +197,7 @@ class LiteLLMClient:
                 await close()
         if _has_lost_its_end(chunks):
             raise ModelUnavailable(
-                errors.ANSWER_BROKE_OFF, detail="the stream ended without its end"
+                error_mapping.ANSWER_BROKE_OFF, detail="the stream ended without its end"
             )
 
     async def _timed(self, work: Awaitable[AnswerT], *, deadline: float) -> AnswerT:
@@ -213,9 +214,7 @@ class LiteLLMClient:
     def _arguments(self, request: ModelRequest) -> dict[str, object]:
         wanted: dict[str, object] = {
             "model": request.model,
-            "messages": with_cache_marks(
-                request.model, [without_empty_tool_calls(message) for message in request.messages]
-            ),
+            "messages": self._messages(request),
             "stream": request.is_streamed,
             "stream_options": {"include_usage": True} if request.is_streamed else None,
             "tools": list(request.tools) or None,
@@ -229,12 +228,26 @@ class LiteLLMClient:
             "max_retries": 0,
             "drop_params": True,
         }
+        if (options := request.options) is not None:
+            wanted["reasoning_effort"] = options.effort
+            wanted["tool_choice"] = options.tool_choice if request.tools else None
+            wanted |= options.extra
         return {key: value for key, value in wanted.items() if value is not None}
+
+    def _messages(self, request: ModelRequest) -> list[JsonObject]:
+        usable = with_usable_call_ids(request.model, request.messages)
+        wire = [wire_message(one, self._origin(request.model)) for one in usable]
+        for place in cache_mark_places(request):
+            wire[place] = with_cache_mark(wire[place])
+        return wire
+
+    def _origin(self, model: str) -> ReasoningOrigin:
+        return ReasoningOrigin(provider_of(self._base_url) or "litellm", model)
 
     def _translated(self, error: Exception) -> ModelError:
         if isinstance(error, TimeoutError):
             late = "litellm did not answer in time"
-            return ModelUnavailable(errors.TIMED_OUT, detail=late, is_late=True)
+            return ModelUnavailable(error_mapping.TIMED_OUT, detail=late, is_late=True)
         known = _CODES.get(type(error).__name__)
         log.debug("litellm raised %s", type(error).__name__, exc_info=error)
         status = getattr(error, "status_code", None)
@@ -312,37 +325,3 @@ def _import(keys: Mapping[str, str]) -> _LiteLLM:
         logger.handlers.clear()
         logger.setLevel(logging.WARNING)
     return module
-
-
-TAIL_MARKS = 2
-"""Number of cache marks in the conversation: on the newest message and where the previous model call ended.
-
-Together with the mark on the system prompt, this uses three of the four marks that Anthropic allows.
-"""
-_EXPLICIT = re.compile(r"claude|anthropic", re.IGNORECASE)
-_MARK: JsonObject = {"type": "ephemeral"}
-
-
-def with_cache_marks(model: str, messages: Sequence[JsonObject]) -> list[JsonObject]:
-    """Returns the messages with `cache_control` marks for Anthropic models, or unchanged for other models.
-
-    The marks are on the system prompt and on the last two user or tool messages. Other models cache prompts
-    automatically or not at all.
-    """
-    if not _EXPLICIT.search(model):
-        return list(messages)
-    marked = list(messages)
-    chosen = [i for i, one in enumerate(marked) if one.get("role") == "system"][:1]
-    tail = [i for i, one in enumerate(marked) if one.get("role") in ("user", "tool")]
-    for index in {*chosen, *tail[-TAIL_MARKS:]}:
-        marked[index] = _marked(marked[index])
-    return marked
-
-
-def _marked(message: JsonObject) -> JsonObject:
-    content = message.get("content")
-    if isinstance(content, str) and content:
-        return {**message, "content": [{"type": "text", "text": content, "cache_control": _MARK}]}
-    if isinstance(content, list) and content and isinstance(last := content[-1], dict):
-        return {**message, "content": [*content[:-1], {**last, "cache_control": _MARK}]}
-    return message

@@ -4,18 +4,22 @@ The input is untrusted.
 """
 
 import json
+import logging
 import re
 from collections.abc import Iterator, Sequence
-from typing import Literal, cast
+from typing import Literal, Protocol, cast
 
 import jiter
 from pydantic_core import to_json as pydantic_to_json
 
 from core.domain.errors import ModelUnavailable
 from core.domain.threads import Usage
-from core.llm import errors
-from core.llm.errors import ErrorResponse, to_model_error
+from core.llm import error_mapping
+from core.llm.error_mapping import ErrorResponse, to_model_error
+from core.llm.reasoning import ReasoningCollector, ReasoningOrigin
 from core.ports import ModelDelta, ModelFinished, TextDelta, ThinkingDelta, ToolCallDelta
+
+log = logging.getLogger(__name__)
 
 _OPEN, _CLOSE = "<think>", "</think>"
 _SPACE_MAX = 200
@@ -47,7 +51,7 @@ class ThinkTagReader:
                 self._place = "answer" if said else "after"
                 return (TextDelta(text=said),) if said else ()
 
-    def rest(self) -> Sequence[TextDelta | ThinkingDelta]:
+    def flush(self) -> Sequence[TextDelta | ThinkingDelta]:
         """Returns the text that was held back, after the answer has ended without completing the tag."""
         held, self._held = self._held, ""
         if not held:
@@ -133,11 +137,13 @@ _FAILURES = frozenset({"error", "insufficient_system_resource", "abort"})
 
 
 class AnswerReader:
-    """Reads the chunks of one answer, and collects the finish reason, the usage and whether the model called tools."""
+    """Reads the chunks of one answer, and collects the finish reason, the usage, the reasoning and whether the model
+    called tools."""
 
-    __slots__ = ("_finish", "_halves", "_has_calls", "_thoughts", "_usage")
+    __slots__ = ("_finish", "_halves", "_has_calls", "_reasoning", "_thoughts", "_usage")
 
-    def __init__(self) -> None:
+    def __init__(self, origin: ReasoningOrigin) -> None:
+        self._reasoning = ReasoningCollector(origin)
         self._finish = ""
         self._halves = SurrogateJoiner()
         self._has_calls = False
@@ -170,9 +176,13 @@ class AnswerReader:
         said = choice.get("delta", choice.get("message"))
         return self._said(cast(dict[str, object], said)) if isinstance(said, dict) else ()
 
-    def rest(self) -> Sequence[ModelDelta]:
-        """Returns the text that was held back, after all chunks were read."""
-        return self._thoughts.rest()
+    def cut_off(self) -> None:
+        """Ends the answer as if it had reached its length limit."""
+        self._finish = "length"
+
+    def flush(self) -> Sequence[ModelDelta]:
+        """Returns the text that was held back and the reasoning, after all chunks were read."""
+        return (*self._thoughts.flush(), *self._reasoning.news())
 
     def finished(self) -> ModelFinished:
         """Returns the last delta, with the finish reason and the usage.
@@ -182,7 +192,9 @@ class AnswerReader:
         answer.
         """
         if self._finish in _FAILURES:
-            raise ModelUnavailable(errors.ANSWER_BROKE_OFF, detail=f"finish_reason {self._finish}")
+            raise ModelUnavailable(
+                error_mapping.ANSWER_BROKE_OFF, detail=f"finish_reason {self._finish}"
+            )
         reason = _REASONS.get(self._finish.lower(), "stop")
         if reason == "stop" and self._has_calls:
             reason = "tool_calls"
@@ -190,6 +202,7 @@ class AnswerReader:
 
     def _said(self, said: dict[str, object]) -> list[ModelDelta]:
         deltas: list[ModelDelta] = []
+        self._reasoning.read(said)
         thought = said.get("reasoning_content") or said.get("reasoning")
         if isinstance(thought, str) and (thought := self._halves.joined("thought", thought)):
             deltas.append(ThinkingDelta(text=thought))
@@ -203,6 +216,8 @@ class AnswerReader:
             if isinstance(call, dict):
                 self._has_calls = True
                 known = cast(dict[str, object], call)
+                self._reasoning.read_call(_place(known, position), known)
+                deltas += self._reasoning.news()
                 deltas.append(_call_delta(known, position, self._halves))
         return deltas
 
@@ -222,8 +237,7 @@ def _joined(parts: list[object]) -> str:
 
 
 def _call_delta(call: dict[str, object], position: int, halves: SurrogateJoiner) -> ToolCallDelta:
-    index, call_id, function = call.get("index"), call.get("id"), call.get("function")
-    place = index if isinstance(index, int) else position
+    call_id, function, place = call.get("id"), call.get("function"), _place(call, position)
     named = cast(dict[str, object], function) if isinstance(function, dict) else {}
     name, arguments = named.get("name"), named.get("arguments")
     return ToolCallDelta(
@@ -232,6 +246,11 @@ def _call_delta(call: dict[str, object], position: int, halves: SurrogateJoiner)
         name=name if isinstance(name, str) and name else None,
         arguments=halves.joined(place, _arguments_text(arguments)),
     )
+
+
+def _place(call: dict[str, object], position: int) -> int:
+    index = call.get("index")
+    return index if isinstance(index, int) else position
 
 
 def _arguments_text(arguments: object) -> str:
@@ -306,7 +325,18 @@ def to_json(value: object) -> bytes:
         return json.dumps(value).encode()
 
 
-LINE_BYTES_MAX = 16 * 1024 * 1024
+LINE_BYTES_MAX = 8 * 1024 * 1024
+
+
+class BodyReader(Protocol):
+    """Reads the JSON objects of one answer."""
+
+    @property
+    def is_finished(self) -> bool: ...
+    def read(self, body: dict[str, object]) -> Sequence[ModelDelta]: ...
+    def cut_off(self) -> None: ...
+    def flush(self) -> Sequence[ModelDelta]: ...
+    def finished(self) -> ModelFinished: ...
 
 
 class ServerSentEventReader:
@@ -317,7 +347,7 @@ class ServerSentEventReader:
 
     __slots__ = ("_answer", "_pending", "_pending_bytes", "is_over")
 
-    def __init__(self, answer: AnswerReader) -> None:
+    def __init__(self, answer: BodyReader) -> None:
         self._answer = answer
         self._pending: list[bytes] = []
         self._pending_bytes = 0
@@ -326,7 +356,8 @@ class ServerSentEventReader:
     def feed(self, piece: bytes) -> Iterator[ModelDelta]:
         """Yields the deltas of all lines that the piece completes. Ignores everything after [DONE].
 
-        Raises ModelError if an event is not a valid part of an answer, or a line is too long.
+        A line that is too long ends the answer like a length limit. Raises ModelError if an event is not a valid part
+        of an answer.
         """
         *whole, rest = piece.split(b"\n")
         if whole and self._pending:
@@ -341,9 +372,9 @@ class ServerSentEventReader:
             self._pending.append(rest)
             self._pending_bytes += len(rest)
             if self._pending_bytes > LINE_BYTES_MAX:
-                raise ModelUnavailable(
-                    errors.UNREADABLE_RESPONSE, detail="a line of the stream is too long"
-                )
+                log.warning("an answer is not read on: a line of its stream is too long")
+                self._answer.cut_off()
+                self.is_over = True
 
     def close(self) -> Iterator[ModelDelta]:
         """Yields the remaining deltas after the stream has ended, even if its last line has no line break.
@@ -354,9 +385,9 @@ class ServerSentEventReader:
             yield from self.feed(b"\n")
         if not self.is_over and not self._answer.is_finished:
             raise ModelUnavailable(
-                errors.ANSWER_BROKE_OFF, detail="the stream ended without its end"
+                error_mapping.ANSWER_BROKE_OFF, detail="the stream ended without its end"
             )
-        yield from self._answer.rest()
+        yield from self._answer.flush()
 
     def _read(self, content: bytes) -> Sequence[ModelDelta]:
         if content == b"[DONE]":
@@ -371,9 +402,11 @@ def json_object(content: bytes) -> dict[str, object]:
     try:
         body = _parsed(content)
     except (ValueError, RecursionError) as error:
-        raise ModelUnavailable(errors.UNREADABLE_RESPONSE, detail=f"not JSON: {error}") from error
+        raise ModelUnavailable(
+            error_mapping.UNREADABLE_RESPONSE, detail=f"not JSON: {error}"
+        ) from error
     if not isinstance(body, dict):
-        raise ModelUnavailable(errors.UNREADABLE_RESPONSE, detail="not a JSON object")
+        raise ModelUnavailable(error_mapping.UNREADABLE_RESPONSE, detail="not a JSON object")
     return cast(dict[str, object], body)
 
 

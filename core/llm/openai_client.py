@@ -11,8 +11,8 @@ import jiter
 
 from core.domain.errors import ModelError, ModelRejected, ModelUnavailable
 from core.failpoints import Failpoint
-from core.llm import errors
-from core.llm.errors import parse_retry_after, to_model_error
+from core.llm import error_mapping
+from core.llm.error_mapping import parse_retry_after, to_model_error
 from core.llm.openai_answer import (
     AnswerReader,
     ServerSentEventReader,
@@ -21,26 +21,29 @@ from core.llm.openai_answer import (
     to_json,
 )
 from core.llm.openai_request import RequestEncoder
+from core.llm.reasoning import ReasoningOrigin, provider_of
+from core.llm.responses_api import ResponsesEncoder, ResponsesReader
 from core.ports import ModelDelta, ModelRequest
 
 log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX = 512
-BODY_BYTES_MAX = 64 * 1024 * 1024
+BODY_BYTES_MAX = 16 * 1024 * 1024
 ERROR_BYTES_MAX = 64 * 1024
 REQUEST = Failpoint("llm.openai.request")
 DRAIN_SECONDS = 0.1
+DRAIN_BYTES_MAX = 64 * 1024
 _ABOUT_OPTIONS = frozenset({400, 422})
 
 _NETWORK: tuple[tuple[tuple[type[Exception], ...], type[ModelError], str], ...] = (
-    ((aiohttp.InvalidURL,), ModelRejected, errors.UNREACHABLE),
+    ((aiohttp.InvalidURL,), ModelRejected, error_mapping.UNREACHABLE),
     (
         (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError),
         ModelRejected,
-        errors.UNREACHABLE,
+        error_mapping.UNREACHABLE,
     ),
-    ((TimeoutError,), ModelUnavailable, errors.TIMED_OUT),
-    ((aiohttp.ClientConnectorError,), ModelUnavailable, errors.UNREACHABLE),
+    ((TimeoutError,), ModelUnavailable, error_mapping.TIMED_OUT),
+    ((aiohttp.ClientConnectorError,), ModelUnavailable, error_mapping.UNREACHABLE),
 )
 """Maps network errors to ModelError subclasses and messages.
 
@@ -49,12 +52,12 @@ The first match counts; any other network error means that the answer broke off.
 
 
 class OpenAIChatClient:
-    """Implements the LLM port for one endpoint. All calls share one HTTP session, which opens at the first call.
+    """Implements the LLM port for one endpoint, with the chat or the Responses API.
 
-    `base_url` is the part of the URL before `/chat/completions`. `model_prefix` is removed from model names, for
-    example "openai/" for names in litellm's format. A call fails if no data arrives for `silence_seconds`, or
-    after `deadline_seconds` in total. Redirects are refused, because they would send the API key to another
-    server.
+    All calls share one HTTP session, which opens at the first call. `base_url` is the part of the URL before
+    `/chat/completions` or `/responses`. `model_prefix` is removed from model names, for example "openai/" for names in
+    litellm's format. A call fails if no data arrives for `silence_seconds`, or after `deadline_seconds` in total.
+    Redirects are refused, because they would send the API key to another server.
     """
 
     def __init__(
@@ -63,18 +66,18 @@ class OpenAIChatClient:
         api_key: str = "",
         *,
         model_prefix: str = "",
+        uses_responses_api: bool = False,
         connect_seconds: float = 10,
         silence_seconds: float = 180,
         deadline_seconds: float = 1800,
     ) -> None:
-        self._url = f"{base_url.rstrip('/')}/chat/completions"
-        self._api_key = api_key.strip()
-        self._writer = RequestEncoder(
-            model_prefix=model_prefix,
-            tokens_key="max_completion_tokens"
-            if "//api.openai.com/" in self._url
-            else "max_tokens",
+        self._url = (
+            f"{base_url.rstrip('/')}/{'responses' if uses_responses_api else 'chat/completions'}"
         )
+        self._api_key = api_key.strip()
+        self._provider = provider_of(base_url)
+        self._reader_type = ResponsesReader if uses_responses_api else AnswerReader
+        self._writer = _encoder(base_url, model_prefix, uses_responses_api=uses_responses_api)
         self._timeout = aiohttp.ClientTimeout(
             total=deadline_seconds,
             connect=None,
@@ -91,13 +94,13 @@ class OpenAIChatClient:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         """Implements `LLM.stream`."""
-        reader = AnswerReader()
+        reader = self._reader_type(ReasoningOrigin(self._provider, request.model))
         with self._translating():
             async with self._answer(request) as response:
                 start = await _start(response)
                 if start.startswith(b"{"):
                     whole = json_object(start + await _whole(response, BODY_BYTES_MAX))
-                    for delta in (*reader.read(whole), *reader.rest()):
+                    for delta in (*reader.read(whole), *reader.flush()):
                         yield delta
                 else:
                     # this loop is inline because every extra generator would slow down each piece of the answer
@@ -124,17 +127,17 @@ class OpenAIChatClient:
             raise self._translated(error) from error
 
     def _translated(self, error: Exception) -> ModelError:
-        facts = f"{type(error).__name__}: {error}"[: errors.DETAIL_CHARACTERS_MAX]
+        facts = f"{type(error).__name__}: {error}"[: error_mapping.DETAIL_CHARACTERS_MAX]
         for kinds, translation, sentence in _NETWORK:
             if isinstance(error, kinds):
                 return translation(sentence, detail=self._without_key(facts))
-        return ModelUnavailable(errors.ANSWER_BROKE_OFF, detail=self._without_key(facts))
+        return ModelUnavailable(error_mapping.ANSWER_BROKE_OFF, detail=self._without_key(facts))
 
     @asynccontextmanager
     async def _answer(self, request: ModelRequest) -> AsyncGenerator[aiohttp.ClientResponse, None]:
         """Context manager: sends the request and yields the response, whose status is 200.
 
-        If the service rejects an option, the request is repeated without the option.
+        If the service rejects an option or misses the model's reasoning, the request is changed and repeated.
         """
         response = await self._post(request)
         try:
@@ -142,11 +145,10 @@ class OpenAIChatClient:
                 refusal = await _refusal(response)
                 is_about_options = refusal.status in _ABOUT_OPTIONS
                 if not (
-                    is_about_options
-                    and self._writer.drop_rejected_options(request, refusal.message)
+                    is_about_options and self._writer.adapt_to_refusal(request, refusal.message)
                 ):
                     raise to_model_error(refusal)
-                log.info("the model's service does not take an option: %s", refusal.message[:200])
+                log.info("the request is changed and sent again: %s", refusal.message[:200])
                 response.close()
                 response = await self._post(request)
             yield response
@@ -185,6 +187,20 @@ class OpenAIChatClient:
         return detail.replace(self._api_key, "[key]") if self._api_key else detail
 
 
+def _encoder(base_url: str, model_prefix: str, *, uses_responses_api: bool) -> RequestEncoder:
+    provider = provider_of(base_url)
+    if uses_responses_api:
+        return ResponsesEncoder(
+            provider=provider, model_prefix=model_prefix, tokens_key="max_output_tokens"
+        )
+    is_openai = "//api.openai.com/" in base_url
+    return RequestEncoder(
+        provider=provider,
+        model_prefix=model_prefix,
+        tokens_key="max_completion_tokens" if is_openai else "max_tokens",
+    )
+
+
 async def _start(response: aiohttp.ClientResponse) -> bytes:
     """Returns the first piece of the response that is not only white space, without leading white space.
 
@@ -200,8 +216,9 @@ async def _drain(response: aiohttp.ClientResponse) -> None:
     """Reads the rest of the HTTP response, so that the connection can be reused."""
     with suppress(TimeoutError, aiohttp.ClientError):
         async with asyncio.timeout(DRAIN_SECONDS):
-            while await response.content.readany():
-                pass
+            size = 0
+            while size < DRAIN_BYTES_MAX and (piece := await response.content.readany()):
+                size += len(piece)
 
 
 async def _whole(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
@@ -211,11 +228,11 @@ async def _whole(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
         pieces.append(piece)
         size += len(piece)
         if size > bytes_max:
-            raise ModelUnavailable(errors.UNREADABLE_RESPONSE, detail="the answer is too large")
+            raise ModelRejected(error_mapping.TOO_LARGE, detail=f"more than {bytes_max} bytes")
     return b"".join(pieces)
 
 
-async def _refusal(response: aiohttp.ClientResponse) -> errors.ErrorResponse:
+async def _refusal(response: aiohttp.ClientResponse) -> error_mapping.ErrorResponse:
     text = (await response.content.read(ERROR_BYTES_MAX)).decode("utf-8", "replace")
     try:
         body = cast(object, jiter.from_json(text.encode()))
@@ -274,10 +291,12 @@ class OpenAIEmbeddingClient:
                 status, headers, content = await self._posted(to_json(asked))
         except TimeoutError as error:
             late = "no answer in time"
-            raise ModelUnavailable(errors.TIMED_OUT, detail=late, is_late=True) from error
+            raise ModelUnavailable(error_mapping.TIMED_OUT, detail=late, is_late=True) from error
         except (OSError, aiohttp.ClientError) as error:
-            facts = f"{type(error).__name__}: {error}"[: errors.DETAIL_CHARACTERS_MAX]
-            raise ModelUnavailable(errors.UNREACHABLE, detail=self._without_key(facts)) from error
+            facts = f"{type(error).__name__}: {error}"[: error_mapping.DETAIL_CHARACTERS_MAX]
+            raise ModelUnavailable(
+                error_mapping.UNREACHABLE, detail=self._without_key(facts)
+            ) from error
         body = _parsed(content)
         if status != 200:
             refusal = parse_error_body(
@@ -289,7 +308,7 @@ class OpenAIEmbeddingClient:
             refused.detail = self._without_key(refused.detail)
             raise refused
         if not isinstance(body, dict):
-            raise ModelUnavailable(errors.UNREADABLE_RESPONSE, detail="not a JSON object")
+            raise ModelUnavailable(error_mapping.UNREADABLE_RESPONSE, detail="not a JSON object")
         return cast(dict[str, object], body)
 
     async def _posted(self, content: bytes) -> tuple[int, dict[str, str], bytes]:
@@ -305,7 +324,7 @@ class OpenAIEmbeddingClient:
                 size += len(piece)
                 if size > EMBEDDINGS_BYTES_MAX:
                     raise ModelUnavailable(
-                        errors.UNREADABLE_RESPONSE, detail="the answer is too large"
+                        error_mapping.UNREADABLE_RESPONSE, detail="the answer is too large"
                     )
             told = {name.lower(): text for name, text in response.headers.items()}
             return response.status, told, b"".join(pieces)

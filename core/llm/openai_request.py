@@ -4,7 +4,10 @@ import re
 from collections.abc import Iterable
 
 from core.domain.messages import JsonObject
+from core.llm.cache_marks import CACHE_FIELD, cache_mark_places, with_cache_mark
+from core.llm.call_ids import with_usable_call_ids
 from core.llm.openai_answer import to_json
+from core.llm.reasoning import LIST_FIELDS, TEXT_FIELDS, ReasoningOrigin, wire_message
 from core.ports import ModelRequest
 
 CACHE_BYTES_MAX = 4 * 1024 * 1024
@@ -15,47 +18,82 @@ _NOT_TAKEN = re.compile(
     r"|n(?:o|')t support|extra (?:fields|inputs|argument)",
     re.IGNORECASE,
 )
+_IS_MISSING = re.compile(r"missing|required|must be (?:passed|sent|provided)", re.IGNORECASE)
+"""What DeepSeek and Kimi say about a message without `reasoning_content`."""
+_MESSAGE_FIELDS = (*TEXT_FIELDS, *LIST_FIELDS, CACHE_FIELD)
 _OTHER_NAMES = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 
 
 class RequestEncoder:
-    """Encodes requests, and remembers which options each model rejects.
+    """Encodes requests to one service, and remembers which options each model rejects or demands.
 
     Caches the JSON of recently sent messages and tools by the identity of the object. This is safe because these
     objects are never modified, and because the cache keeps a reference so that no other object gets the same id.
     """
 
-    __slots__ = ("_kept", "_model_prefix", "_not_taken", "_tokens_key", "cached_bytes")
+    __slots__ = (
+        "_kept",
+        "_model_prefix",
+        "_needs_reasoning",
+        "_not_taken",
+        "_provider",
+        "_tokens_key",
+        "cached_bytes",
+    )
 
-    def __init__(self, *, model_prefix: str, tokens_key: str) -> None:
+    _messages_key = b"messages"
+
+    def __init__(self, *, provider: str, model_prefix: str, tokens_key: str) -> None:
+        self._provider = provider
         self._model_prefix = model_prefix
+        self._needs_reasoning: set[str] = set()
         self._tokens_key = tokens_key
-        self._kept: dict[int, tuple[JsonObject, bytes]] = {}
+        self._kept: dict[int, tuple[JsonObject, bytes, str]] = {}
         self._not_taken: dict[str, set[str]] = {}
         self.cached_bytes = 0
 
-    def drop_rejected_options(self, request: ModelRequest, refusal: str) -> bool:
-        """Returns whether the error message says that the model does not support one of the request's options.
+    def adapt_to_refusal(self, request: ModelRequest, refusal: str) -> bool:
+        """Returns whether the request is worth sending again, because the service's error message says what to change.
 
-        `refusal` is the service's own error message. Later requests to this model omit the option, or send it
-        under its other name.
+        If the model does not support an option or a field of messages, later requests to it omit the option, or send it
+        under its other name. If it demands `reasoning_content` in every assistant message, they contain it.
         """
+        model = request.model
+        if "reasoning_content" in refusal and _IS_MISSING.search(refusal):
+            is_new = model not in self._needs_reasoning
+            self._needs_reasoning.add(model)
+            self._forget_all()
+            return is_new
         if not _NOT_TAKEN.search(refusal):
             return False
+        not_taken = self._not_taken.setdefault(model, set())
         named = {
             option
             for option in self._options(request)
             if option not in ("model", "stream") and re.search(rf"\b{option}\b", refusal)
         }
-        self._not_taken.setdefault(request.model, set()).update(named)
+        # quoted or part of a path, because the words also occur in sentences about the model
+        named |= {
+            name
+            for name in _MESSAGE_FIELDS
+            if name not in not_taken and re.search(rf"['\"`.]{name}\b", refusal)
+        }
+        not_taken |= named
+        self._forget_all()
         return bool(named)
 
     def body(self, request: ModelRequest) -> bytes:
         """Returns the request's HTTP body."""
         parts = [to_json(self._options(request))[:-1]]
-        parts += (b',"messages":[', b",".join(self._encoded(request.messages)), b"]")
+        parts += (
+            b',"',
+            self._messages_key,
+            b'":[',
+            b",".join(self._messages(request)),
+            b"]",
+        )
         if request.tools:
-            parts += (b',"tools":[', b",".join(self._encoded(request.tools)), b"]")
+            parts += (b',"tools":[', b",".join(self._encoded(request.tools, request.model)), b"]")
         parts.append(b"}")
         return b"".join(parts)
 
@@ -72,25 +110,62 @@ class RequestEncoder:
             options[self._tokens_key] = request.output_tokens_max
         if request.stop_sequences:
             options["stop"] = request.stop_sequences
+        if (wanted := request.options) is not None:
+            if wanted.effort is not None:
+                options["reasoning_effort"] = wanted.effort
+            if wanted.tool_choice is not None and request.tools:
+                options["tool_choice"] = wanted.tool_choice
+            options |= wanted.extra
         not_taken = self._not_taken.get(request.model)
         return _without(options, not_taken) if not_taken else options
 
-    def _encoded(self, values: Iterable[JsonObject]) -> list[bytes]:
+    def _messages(self, request: ModelRequest) -> list[bytes]:
+        messages = with_usable_call_ids(request.model, request.messages)
+        encoded = self._encoded(messages, request.model)
+        if CACHE_FIELD not in self._not_taken.get(request.model, ()):
+            for place in cache_mark_places(request):
+                marked = with_cache_mark(self._wire(messages[place], request.model))
+                encoded[place] = to_json(marked)
+        return encoded
+
+    def _encoded(self, values: Iterable[JsonObject], model: str) -> list[bytes]:
         kept = self._kept
         return [
-            found[1] if (found := kept.get(id(value))) is not None else self._encode(value)
+            found[1]
+            if (found := kept.get(id(value))) is not None and found[2] == model
+            else self._encode(value, model)
             for value in values
         ]
 
-    def _encode(self, value: JsonObject) -> bytes:
-        encoded = to_json(without_empty_tool_calls(value))
+    def _encode(self, value: JsonObject, model: str) -> bytes:
+        encoded = self._json(value, model)
         if len(encoded) <= CACHED_MESSAGE_BYTES_MAX:
-            self._kept[id(value)] = (value, encoded)
+            self._forget(id(value))
+            self._kept[id(value)] = (value, encoded, model)
             self.cached_bytes += len(encoded)
             while self.cached_bytes > CACHE_BYTES_MAX:
-                _, oldest = self._kept.pop(next(iter(self._kept)))
-                self.cached_bytes -= len(oldest)
+                self._forget(next(iter(self._kept)))
         return encoded
+
+    def _forget(self, key: int) -> None:
+        if (known := self._kept.pop(key, None)) is not None:
+            self.cached_bytes -= len(known[1])
+
+    def _forget_all(self) -> None:
+        self._kept.clear()
+        self.cached_bytes = 0
+
+    def _json(self, value: JsonObject, model: str) -> bytes:
+        """Returns a message or tool as the API takes it. The Responses API has other forms."""
+        return to_json(self._wire(value, model))
+
+    def _wire(self, value: JsonObject, model: str) -> JsonObject:
+        return wire_message(
+            value,
+            ReasoningOrigin(self._provider, model),
+            refused=frozenset(self._not_taken.get(model, ())),
+            needs_reasoning=model in self._needs_reasoning,
+        )
 
 
 def _without(options: dict[str, object], not_taken: set[str]) -> dict[str, object]:
@@ -99,10 +174,3 @@ def _without(options: dict[str, object], not_taken: set[str]) -> dict[str, objec
         if name in options and name in not_taken and other not in not_taken:
             kept[other] = options[name]
     return kept
-
-
-def without_empty_tool_calls(message: JsonObject) -> JsonObject:
-    """Returns the message without an empty `tool_calls` field, because providers reject it."""
-    if "tool_calls" in message and not message["tool_calls"]:
-        return {key: value for key, value in message.items() if key != "tool_calls"}
-    return message

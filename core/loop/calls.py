@@ -1,47 +1,46 @@
-"""Runs the tool calls of one turn, in parallel or in order. A failing call does not affect the others."""
+"""Runs the tool calls of one turn in their order. A failing call does not affect the others."""
 
 import asyncio
+import json
 import logging
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
-
-from pydantic import JsonValue
+from typing import Literal
 
 from core.context.todo_file import TodoTracker
-from core.domain.approval import Approval
+from core.context.tokens import count_text, first_tokens
+from core.context.untrusted_text import clean_line
+from core.domain.approval import TOO_LONG, Approval
 from core.domain.errors import AgentError, LeaseLost, StorageUnavailable, ToolError
-from core.domain.events import AgentEvent, ToolFinished, ToolStarted
-from core.domain.messages import JsonObject, Message, ToolCall
+from core.domain.events import AgentEvent, ToolFinished, ToolProgressed, ToolStarted
+from core.domain.ids import new_id
+from core.domain.messages import REASONING_KEY, JsonObject, Message, ToolCall
 from core.domain.threads import Reply, ToolCallRecord
-from core.stores import UsageEntry
-from core.tools.tool import PreparedCall, ToolContext, ToolOutput, ToolSet, prepare_call
+from core.loop.run_context import RunContext
+from core.tasks import spawn
+from core.tools.shell import command_in_background, exit_code_of
+from core.tools.tool import PreparedCall, ToolContext, ToolOutput, must_wait_for, prepare_call
 
 log = logging.getLogger(__name__)
 
-OUTPUT_CHARACTERS_MAX = 60_000
+RESULT_TOKENS_MAX = 8_000
+HEAD_PERCENT = 60
+RESULT_CHARACTERS_MAX = 40_000
+SAVED_CHARACTERS_MAX = 5_000_000
+PROGRESS_AFTER_SECONDS = 10.0
+PROGRESS_SECONDS = 5.0
+PROGRESS_LINE_CHARACTERS = 200
+RESULTS_FOLDER = ".results"
+SAVE_SECONDS = 60.0
+NOTE_TOKENS = 100
+TOKENS_PER_CHARACTER_MAX = 4
+TOO_MANY_CALLS = (
+    "Not run: this is call {number} of your answer, and at most {most} calls of one answer run. Look at the results of "
+    "those first. If you still need this call, make it in your next answer, or do the work of many calls in one script."
+)
 Outcome = Literal["completed", "failed", "error"]
-
-
-class RunLog(Protocol):
-    """Stores and publishes the events of a run in the order in which they are emitted."""
-
-    def emit(self, event: AgentEvent) -> None:
-        """Publishes the event after the transaction that stores it. Chunks are published immediately and not stored."""
-        ...
-
-    def start_call(self, record: ToolCallRecord, event: ToolStarted) -> None:
-        """Records the call. Run it only after the next `commit`, because the record must be durable first."""
-        ...
-
-    def finish_call(self, record: ToolCallRecord) -> None: ...
-
-    def used(self, entry: UsageEntry) -> None:
-        """Adds the usage to the ledger at the next commit."""
-        ...
-
-    async def commit(self) -> None:
-        """Returns once every event and record so far is durable."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,21 +52,23 @@ class CallOutcome:
     result: JsonObject
     reply: Reply | None = None
     messages: tuple[Message, ...] = ()
+    seconds: float = 0.0
 
 
 @dataclass(slots=True)
 class CallRunner:
     """Runs the tool calls of one turn. Keeps the running tasks, the outcomes, and the name of a tool that ends the
-    run."""
+    run.
+
+    `reasoning` is the opaque reasoning that came with the calls. The first record keeps it, because a crash may
+    prevent the assistant message from being stored.
+    """
 
     turn_id: str
     assistant_message_id: str
-    toolbox: ToolSet
-    context: ToolContext
-    run_log: RunLog
-    is_sequential: bool
+    context: RunContext
     group: asyncio.TaskGroup
-    metadata_of: "MetadataOf"
+    reasoning: JsonObject | None = None
     reply: Reply | None = None
     ended_by: str | None = None
     calls: list[ToolCall] = field(default_factory=list[ToolCall])
@@ -75,10 +76,13 @@ class CallRunner:
     outcomes: dict[int, CallOutcome] = field(default_factory=dict[int, CallOutcome])
     _todo: TodoTracker = field(default_factory=TodoTracker)
     _recorded: set[int] = field(default_factory=set[int])
-    _tasks: list[asyncio.Task[None]] = field(default_factory=list[asyncio.Task[None]])
+    _tasks: list[tuple[PreparedCall, asyncio.Task[None]]] = field(
+        default_factory=list[tuple[PreparedCall, asyncio.Task[None]]]
+    )
 
     def add(self, call: ToolCall) -> None:
-        """Adds the turn's next call and starts it, unless an earlier call ends the run or the call needs approval."""
+        """Adds the turn's next call. It starts as soon as its order allows, unless an earlier call ends the run or the
+        call needs approval."""
         index = len(self.calls)
         self.calls.append(call)
         try:
@@ -93,16 +97,20 @@ class CallRunner:
             return
         record = self._record(index, call)
         started = _started(record, prepared.title)
-        before = self._tasks[-1] if self._tasks and self.is_sequential else None
-        if before is None:
-            self.run_log.start_call(record, started)
+        before = [
+            task
+            for earlier, task in self._tasks
+            if not task.done() and self._must_follow(earlier, prepared)
+        ]
+        if not before:
+            self.context.run_log.start_call(record, started)
         work = self._run(record, started, call, prepared, before)
-        self._tasks.append(self.group.create_task(work, name=f"tool {call.name}"))
+        self._tasks.append((prepared, self.group.create_task(work, name=f"tool {call.name}")))
 
     async def settle(self) -> tuple[CallOutcome, ...]:
         """Waits for all calls and returns their outcomes in call order."""
         if self._tasks:
-            await asyncio.wait(self._tasks)
+            await asyncio.wait([task for _, task in self._tasks])
         return tuple(
             self.outcomes[index] for index in range(len(self.calls)) if index in self.outcomes
         )
@@ -112,22 +120,30 @@ class CallRunner:
         for index, outcome in self.outcomes.items():
             if index not in self._recorded:
                 record = self._record(index, outcome.call)
-                self.run_log.start_call(record, _started(record, outcome.call.name))
-                self.run_log.finish_call(replace(record, state="finished", result=outcome.result))
-        return Approval(
-            turn_id=self.turn_id,
-            tools=tuple(prepared.tool.name for prepared in self.awaiting.values()),
-            reasons=tuple(prepared.approval or "" for prepared in self.awaiting.values()),
-        )
+                self.context.run_log.start_call(record, _started(record, outcome.call.name))
+                self.context.run_log.finish_call(
+                    replace(record, state="finished", result=outcome.result)
+                )
+        return self._approval_of(self.awaiting)
+
+    def _approval_of(self, awaiting: Mapping[int, PreparedCall]) -> Approval:
+        calls = tuple(prepared.to_approve(index) for index, prepared in awaiting.items())
+        return Approval(turn_id=self.turn_id, calls=calls)
+
+    def _must_follow(self, earlier: PreparedCall, later: PreparedCall) -> bool:
+        return must_wait_for(earlier, later, self.context.policy.strategy)
 
     def _must_wait(self, prepared: PreparedCall) -> bool:
-        is_allowed = prepared.tool.name in self.context.approved_tools
-        return prepared.approval is not None and not is_allowed
+        if prepared.approval is None:
+            return False
+        return prepared.to_approve().grant not in self.context.policy.granted
 
     def _await_approval(self, index: int, call: ToolCall, prepared: PreparedCall) -> None:
         record = replace(self._record(index, call), state="awaiting")
         self.awaiting[index] = prepared
-        self.run_log.start_call(record, _started(record, f"{prepared.title} (needs approval)"))
+        self.context.run_log.start_call(
+            record, _started(record, f"{prepared.title} (needs approval)")
+        )
 
     def unfinished(self, why: str) -> tuple[CallOutcome, ...]:
         """Returns the outcomes in call order. Calls without an outcome get a failed one with the given reason."""
@@ -137,20 +153,31 @@ class CallRunner:
         )
 
     def _prepared(self, call: ToolCall) -> PreparedCall:
+        most = self.context.policy.calls_max
+        if 0 < most < len(self.calls):
+            raise ToolError(TOO_MANY_CALLS.format(number=len(self.calls), most=most))
         if self.ended_by is not None:
             raise ToolError(f"Not run: {self.ended_by} came before it and ends the run.")
         if call.problem is not None:
             raise ToolError(call.problem)
-        prepared = prepare_call(call.name, call.arguments, self.toolbox)
-        is_free = prepared.approval is not None or not self.awaiting
-        if not is_free and (self.is_sequential or prepared.tool.name in ENDING_TOOLS):
+        prepared = prepare_call(call.name, call.arguments, self.context.toolbox)
+        must_wait = any(self._must_follow(earlier, prepared) for earlier in self.awaiting.values())
+        if must_wait and not self._must_wait(prepared):
             raise ToolError("Not run: a call before it waits for an approval. Call it again then.")
+        if (
+            self._must_wait(prepared)
+            and self._approval_of({**self.awaiting, len(self.calls): prepared}).is_too_long
+        ):
+            raise ToolError(TOO_LONG)
         return prepared
 
     def _record(self, index: int, call: ToolCall) -> ToolCallRecord:
         self._recorded.add(index)
+        metadata: JsonObject = self.context.dialect.parsing_details(call)
+        if self.reasoning is not None and len(self._recorded) == 1:
+            metadata = {**metadata, REASONING_KEY: self.reasoning}
         return ToolCallRecord(
-            run_id=self.context.run_id,
+            run_id=self.context.tool_context.run_id,
             turn_id=self.turn_id,
             index=index,
             call_id=call.call_id,
@@ -158,7 +185,7 @@ class CallRunner:
             arguments=call.arguments,
             raw=call.raw,
             assistant_message_id=self.assistant_message_id,
-            metadata=self.metadata_of(call),
+            metadata=metadata,
         )
 
     async def _run(
@@ -167,37 +194,64 @@ class CallRunner:
         started: ToolStarted,
         call: ToolCall,
         prepared: PreparedCall,
-        before: asyncio.Task[None] | None,
+        before: list[asyncio.Task[None]],
     ) -> None:
-        if before is not None:
-            await asyncio.wait([before])
-            self.run_log.start_call(record, started)
-        await self.run_log.commit()
-        outcome = await execute_call(call, prepared, self.context)
+        if before:
+            await asyncio.wait(before)
+            self.context.run_log.start_call(record, started)
+        await self.context.run_log.commit()
+        outcome = await self._watched(record.call_id, call, prepared)
         self.outcomes[record.index] = outcome
         self.reply = self.reply or outcome.reply
         if outcome.outcome == "completed":
-            await self._todo.look(call, self.context.sandbox, self.run_log.emit)
-        self.run_log.finish_call(replace(record, state="finished", result=outcome.result))
-        if any(not task.done() for task in self._tasks if task is not asyncio.current_task()):
-            await self.run_log.commit()
+            await self._todo.look(
+                call, self.context.tool_context.sandbox, self.context.run_log.emit
+            )
+        self.context.run_log.finish_call(replace(record, state="finished", result=outcome.result))
+        current = asyncio.current_task()
+        if any(not task.done() for _, task in self._tasks if task is not current):
+            await self.context.run_log.commit()
+
+    async def _watched(self, call_id: str, call: ToolCall, prepared: PreparedCall) -> CallOutcome:
+        """Runs the call. Tells people now and then how long it takes and what it has printed last."""
+        began, lines = time.monotonic(), [""]
+
+        async def tell() -> None:
+            await asyncio.sleep(PROGRESS_AFTER_SECONDS)
+            while True:
+                line = clean_line(lines[-1], PROGRESS_LINE_CHARACTERS)
+                seconds = round(time.monotonic() - began)
+                self.context.run_log.emit(
+                    ToolProgressed(call_id=call_id, seconds=seconds, line=line)
+                )
+                await asyncio.sleep(PROGRESS_SECONDS)
+
+        def emit(event: AgentEvent) -> None:
+            if isinstance(event, ToolProgressed):
+                lines.append(event.line)
+            else:
+                self.context.run_log.emit(event)
+
+        telling = spawn(tell(), name=f"progress of {call.name}")
+        context = replace(self.context.tool_context, emit=emit)
+        try:
+            outcome = await execute_call(call, prepared, context)
+        finally:
+            telling.cancel()
+        return replace(outcome, seconds=time.monotonic() - began)
 
 
 def _started(record: ToolCallRecord, title: str) -> ToolStarted:
     return ToolStarted(index=record.index, call_id=record.call_id, name=record.name, title=title)
 
 
-class MetadataOf(Protocol):
-    def __call__(self, call: ToolCall) -> JsonObject: ...
-
-
-ENDING_TOOLS = frozenset({"ask", "complete", "web_browser_takeover"})
+ENDING_TOOLS = frozenset({"ask", "complete", "web_browser_takeover", "no_reply"})
 
 
 async def execute_call(call: ToolCall, prepared: PreparedCall, context: ToolContext) -> CallOutcome:
     """Runs a prepared call and returns its outcome. Tool errors become failed outcomes; only LeaseLost,
     StorageUnavailable and cancellation are raised."""
-    with context.figures.timed("tool", tool=prepared.tool.name) as timing:
+    with context.metrics.timed("tool", tool=prepared.tool.name) as timing:
         outcome = await _outcome(call, prepared, context)
         timing.labels["outcome"] = outcome.outcome
     return outcome
@@ -222,7 +276,7 @@ async def _outcome(call: ToolCall, prepared: PreparedCall, context: ToolContext)
     except Exception as error:
         log.exception("the tool %s broke", tool.name)
         return failed_outcome(call, f"{tool.name} broke ({type(error).__name__}). Try another way.")
-    return build_outcome(call, output)
+    return build_outcome(call, await _shortened(output, context))
 
 
 async def _output(prepared: PreparedCall, context: ToolContext) -> str | ToolOutput:
@@ -238,13 +292,56 @@ async def _output(prepared: PreparedCall, context: ToolContext) -> str | ToolOut
         raise RuntimeError("something in the tool was cancelled") from error
 
 
-def build_outcome(call: ToolCall, output: str | ToolOutput) -> CallOutcome:
-    """Returns the outcome of a tool that ran. Output that is too long for the model is cut in the middle."""
+async def _shortened(output: str | ToolOutput, context: ToolContext) -> ToolOutput:
+    """Returns the output of a tool with at most RESULT_TOKENS_MAX tokens. A longer one is saved in the workspace."""
     whole = output if isinstance(output, ToolOutput) else ToolOutput(output=output)
-    text = _cut(whole.output)
+    value = whole.output
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
+    if _fits(text):
+        return whole
+    path = f"{RESULTS_FOLDER}/{new_id()[-12:]}.txt"
+    where = ""
+    with suppress(AgentError, ToolError, TimeoutError):
+        async with asyncio.timeout(SAVE_SECONDS):
+            files = (await context.sandbox()).files
+            await files.write(path, _pieces(text[:SAVED_CHARACTERS_MAX]))
+        where = f"; all of it is in {path}, for grep, sed -n and read_file"
+    return replace(whole, output=head_and_tail(text, where))
+
+
+async def _pieces(text: str) -> AsyncIterator[bytes]:
+    yield text.encode("utf-8", "replace")
+
+
+def _fits(text: str) -> bool:
+    if len(text) > RESULT_CHARACTERS_MAX:
+        return False
+    return len(text) * TOKENS_PER_CHARACTER_MAX <= RESULT_TOKENS_MAX or (
+        count_text(text) <= RESULT_TOKENS_MAX
+    )
+
+
+def head_and_tail(text: str, where: str = "") -> str:
+    """Returns a text of at most RESULT_TOKENS_MAX tokens: the beginning and the end of a longer text, with a note in
+    between. `where` says in the note where the whole text is."""
+    if _fits(text):
+        return text
+    tokens = RESULT_TOKENS_MAX - NOTE_TOKENS
+    head = first_tokens(
+        text[: RESULT_CHARACTERS_MAX * HEAD_PERCENT // 100], tokens * HEAD_PERCENT // 100
+    )
+    tail_percent = 100 - HEAD_PERCENT
+    end = text[-RESULT_CHARACTERS_MAX * tail_percent // 100 :]
+    tail = first_tokens(end, tokens * tail_percent // 100, from_end=True)
+    left_out = len(text) - len(head) - len(tail)
+    return f"{head}\n[{left_out} characters are left out here{where}]\n{tail}"
+
+
+def build_outcome(call: ToolCall, whole: ToolOutput) -> CallOutcome:
+    """Returns the outcome of a tool that ran."""
     result: JsonObject = {
         "success": whole.is_success,
-        "output": text,
+        "output": whole.output,
         "error": None if whole.is_success else whole.error,
     }
     return CallOutcome(
@@ -258,27 +355,24 @@ def build_outcome(call: ToolCall, output: str | ToolOutput) -> CallOutcome:
 
 def failed_outcome(call: ToolCall, why: str, *, outcome: Outcome = "error") -> CallOutcome:
     """Returns the outcome of a call that failed or did not run."""
-    cut = _cut(why)
-    result: JsonObject = {"success": False, "output": None, "error": cut}
+    result: JsonObject = {"success": False, "output": None, "error": head_and_tail(why)}
     return CallOutcome(call=call, outcome=outcome, result=result)
 
 
 def tool_finished_event(index: int, outcome: CallOutcome, tool_message_id: str) -> ToolFinished:
     """Returns the event for an ended call. `tool_message_id` is the id of the message with its result."""
+    call = outcome.call
+    session = command_in_background(call.name, call.arguments, outcome.result)
     return ToolFinished(
         index=index,
-        call_id=outcome.call.call_id,
-        name=outcome.call.name,
+        call_id=call.call_id,
+        name=call.name,
+        seconds=round(outcome.seconds, 1),
+        exit_code=exit_code_of(call.name, outcome.result),
+        session=session.name if session else "",
+        is_running=session is not None and session.is_running,
         outcome=outcome.outcome,
         message=str(outcome.result.get("error") or ""),
         tool_message_id=tool_message_id,
         terminates=outcome.reply is not None,
     )
-
-
-def _cut(value: JsonValue) -> JsonValue:
-    if not isinstance(value, str) or len(value) <= OUTPUT_CHARACTERS_MAX:
-        return value
-    half = OUTPUT_CHARACTERS_MAX // 2
-    left_out = len(value) - 2 * half
-    return f"{value[:half]}\n[{left_out} characters are left out here]\n{value[-half:]}"

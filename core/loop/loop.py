@@ -2,108 +2,101 @@
 ends the run."""
 
 import logging
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
+from core.context.background_messages import CONTINUE_KEY
 from core.context.tokens import count_message, count_tools
-from core.context.window import ContextPolicy, ContextWindow
-from core.dialects.dialect import Dialect
+from core.context.window import ContextWindow
+from core.dialects.dialect import DisplayText, parse_message
 from core.dialects.selection import write_calls_as_text
 from core.domain.approval import Approval
 from core.domain.errors import BudgetExceeded, ContextOverflow, ModelRejected
-from core.domain.events import RunFinished
+from core.domain.events import MessageAdded, RunFinished
 from core.domain.ids import new_id
 from core.domain.messages import Message
 from core.domain.threads import FinishReason, Reply, Usage
-from core.loop.calls import RunLog
+from core.loop.background_commands import BackgroundCommands
 from core.loop.repetition import STUCK_MESSAGE, RepetitionDetector
-from core.loop.run_context import LoopPolicy
-from core.loop.turn import AskModel, Turn, TurnResult
+from core.loop.run_context import RunContext
+from core.loop.turn import CUT_OFF, Turn, TurnResult
 from core.model_usage import record_model_usage
-from core.ports import ModelDelta, ModelRequest, TextDelta
+from core.ports import ModelDelta, ModelRequest, ModelRetried, TextDelta
 from core.stores import UsageEntry
 from core.tasks import Stopped, StopSwitch, unwrap_exception_group
-from core.tools.tool import ToolContext, ToolSet
 
 log = logging.getLogger(__name__)
 
-TakeSteering = Callable[[], Awaitable[Sequence[Message]]]
-"""Stores, emits and returns the messages that people have written since the last turn, oldest first."""
-
-CheckBudget = Callable[[], Awaitable[None]]
-"""Raises BudgetExceeded if the budget is used up."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunContext:
-    """The settings and services that all turns of a run share."""
-
-    model: str
-    system_prompt: str
-    dialect: Dialect
-    toolbox: ToolSet
-    context: ToolContext
-    policy: LoopPolicy
-    run_log: RunLog
-    ask_model: AskModel
-    take_steering: TakeSteering
-    check_budget: CheckBudget
-    switch: StopSwitch
-    context_policy: ContextPolicy = field(default_factory=ContextPolicy)
+CALLS_TOLD_MAX = 3
+_REST_WANTED = (
+    "[Note from the system, not from a person] Your answer reached its length limit. Continue exactly where it stopped,"
+    " in the middle of the word if need be. Repeat nothing and announce nothing: both parts are joined as they are."
+)
 
 
 async def run_agent(
-    history: Sequence[Message], around: RunContext, *, turns_done: int = 0
+    history: Sequence[Message], context: RunContext, *, turns_done: int = 0
 ) -> RunFinished | Approval:
     """Runs turns until the run ends or needs approval. Returns the terminal event or the approval.
 
     The terminal event is not emitted, because the caller emits it in the transaction that ends the run. Raises an
     AgentError if the run fails. Cancelling this function does not end the run, so another worker can continue it.
     """
-    blank = base_request(around)
-    window = new_window(blank, around)
+    blank = base_request(context)
+    window = new_window(blank, context)
     await window.load(history)
-    continuations, carried = 0, ""
-    watch = RepetitionDetector()
-    for number in range(turns_done + 1, around.policy.turns_max + 1):
-        end = await _ended_turn(new_turn(number, around, window), blank, around, window, watch)
+    continuations, carried = 0, cut_off_text(history, context)
+    watch, calls = RepetitionDetector(), Counter[str]()
+    commands = BackgroundCommands(history, context.tool_context, context.toolbox)
+    for number in range(turns_done + 1, context.policy.turns_max + 1):
+        end = await _ended_turn(new_turn(number, context, window), blank, window, watch, commands)
         if not isinstance(end, TurnResult):
+            if isinstance(end, RunFinished) and end.finish_reason == "budget":
+                return with_work_done(end, number - 1, calls, carried)
             return end
         window.add(end.messages)
+        calls.update(outcome.call.name for outcome in end.outcomes)
+        commands.after(end.outcomes)
         if end.reply is not None:
             return run_finished_event(end, carried)
-        if end.finish_reason == "length" and continuations < around.policy.continuations_max:
+        if end.finish_reason == "length" and continuations < context.policy.continuations_max:
             continuations, carried = continuations + 1, carried + end.text
         elif not end.has_calls:
             return run_finished_event(end, carried)
         if watch.is_stuck_after(end.text, end.outcomes):
-            return _cut_off("stop", STUCK_MESSAGE)
-    return _cut_off("max_iterations", f"The limit of {around.policy.turns_max} turns is reached.")
+            return with_work_done(_cut_off("stop", STUCK_MESSAGE), number, calls, carried)
+    limit = context.policy.turns_max
+    ended = _cut_off("max_iterations", f"The limit of {limit} turns is reached.")
+    return with_work_done(ended, limit, calls, carried)
 
 
 async def _ended_turn(
     turn: Turn,
     blank: ModelRequest,
-    around: RunContext,
     window: ContextWindow,
     watch: RepetitionDetector,
+    commands: BackgroundCommands,
 ) -> TurnResult | RunFinished | Approval:
     """Runs one turn. Returns its result, the approval that it waits for, or the terminal event if a limit or a stop
     request ends the run."""
     try:
-        async with around.switch.stoppable():
-            heard = await around.take_steering()
-            await around.check_budget()
+        async with turn.context.switch.stoppable():
+            ask_for_rest(turn.context, window)
+            heard = await turn.context.take_steering()
+            budget_left = await turn.context.check_budget()
         window.add(heard)
-        async with around.switch.stoppable():
-            request = await window.request(blank, watch.notes(heard))
-        with around.context.figures.timed("turn"):
-            end = await _played(turn, request, around.switch)
+        async with turn.context.switch.stoppable():
+            notes = (*watch.notes(heard), *await commands.notes())
+            state = _state(turn, budget_left)
+            request = await window.request(blank, notes, state=state)
+        with turn.context.tool_context.metrics.timed("turn"):
+            end = await _played(turn, request, turn.context.switch)
         return end.approval or end
     except BudgetExceeded as limit:
-        return _cut_off("budget", str(limit), can_continue=False)
+        return _cut_off("budget", str(limit), can_continue=limit.can_continue)
     except Stopped:
         turn.cut_short("Stopped by a person before it was finished.")
         return RunFinished(
@@ -111,11 +104,70 @@ async def _ended_turn(
         )
 
 
+def _state(turn: Turn, budget_left: str) -> str:
+    """Returns the run's state as text for the model. It is sent in this turn only."""
+    count = f"This is turn {turn.number} of at most {turn.context.policy.turns_max}."
+    return "\n\n".join(
+        part for part in (turn.context.prompt.state, f"{count} {budget_left}".strip()) if part
+    )
+
+
 def _cut_off(reason: FinishReason, message: str, *, can_continue: bool = True) -> RunFinished:
     """Returns the terminal event of a run that a limit ended."""
     return RunFinished(
         status="completed", finish_reason=reason, message=message, can_continue=can_continue
     )
+
+
+def with_work_done(
+    ended: RunFinished, turns: int, calls: Counter[str], carried: str
+) -> RunFinished:
+    """Adds what was done before the limit to the message for people. `calls` counts the tool calls by name.
+
+    `carried` is the text of an answer that is not whole yet; it becomes the reply.
+    """
+    if carried.strip():
+        ended = replace(ended, reply=Reply(kind="answer", text=carried.strip()))
+    if not turns:
+        return replace(ended, message=f"{ended.message} Nothing was done in this run.")
+    most = ", ".join(f"`{name}` {count}x" for name, count in calls.most_common(CALLS_TOLD_MAX))
+    used = f", mostly {most}" if len(calls) > CALLS_TOLD_MAX else f": {most}" if calls else ""
+    done = f"Done so far: {_count(turns, 'turn')} with {_count(calls.total(), 'tool call')}{used}. It is kept."
+    return replace(ended, message=f"{ended.message} {done}")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def ask_for_rest(context: RunContext, window: ContextWindow) -> None:
+    """Adds a note that asks for the rest of an answer that was cut off, because some providers refuse requests that end
+    with an assistant message."""
+    last = window.newest
+    if last is None or not last.metadata.get(CUT_OFF):
+        return
+    note = Message(
+        type="user",
+        content={"role": "user", "content": _REST_WANTED},
+        is_llm_message=True,
+        thread_id=context.tool_context.thread_id,
+        run_id=context.tool_context.run_id,
+        metadata={CONTINUE_KEY: True},
+    )
+    context.run_log.emit(MessageAdded(message=note))
+    window.add([note])
+
+
+def cut_off_text(history: Sequence[Message], context: RunContext) -> str:
+    """Returns the text of the cut-off parts at the end of the history that an earlier attempt of the run received."""
+    parts: list[str] = []
+    for message in reversed([one for one in history if one.is_llm_message]):
+        if message.metadata.get(CUT_OFF) and message.run_id == context.tool_context.run_id:
+            parsed = parse_message(message, context.dialect, context.toolbox.specs)
+            parts.append("".join(one.text for one in parsed if isinstance(one, DisplayText)))
+        elif not message.metadata.get(CONTINUE_KEY):
+            break
+    return "".join(reversed(parts))
 
 
 async def _played(turn: Turn, request: ModelRequest, switch: StopSwitch) -> TurnResult:
@@ -129,103 +181,93 @@ async def _played(turn: Turn, request: ModelRequest, switch: StopSwitch) -> Turn
     return ends[0]
 
 
-def new_turn(number: int, around: RunContext, window: ContextWindow) -> Turn:
+def new_turn(number: int, context: RunContext, window: ContextWindow) -> Turn:
     return Turn(
         number=number,
-        dialect=around.dialect,
-        toolbox=around.toolbox,
-        context=around.context,
-        policy=around.policy,
-        run_log=around.run_log,
-        ask_model=partial(_asked, around=around, window=window),
+        context=context,
+        ask_model=partial(_asked, context=context, window=window),
         notes=window.notes,
     )
 
 
-def new_window(blank: ModelRequest, around: RunContext) -> ContextWindow:
+def new_window(blank: ModelRequest, context: RunContext) -> ContextWindow:
     """Returns an empty context window that accounts for the tokens of the system prompt and the tools."""
     system = sum(count_message(one) for one in blank.messages)
     return ContextWindow(
-        model=around.model,
-        run_id=around.context.run_id,
-        policy=around.context_policy,
+        model=context.model,
+        run_id=context.tool_context.run_id,
+        policy=context.context_policy,
         overhead_tokens=system + count_tools(blank.tools),
-        complete=partial(_completed, around=around),
-        emit=around.run_log.emit,
+        complete=partial(_completed, context=context),
+        emit=context.run_log.emit,
+        is_native=context.dialect.name == "native",
     )
 
 
 async def _asked(
-    request: ModelRequest, *, around: RunContext, window: ContextWindow
+    request: ModelRequest, *, context: RunContext, window: ContextWindow
 ) -> AsyncGenerator[ModelDelta, None]:
-    """Yields the model's response. If the model rejects the request before it responds, the request is sent once
-    more: shorter if it was too long, else without its pictures."""
-    has_begun = False
-    try:
-        async with aclosing(
-            around.ask_model(write_calls_as_text(request, around.dialect.name))
-        ) as deltas:
-            async for delta in deltas:
-                has_begun = True
-                yield delta
-            return
-    except (ContextOverflow, ModelRejected) as error:
-        if has_begun:
-            raise
-        request = await _otherwise(request, error, window)
-    try:
-        async with aclosing(
-            around.ask_model(write_calls_as_text(request, around.dialect.name))
-        ) as deltas:
-            async for delta in deltas:
-                yield delta
-    except ContextOverflow as error:
-        raise window.refused(error) from error
+    """Yields the model's response. If the model rejects the request before it responds, the request is sent again:
+    shorter if it was too long, then with a summary in place of the conversation, or without its pictures."""
+    remedies: list[Callable[[ModelRequest], Awaitable[ModelRequest]]] = [
+        window.shorten,
+        window.start_over,
+    ]
+    while True:
+        has_begun = False
+        written = write_calls_as_text(request, context.dialect.name)
+        try:
+            async with aclosing(context.ask_model(written)) as deltas:
+                async for delta in deltas:
+                    has_begun = not isinstance(delta, ModelRetried)
+                    yield delta
+                return
+        except ContextOverflow as error:
+            if has_begun or not remedies:
+                raise window.refused(error) from error
+            log.warning("the request is too long for %s: %s", request.model, error.detail)
+            request = await remedies.pop(0)(request)
+        except ModelRejected as error:
+            if has_begun or not window.shows_pictures:
+                raise
+            log.warning("%s refused a request with pictures: %s", request.model, error.detail)
+            request = await window.without_pictures(request)
 
 
-async def _otherwise(
-    request: ModelRequest, error: ContextOverflow | ModelRejected, window: ContextWindow
-) -> ModelRequest:
-    """Returns the request to send instead of a rejected one. Raises the error if there is no alternative."""
-    if isinstance(error, ContextOverflow):
-        log.warning("the request is too long for %s: %s", request.model, error.detail)
-        return await window.smaller(request)
-    if not window.shows_pictures:
-        raise error
-    log.warning("%s refused a request with pictures: %s", request.model, error.detail)
-    return await window.blind(request)
-
-
-async def _completed(request: ModelRequest, *, around: RunContext) -> str:
-    """Returns the text of a model call outside the turns. Its usage is recorded in the ledger."""
+async def _completed(request: ModelRequest, *, context: RunContext) -> str:
+    """Calls the model outside a turn and returns the text. Records the usage in the ledger."""
 
     def charge(model: str, usage: Usage) -> None:
-        around.run_log.used(UsageEntry(turn_id=new_id(), model=model, usage=usage))
+        context.run_log.used(UsageEntry(turn_id=new_id(), model=model, usage=usage))
 
-    async with aclosing(record_model_usage(around.ask_model(request), request, charge)) as deltas:
+    async with aclosing(record_model_usage(context.ask_model(request), request, charge)) as deltas:
         return "".join([delta.text async for delta in deltas if isinstance(delta, TextDelta)])
 
 
-def base_request(around: RunContext) -> ModelRequest:
+def base_request(context: RunContext) -> ModelRequest:
     """Returns a model request without the conversation: the system prompt with the dialect's instructions, and the
     tools."""
-    schemas, tools_text = around.dialect.request_parts(tuple(around.toolbox.specs.values()))
-    system = "\n\n".join(part for part in (around.system_prompt, tools_text) if part)
+    schemas, tools_text = context.dialect.request_parts(tuple(context.toolbox.specs.values()))
+    system = "\n\n".join(part for part in (context.prompt.system, tools_text) if part)
     return ModelRequest(
-        model=around.model,
+        model=context.model,
         messages=({"role": "system", "content": system},),
         tools=schemas,
-        stop_sequences=around.dialect.stop_sequences,
-        is_streamed=around.policy.is_streamed,
+        stop_sequences=context.dialect.stop_sequences,
+        is_streamed=context.policy.is_streamed,
+        options=context.options,
     )
 
 
 def run_finished_event(end: TurnResult, carried: str) -> RunFinished:
     """Returns the terminal event of a run whose last turn ended with an answer or a question."""
     text = (carried + end.text).strip()
-    reply = end.reply or Reply(kind="answer", text=text)
-    if reply.kind == "answer" and not reply.text:
-        reply = replace(reply, text=text)
+    if end.reply is not None and end.reply.kind == "silence":
+        reply = end.reply
+    elif end.reply is None or not end.reply.text:
+        reply = replace(end.reply or Reply(kind="answer", text=""), text=text)
+    else:
+        reply = replace(end.reply, preface=text)
     return RunFinished(status="completed", finish_reason=end.finish_reason, reply=reply)
 
 

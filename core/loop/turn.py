@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from pydantic import JsonValue
@@ -14,13 +15,13 @@ from core.dialects.dialect import (
     CallComplete,
     CallParser,
     CallProgress,
-    Dialect,
     DisplayText,
     ParsedPart,
 )
 from core.domain.approval import Approval
 from core.domain.errors import ModelRejected, ModelUnavailable
 from core.domain.events import (
+    ActivityChanged,
     FinishReached,
     MessageAdded,
     ResponseStarted,
@@ -31,22 +32,23 @@ from core.domain.events import (
     TurnStarted,
 )
 from core.domain.ids import new_id
-from core.domain.messages import JsonObject, Message
+from core.domain.messages import REASONING_KEY, JsonObject, Message
 from core.domain.threads import FinishReason, Reply, Usage
-from core.llm.errors import CONTENT_REJECTED
-from core.loop.calls import CallOutcome, CallRunner, RunLog, tool_finished_event
-from core.loop.run_context import LoopPolicy
+from core.llm.error_mapping import CONTENT_REJECTED
+from core.loop.calls import CallOutcome, CallRunner, tool_finished_event
+from core.loop.run_context import AskModel, RunContext
 from core.model_usage import record_model_usage
 from core.ports import (
     ModelDelta,
     ModelFinished,
     ModelRequest,
+    ModelRetried,
+    ReasoningSnapshot,
     TextDelta,
     ThinkingDelta,
     ToolCallDelta,
 )
 from core.stores import UsageEntry
-from core.tools.tool import ToolContext, ToolSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +73,64 @@ class TurnResult:
 
 log = logging.getLogger(__name__)
 RESTARTS_MAX = 2
+BYTES_PER_TOKEN = 4
+ANSWER_BYTES_MAX = 8 * 1024 * 1024
+CALLS_READ_MAX = 512
+"""Reading ends after this many calls of one answer, most of which do not run anyway."""
+CUT_OFF = "cut_off"
+"""Metadata key of assistant messages without calls that reached the length limit."""
+_CALL_CUT_OFF = (
+    "Not run: your answer was cut off inside this call, because it reached its limit of {limit}. Write less in one "
+    "answer: write a long file in several calls, the first part now and each further part in an answer of its own."
+)
+_NOTHING_BEFORE_LIMIT: JsonObject = {
+    "role": "user",
+    "content": (
+        "[Note from the system, not from a person] Your answer reached its length limit before it contained any text "
+        "or call. Think less, and begin with the answer or the next call."
+    ),
+}
+ALWAYS_EMPTY = "The model gave an empty answer several times. Try again, or reword the request."
+ALWAYS_CUT_OFF = (
+    "The model reached its length limit several times before it said anything. Ask for less at once, or choose another "
+    "model."
+)
 CUT_BY_FILTER = "\n\n(The content filter of the model's service has cut this answer off here.)"
 
-AskModel = Callable[[ModelRequest], AsyncGenerator[ModelDelta, None]]
+
+@dataclass(slots=True)
+class _Response:
+    """The part of the model's response that has been read. `visible` are the pieces that people may read.
+
+    `thinking_since` is the monotonic time of the first thinking, and `told_seconds` its duration as last shown.
+    """
+
+    parser: CallParser
+    thinking_since: float = 0
+    told_seconds: int = -1
+    visible: list[str] = field(default_factory=list[str])
+    sequence: int = 0
+    size_bytes: int = 0
+    has_begun: bool = False
+    is_retried: bool = False
+
+    @property
+    def text(self) -> str:
+        """The visible text, blanks at its ends included, because the rest of the answer may follow."""
+        return "".join(self.visible)
+
+    def has_room_for(self, delta: ModelDelta) -> bool:
+        match delta:
+            case TextDelta(text=text) | ThinkingDelta(text=text) | ToolCallDelta(arguments=text):
+                size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+            case ModelFinished() | ReasoningSnapshot() | ModelRetried():
+                size = 0
+        self.size_bytes += size
+        return self.size_bytes <= ANSWER_BYTES_MAX
+
+    def next_sequence(self) -> int:
+        self.sequence += 1
+        return self.sequence - 1
 
 
 @dataclass(slots=True)
@@ -84,44 +141,31 @@ class Turn:
     """
 
     number: int
-    dialect: Dialect
-    toolbox: ToolSet
-    context: ToolContext
-    policy: LoopPolicy
-    run_log: RunLog
+    context: RunContext
     ask_model: AskModel
     notes: Callable[[], JsonObject] = dict[str, JsonValue]
     turn_id: str = field(default_factory=new_id)
     assistant_message_id: str = field(default_factory=new_id)
-    _visible: list[str] = field(default_factory=list[str])
-    _parser: CallParser | None = None
+    _response: _Response | None = None
     _runner: CallRunner | None = None
     _waiting: list[CallComplete] = field(default_factory=list[CallComplete])
-    _sequence: int = 0
-    _has_started: bool = False
-    _has_begun: bool = False
     _messages: list[Message] = field(default_factory=list[Message])
 
     async def play(self, request: ModelRequest) -> TurnResult:
         """Runs the turn. Errors that end the run, for example a ModelError, are raised inside an ExceptionGroup."""
-        self._has_started = True
-        self.run_log.emit(TurnStarted(turn_id=self.turn_id, number=self.number))
-        self.run_log.emit(ResponseStarted())
+        self.context.run_log.emit(TurnStarted(turn_id=self.turn_id, number=self.number))
+        self.context.run_log.emit(ResponseStarted())
         async with asyncio.TaskGroup() as group:
             self._runner = CallRunner(
                 turn_id=self.turn_id,
                 assistant_message_id=self.assistant_message_id,
-                toolbox=self.toolbox,
                 context=self.context,
-                run_log=self.run_log,
-                is_sequential=self.policy.is_sequential,
                 group=group,
-                metadata_of=self.dialect.parsing_details,
             )
             reason = await self._read_whole(request, self._runner)
             if reason == "xml_tool_limit_reached":
-                self.run_log.emit(FinishReached(reason=reason))
-            self._add_assistant()
+                self.context.run_log.emit(FinishReached(reason=reason))
+            self._add_assistant(is_cut_off=reason == "length")
             for waiting in self._waiting:
                 self._runner.add(waiting.call)
             outcomes = await self._runner.settle()
@@ -130,17 +174,15 @@ class Turn:
     def cut_short(self, why: str) -> tuple[Message, ...]:
         """Completes a turn that was stopped: keeps its text, and gives calls without a result the reason as their
         result."""
-        if self._parser is None or self._runner is None:
-            if self._has_started:
-                self.run_log.emit(TurnFinished(turn_id=self.turn_id))
+        if self._response is None or self._runner is None:
             return ()
         if not self._messages:
-            self._take(self._parser.close(is_whole=False), is_live=False)
-            if self._runner.calls or "".join(self._visible).strip():
+            self._take(self._response.parser.close(is_whole=False), is_live=False)
+            if self._runner.calls or self._response.text.strip():
                 self._add_assistant()
         self._add_results(self._runner.unfinished(why))
-        self.run_log.emit(FinishReached(reason="stopped"))
-        self.run_log.emit(TurnFinished(turn_id=self.turn_id))
+        self.context.run_log.emit(FinishReached(reason="stopped"))
+        self.context.run_log.emit(TurnFinished(turn_id=self.turn_id))
         return tuple(self._messages)
 
     async def _read_whole(self, request: ModelRequest, runner: CallRunner) -> FinishReason:
@@ -149,51 +191,107 @@ class Turn:
 
         If the stream breaks off before its first delta, the error is raised, because `ask_model` has already retried.
         """
+        reason: FinishReason = "stop"
         for restart in range(RESTARTS_MAX + 1):
             if restart:
-                self.run_log.emit(ResponseStarted())
-            self._parser = self.dialect.parser(self.toolbox.specs, calls_max=self._calls_max)
-            self._visible.clear()
-            self._sequence, self._has_begun = 0, False
+                self.context.run_log.emit(ResponseStarted())
+            parser = self.context.dialect.parser(
+                self.context.toolbox.specs, calls_max=self._calls_max
+            )
+            self._response = response = _Response(parser)
+            runner.reasoning = None
             try:
-                reason = await self._read(request, self._parser, runner)
+                reason = await self._read(request, response, runner)
             except ModelUnavailable:
                 if not runner.calls and not self._waiting:
-                    if restart == RESTARTS_MAX or not self._has_begun:
+                    if restart == RESTARTS_MAX or not response.has_begun:
                         raise
                     continue
-                self._take(self._parser.close(is_whole=False))
+                self._take(parser.close(is_whole=False))
                 return "tool_calls"
             if self._has_said(runner):
                 return reason
-        raise ModelUnavailable(
-            "The model gave an empty answer several times. Try again, or reword the request."
-        )
+            if reason == "length" and not restart:
+                request = replace(request, messages=(*request.messages, _NOTHING_BEFORE_LIMIT))
+        raise ModelUnavailable(ALWAYS_CUT_OFF if reason == "length" else ALWAYS_EMPTY)
 
     async def _read(
-        self, request: ModelRequest, parser: CallParser, runner: CallRunner
+        self, request: ModelRequest, response: _Response, runner: CallRunner
     ) -> FinishReason:
         charged = record_model_usage(self.ask_model(request), request, self._charge)
         async with aclosing(charged) as stream:
             async for delta in stream:
-                self._has_begun = True
+                self._follow_attempts(delta, response, runner)
+                if limit := self._exceeded_limit(delta, response, runner):
+                    log.warning("an answer was cut off at %s", limit)
+                    return self._cut_off(response, limit)
                 match delta:
                     case TextDelta() | ToolCallDelta():
-                        self._take(parser.feed(delta))
+                        self._take(response.parser.feed(delta))
                         if self._is_limit_reached(runner):
                             return "xml_tool_limit_reached"
                     case ThinkingDelta(text=text):
-                        self.run_log.emit(ThinkingStreamed(text=text, sequence=self._next()))
-                    case ModelFinished(finish_reason=reason):
-                        self._take(parser.close(is_whole=reason != "length"))
-                        if self._is_limit_reached(runner):
-                            return "xml_tool_limit_reached"
-                        if reason == "content_filter":
-                            self._tell_of_filter(runner)
-                        return "length" if reason == "length" else "stop"
+                        self._tell_thinking(text, response)
+                    case ModelFinished():
+                        return self._finish(delta, response, runner)
+                    case ReasoningSnapshot() | ModelRetried():
+                        pass
                     case _:
                         assert_never(delta)
         raise ModelUnavailable("The model's answer broke off.")
+
+    def _follow_attempts(self, delta: ModelDelta, response: _Response, runner: CallRunner) -> None:
+        """Shows people each new attempt to reach a model, and that the model thinks once it answers. Keeps its
+        reasoning."""
+        if isinstance(delta, ReasoningSnapshot):
+            runner.reasoning = delta.content
+        if isinstance(delta, ModelRetried):
+            self.context.run_log.emit(ActivityChanged(text=delta.text))
+        elif response.is_retried:
+            self.context.run_log.emit(ActivityChanged(text="Thinking"))
+        response.is_retried = isinstance(delta, ModelRetried)
+        response.has_begun = not response.is_retried
+
+    def _exceeded_limit(self, delta: ModelDelta, response: _Response, runner: CallRunner) -> str:
+        """Returns the limit that the answer exceeds with this delta, or an empty string."""
+        if not response.has_room_for(delta):
+            return f"{ANSWER_BYTES_MAX // 1024**2} MB"
+        is_over = self._count_calls(runner) >= CALLS_READ_MAX
+        return f"{CALLS_READ_MAX} calls" if is_over else ""
+
+    def _finish(
+        self, finished: ModelFinished, response: _Response, runner: CallRunner
+    ) -> FinishReason:
+        if finished.finish_reason == "length":
+            written = finished.usage.output_tokens if finished.usage else 0
+            tokens = written or response.size_bytes // BYTES_PER_TOKEN
+            return self._cut_off(response, f"{tokens:,} tokens")
+        self._take(response.parser.close(is_whole=True))
+        if self._is_limit_reached(runner):
+            return "xml_tool_limit_reached"
+        if finished.finish_reason == "content_filter":
+            self._tell_of_filter(runner)
+        return "stop"
+
+    def _cut_off(self, response: _Response, limit: str) -> FinishReason:
+        """Ends an answer that reached a limit. The model learns the limit from the result of an incomplete call."""
+        cut = _CALL_CUT_OFF.format(limit=limit)
+        self._take(response.parser.close(is_whole=False, cut=cut))
+        return "length"
+
+    def _tell_thinking(self, text: str, response: _Response) -> None:
+        """Tells for how many seconds the model has been thinking, and its reasoning only if the policy allows it."""
+        now = time.monotonic()
+        response.thinking_since = response.thinking_since or now
+        seconds = int(now - response.thinking_since)
+        if not self.context.policy.shows_reasoning:
+            if seconds == response.told_seconds:
+                return
+            text = ""
+        response.told_seconds = seconds
+        self.context.run_log.emit(
+            ThinkingStreamed(text=text, seconds=seconds, sequence=response.next_sequence())
+        )
 
     def _tell_of_filter(self, runner: CallRunner) -> None:
         """Keeps the text before the content filter's cut and appends a notice for people, which the model never sees.
@@ -205,63 +303,75 @@ class Turn:
         self._take([DisplayText(text=CUT_BY_FILTER)])
 
     def _has_said(self, runner: CallRunner) -> bool:
-        return bool(runner.calls or self._waiting or "".join(self._visible).strip())
+        return bool(self._count_calls(runner) or self._text.strip())
+
+    def _count_calls(self, runner: CallRunner) -> int:
+        return len(runner.calls) + len(self._waiting)
+
+    @property
+    def _text(self) -> str:
+        return self._response.text if self._response else ""
 
     def _charge(self, model: str, usage: Usage) -> None:
-        self.run_log.used(UsageEntry(turn_id=self.turn_id, model=model, usage=usage))
+        self.context.run_log.used(UsageEntry(turn_id=self.turn_id, model=model, usage=usage))
 
     @property
     def _calls_max(self) -> int:
-        return 0 if self.dialect.name == "native" else self.policy.xml_calls_max
+        return 0 if self.context.dialect.name == "native" else self.context.policy.xml_calls_max
 
     def _is_limit_reached(self, runner: CallRunner) -> bool:
-        return 0 < self._calls_max <= len(runner.calls) + len(self._waiting)
+        return 0 < self._calls_max <= self._count_calls(runner)
 
     def _take(self, parsed: Sequence[ParsedPart], *, is_live: bool = True) -> None:
-        runner = self._runner
+        runner, response = self._runner, self._response
+        assert response is not None  # noqa: S101 - set before anything is parsed
         for item in parsed:
             match item:
                 case DisplayText(text=text):
-                    self._visible.append(text)
+                    response.visible.append(text)
                     if is_live:
-                        self.run_log.emit(TextStreamed(text=text, sequence=self._next()))
+                        self.context.run_log.emit(
+                            TextStreamed(text=text, sequence=response.next_sequence())
+                        )
                 case CallProgress():
                     progress = ToolCallStreamed(
                         index=item.index,
                         call_id=item.call_id,
                         name=item.name,
                         arguments=item.arguments,
-                        sequence=self._next(),
+                        sequence=response.next_sequence(),
                     )
-                    self.run_log.emit(progress)
+                    self.context.run_log.emit(progress)
                 case CallComplete(call=call):
                     if not is_live or (runner and self._is_limit_reached(runner)):
                         continue
-                    if runner and self.policy.executes_on_stream:
+                    if runner and self.context.policy.executes_on_stream:
                         runner.add(call)
                     else:
                         self._waiting.append(item)
                 case _:
                     assert_never(item)
 
-    def _next(self) -> int:
-        self._sequence += 1
-        return self._sequence - 1
-
-    def _add_assistant(self) -> None:
-        assert self._parser is not None and self._runner is not None  # noqa: S101, PT018 - set by play()
+    def _add_assistant(self, *, is_cut_off: bool = False) -> None:
+        assert self._response is not None and self._runner is not None  # noqa: S101, PT018 - set by play()
         calls = [*self._runner.calls, *(waiting.call for waiting in self._waiting)]
+        content: JsonObject = self.context.dialect.assistant_content(
+            self._response.parser.raw_text, calls
+        )
+        if self._runner.reasoning is not None:
+            content = {**content, REASONING_KEY: self._runner.reasoning}
         self._add(
             Message(
                 type="assistant",
-                content=self.dialect.assistant_content(self._parser.text, calls),
+                content=content,
                 is_llm_message=True,
-                thread_id=self.context.thread_id,
-                run_id=self.context.run_id,
+                thread_id=self.context.tool_context.thread_id,
+                run_id=self.context.tool_context.run_id,
                 message_id=self.assistant_message_id,
                 metadata={
                     "stream_status": "complete",
                     "thread_run_id": self.turn_id,
+                    **({CUT_OFF: True} if is_cut_off and not calls else {}),
                     **self.notes(),
                 },
             )
@@ -272,19 +382,19 @@ class Turn:
             for extra in outcome.messages:
                 self._add(extra)
             message = self._tool_message(outcome)
-            self.run_log.emit(tool_finished_event(index, outcome, message.message_id))
+            self.context.run_log.emit(tool_finished_event(index, outcome, message.message_id))
             self._add(message)
 
     def _tool_message(self, outcome: CallOutcome) -> Message:
         return Message(
             type="tool",
-            content=self.dialect.result_content(outcome.call, outcome.result),
+            content=self.context.dialect.result_content(outcome.call, outcome.result),
             is_llm_message=True,
-            thread_id=self.context.thread_id,
-            run_id=self.context.run_id,
+            thread_id=self.context.tool_context.thread_id,
+            run_id=self.context.tool_context.run_id,
             metadata={
                 "assistant_message_id": self.assistant_message_id,
-                "parsing_details": self.dialect.parsing_details(outcome.call),
+                "parsing_details": self.context.dialect.parsing_details(outcome.call),
                 "thread_run_id": self.turn_id,
             },
         )
@@ -292,7 +402,7 @@ class Turn:
     def _add(self, message: Message) -> None:
         message = with_token_count(message)
         self._messages.append(message)
-        self.run_log.emit(MessageAdded(message=message))
+        self.context.run_log.emit(MessageAdded(message=message))
 
     def _end(
         self, reason: FinishReason, outcomes: Sequence[CallOutcome], reply: Reply | None
@@ -302,20 +412,20 @@ class Turn:
         self._add_results(outcomes)
         if reply is not None:
             reason = "agent_terminated"
-            self.run_log.emit(FinishReached(reason=reason))
+            self.context.run_log.emit(FinishReached(reason=reason))
         elif reason != "xml_tool_limit_reached":
             reason = "tool_calls" if outcomes else reason
-            self.run_log.emit(FinishReached(reason=reason))
-        self.run_log.emit(TurnFinished(turn_id=self.turn_id))
+            self.context.run_log.emit(FinishReached(reason=reason))
+        self.context.run_log.emit(TurnFinished(turn_id=self.turn_id))
         return TurnResult(
             finish_reason=reason,
-            text="".join(self._visible).strip(),
+            text=self._text,
             messages=tuple(self._messages),
             outcomes=tuple(outcomes),
             reply=reply,
         )
 
     def _waits_for(self, approval: Approval) -> TurnResult:
-        self.run_log.emit(TurnFinished(turn_id=self.turn_id))
+        self.context.run_log.emit(TurnFinished(turn_id=self.turn_id))
         messages = tuple(self._messages)
         return TurnResult(finish_reason="tool_calls", text="", messages=messages, approval=approval)

@@ -12,21 +12,33 @@ from core.domain.messages import JsonObject
 
 CHECK_STEPS_MAX = 20_000
 PROBLEMS_MAX = 5
+ANSWERS = "elicitation_answers"
+"""The argument with the answers of people to what the server asked in an earlier call."""
+
 DEPTH_MAX = 60
 
 
 class McpArguments(RootModel[dict[str, JsonValue]]):
     """The arguments of an MCP tool. Each tool has a subclass with its own schema."""
 
+    originals: ClassVar[Mapping[str, str]] = {}
+    """The server's own names of parameters whose names providers would reject."""
+
     validation_schema: ClassVar[JsonObject] = {}
     provider_schema: ClassVar[JsonObject] = {}
 
     @model_validator(mode="after")
     def _fits(self) -> "McpArguments":
-        found = find_problems(self.validation_schema, self.root)
+        self.root = _without_nulls(self.validation_schema, self.root)
+        given = {key: value for key, value in self.root.items() if key != ANSWERS}
+        found = find_problems(self.validation_schema, given)
         if found:
             raise ValueError("; ".join(found))
         return self
+
+    def as_sent(self) -> JsonObject:
+        """Returns the arguments under the server's own names."""
+        return {self.originals.get(key, key): value for key, value in self.root.items()}
 
     @classmethod
     def model_json_schema(cls, *_args: Any, **_options: Any) -> dict[str, Any]:
@@ -34,14 +46,31 @@ class McpArguments(RootModel[dict[str, JsonValue]]):
         return cast(dict[str, Any], deepcopy(cls.provider_schema))
 
 
+def _without_nulls(schema: JsonObject, arguments: JsonObject) -> JsonObject:
+    """Removes nulls for optional parameters that cannot be null; models write them for "not given"."""
+    required, properties = schema.get("required"), schema.get("properties")
+    needed = required if isinstance(required, list) else []
+    known = properties if isinstance(properties, dict) else {}
+    return {
+        name: value
+        for name, value in arguments.items()
+        if value is not None or name in needed or not find_problems(known.get(name, {}), None)
+    }
+
+
 def arguments_model(
-    name: str, description: str, validation_schema: JsonObject, provider_schema: JsonObject
+    name: str,
+    description: str,
+    validation_schema: JsonObject,
+    provider_schema: JsonObject,
+    originals: Mapping[str, str] | None = None,
 ) -> type[McpArguments]:
     """Returns the pydantic model for the arguments of one tool."""
     fields = {"__doc__": description, "__module__": __name__}
     made = cast(type[McpArguments], type(name, (McpArguments,), fields))
     made.validation_schema = validation_schema
     made.provider_schema = provider_schema
+    made.originals = originals or {}
     return made
 
 
@@ -55,14 +84,15 @@ class _Check:
     steps: int = CHECK_STEPS_MAX
 
 
-def find_problems(schema: JsonObject, value: JsonValue) -> list[str]:
+def find_problems(schema: JsonValue, value: JsonValue) -> list[str]:
     """Returns sentences for the model about arguments that do not fit the schema; an empty list if all fit.
 
     Never rejects valid arguments. Regular expressions, negations and other costly or rare rules are left to the
     server. Returns an empty list if validation takes too long.
     """
     try:
-        return _problems(_Check(schema), schema, value, "", 0)[:PROBLEMS_MAX]
+        root = schema if isinstance(schema, dict) else {}
+        return _problems(_Check(root), schema, value, "", 0)[:PROBLEMS_MAX]
     except _Exhausted:
         return []
 

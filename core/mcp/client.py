@@ -9,11 +9,18 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from core.context.untrusted_text import clean_text
 from core.domain.errors import ToolError
 from core.domain.messages import JsonObject
 from core.mcp.arguments import McpArguments
-from core.mcp.settings import McpServerConfig, redact, secret_values, tool_name_prefix
-from core.mcp.tools import McpTool, matches_any, usable_tools
+from core.mcp.settings import (
+    McpServerConfig,
+    longest_call_seconds,
+    redact,
+    secret_values,
+    tool_name_prefix,
+)
+from core.mcp.tools import ListedTool, McpTool, matches_any, usable_tools
 from core.tasks import cancel, spawn
 from core.tools.tool import Tool, ToolContext, ToolOutput
 
@@ -21,6 +28,7 @@ log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:  # importing the SDK takes a second, so it is delayed until first use
     from core.mcp.connection import Connection
+    from core.mcp.oauth import Authorize
 
 BACKOFF_SECONDS_MAX = 60.0
 RECONNECT_WAIT_SECONDS = 5.0
@@ -30,11 +38,15 @@ LIST_AGE_SECONDS_MAX = 300.0
 """Older tool lists are refreshed in the background, because not every server announces changes."""
 
 PROBE_SECONDS = 5.0
+INSTRUCTION_CHARACTERS_MAX = 4_000
+STARTING = "it is still starting"
 
 
 @dataclass(slots=True)
 class ReconnectingServer:
     """A server to which a connection is made on demand. `offers` are its tools as last listed.
+
+    `absence` says why its tools are missing, and is empty if they are not.
 
     `tools_needing_approval` only grows. A tool that needed approval once keeps needing it, even if the server later
     marks it as read-only.
@@ -43,23 +55,31 @@ class ReconnectingServer:
     config: McpServerConfig
     host_environment: Mapping[str, str]
     backoff_seconds: float = 1.0
+    authorize: "Authorize | None" = None
     offers: tuple[McpTool, ...] = ()
+    absence: str = STARTING
+    instructions: str = ""
+    first_wanted_at: float | None = None
     tools_needing_approval: frozenset[str] = frozenset()
     _connection: "Connection | None" = None
     _opening: "asyncio.Task[Connection | str] | None" = None
     _reading: asyncio.Task[None] | None = None
     _watching: asyncio.Task[None] | None = None
+    _retiring: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
     _failures: int = 0
     _next_attempt_at: float = 0.0
     _read_at: float = 0.0
     _is_suspect: bool = False
     _is_told: bool = False
     _is_closed: bool = False
+    _is_legacy: bool = False
     _sdk: Any = field(default=None, repr=False)
 
     async def ready(self) -> tuple[McpTool, ...]:
         """Connects and refreshes the tool list if needed. Returns no tools if the server cannot be reached."""
-        if isinstance(await self._connected(patience_seconds=0), str):
+        connection = await self._connected(patience_seconds=0)
+        self.absence = connection if isinstance(connection, str) else ""
+        if self.absence:
             return ()
         if self._reading is not None:
             await asyncio.wait([self._reading])
@@ -114,19 +134,25 @@ class ReconnectingServer:
             await self._probe(self._connection)
         if self._connection is not None and self._connection.is_open:
             return self._connection
-        if self._opening is None:
-            wait = self._next_attempt_at - asyncio.get_running_loop().time()
-            if wait > patience_seconds:
-                return (
-                    f"it failed {self._failures} times in a row and is tried again in {wait:.0f} s"
-                )
-            self._opening = spawn(
-                self._open(max(0.0, wait)), name=f"mcp {self.config.name} opening"
-            )
-            self._opening.add_done_callback(self._opened)
-        opening = self._opening
+        wait = self._next_attempt_at - asyncio.get_running_loop().time()
+        if self._opening is None and wait > patience_seconds:
+            return f"it failed {self._failures} times in a row and is tried again in {wait:.0f} s"
+        opening = self._start_opening(max(0.0, wait))
         await asyncio.wait([opening])
         return "the attempt was given up" if opening.cancelled() else opening.result()
+
+    def reopen(self) -> None:
+        """Starts a new connection at once. Calls on the old one end there."""
+        self._failures, self._next_attempt_at = 0, 0.0
+        if not self._is_closed:
+            self._start_opening(0.0)
+
+    def _start_opening(self, wait_seconds: float) -> "asyncio.Task[Connection | str]":
+        """Returns the attempt that is under way, or a new one."""
+        if self._opening is None:
+            self._opening = spawn(self._open(wait_seconds), name=f"mcp {self.config.name} opening")
+            self._opening.add_done_callback(self._opened)
+        return self._opening
 
     def _opened(self, _task: object) -> None:
         self._opening = None
@@ -136,26 +162,30 @@ class ReconnectingServer:
         if self._sdk is None:
             self._sdk = await asyncio.to_thread(importlib.import_module, "core.mcp.connection")
         if self._connection is not None:
-            await self._connection.close()
+            retiring = spawn(self._connection.retire(), name=f"mcp {self.config.name} end")
+            self._retiring.add(retiring)
+            retiring.add_done_callback(self._retiring.discard)
             self._connection = None
-        connection: Connection = self._sdk.Connection(self.config)
         try:
-            await connection.open(self.host_environment)
-            await self._read(connection)
+            connection, listed = await self._sdk.open_connection(
+                self.config,
+                self.host_environment,
+                is_legacy=self._is_legacy,
+                authorize=self.authorize,
+            )
+            await self._take(listed)
+            self._is_legacy = connection.is_legacy
+            self.instructions = clean_text(connection.instructions, INSTRUCTION_CHARACTERS_MAX)
         except self._sdk.ServerUnreachable as error:
-            await connection.close()
+            self._is_legacy = False
             self._failed()
             self._tell_once(str(error))
             return str(error)
         except Exception as error:
             # catches everything, because a broken server must not end the run
             log.exception("connecting to the MCP server %s broke", self.config.name)
-            await connection.close()
             self._failed()
             return f"it failed ({type(error).__name__})"
-        except asyncio.CancelledError:
-            await connection.close()
-            raise
         self._connection, self._is_suspect, self._is_told = connection, False, False
         if self._watching is not None:
             self._watching.cancel()
@@ -185,8 +215,10 @@ class ReconnectingServer:
         self._next_attempt_at = now + min(delay, BACKOFF_SECONDS_MAX)
 
     async def _read(self, connection: "Connection") -> None:
-        listed = await connection.tools()
-        self.offers = await usable_tools(self.config, listed)
+        await self._take(await connection.tools())
+
+    async def _take(self, listed: Sequence[ListedTool]) -> None:
+        self.offers, _left_out = await usable_tools(self.config, listed)
         self.tools_needing_approval |= {offer.name for offer in self.offers if offer.needs_approval}
         self._read_at = asyncio.get_running_loop().time()
 
@@ -231,7 +263,7 @@ class ReconnectingServer:
     async def close(self) -> None:
         """Closes the connection. Later calls fail."""
         self._is_closed = True
-        for task in (self._opening, self._reading, self._watching):
+        for task in (self._opening, self._reading, self._watching, *self._retiring):
             if task is not None:
                 await cancel(task)
         if self._connection is not None:
@@ -240,6 +272,9 @@ class ReconnectingServer:
 
 WAIT_SECONDS = 3.0
 """How long a run waits for servers that are still connecting; connecting continues in the background."""
+
+FIRST_WAIT_SECONDS = 20.0
+"""How long after a server is first wanted runs wait for it, because `npx` and `uvx` may have to download it."""
 
 CONNECT_GRACE_SECONDS = 60.0
 """Extra time in a tool's time limit, for connecting before the call."""
@@ -257,19 +292,28 @@ class McpServers:
         *,
         host_environment: Mapping[str, str] | None = None,
         wait_seconds: float = WAIT_SECONDS,
+        first_wait_seconds: float = FIRST_WAIT_SECONDS,
         backoff_seconds: float = 1.0,
+        authorize: "Authorize | None" = None,
     ) -> None:
         self._links = tuple(
-            ReconnectingServer(config, host_environment or {}, backoff_seconds)
+            ReconnectingServer(config, host_environment or {}, backoff_seconds, authorize)
             for config in configs
         )
         self._wait_seconds = wait_seconds
+        self._first_wait_seconds = first_wait_seconds
         self._gathering: dict[str, asyncio.Task[tuple[McpTool, ...]]] = {}
 
     def warm(self) -> None:
         """Starts connecting to every server and returns immediately."""
         for link in self._links:
             self._gather(link)
+
+    def retry(self, name: str) -> None:
+        """Connects to a server anew, because a person has agreed to it."""
+        for link in self._links:
+            if link.config.name == name:
+                link.reopen()
 
     async def tools(self, enabled: frozenset[str] | None = None) -> tuple[Tool[Any], ...]:
         """Returns the tools of the servers that are reachable now.
@@ -279,11 +323,11 @@ class McpServers:
         """
         wanted = [link for link in self._links if _is_wanted(link.config.name, enabled)]
         tasks = [self._gather(link) for link in wanted]
-        if tasks:
-            await asyncio.wait(tasks, timeout=self._wait_seconds)
+        await asyncio.gather(*map(self._wait_for, wanted, tasks))
         found: list[Tool[Any]] = []
         for link, task in zip(wanted, tasks, strict=True):
             if not task.done():
+                link.absence = STARTING
                 log.info(
                     "the MCP server %s is not ready; this run goes without it", link.config.name
                 )
@@ -292,6 +336,31 @@ class McpServers:
                 offers = task.result()
                 found.extend(_tool(link, offer) for offer in offers if _is_enabled(offer, enabled))
         return tuple(found)
+
+    def missing(self, enabled: frozenset[str] | None = None) -> Mapping[str, str]:
+        """Returns the enabled servers whose tools `tools` left out last, with the reasons, which hold no secrets."""
+        return {
+            link.config.name: redact(link.absence, secret_values(link.config))
+            for link in self._links
+            if link.absence and _is_wanted(link.config.name, enabled)
+        }
+
+    def instructions(self, enabled: frozenset[str] | None = None) -> Mapping[str, str]:
+        """Returns what the enabled servers that are connected say about the use of their tools, without secrets."""
+        said = {
+            link.config.name: redact(link.instructions, secret_values(link.config))
+            for link in self._links
+            if link.offers and _is_wanted(link.config.name, enabled)
+        }
+        return {name: text for name, text in said.items() if text}
+
+    async def _wait_for(
+        self, link: ReconnectingServer, task: asyncio.Task[tuple[McpTool, ...]]
+    ) -> None:
+        assert link.first_wanted_at is not None  # noqa: S101 - _gather has set it
+        age = asyncio.get_running_loop().time() - link.first_wanted_at
+        seconds = self._first_wait_seconds - age if link.absence == STARTING else 0.0
+        await asyncio.wait([task], timeout=max(self._wait_seconds, seconds))
 
     def needs_approval(self, tool_name: str) -> bool:
         """Returns whether a person must approve a call of this tool; False for tools of our own.
@@ -307,6 +376,8 @@ class McpServers:
 
     def _gather(self, link: ReconnectingServer) -> asyncio.Task[tuple[McpTool, ...]]:
         name = link.config.name
+        if link.first_wanted_at is None:
+            link.first_wanted_at = asyncio.get_running_loop().time()
         task = self._gathering.get(name)
         if task is None:
             task = spawn(link.ready(), name=f"mcp {name} tools")
@@ -341,10 +412,12 @@ def _is_enabled(offer: McpTool, enabled: frozenset[str] | None) -> bool:
 def _tool(link: ReconnectingServer, offer: McpTool) -> Tool[McpArguments]:
     return Tool(
         name=offer.name,
+        effect="reads" if offer.is_read_only else "acts",
+        subject=f"mcp/{offer.server}",
         params=offer.params,
         run=partial(_run, link, offer),
         title=partial(_title, offer),
-        timeout_seconds=link.config.call_timeout_seconds
+        timeout_seconds=longest_call_seconds(link.config)
         + link.config.connect_timeout_seconds
         + CONNECT_GRACE_SECONDS,
     )
@@ -360,7 +433,7 @@ async def _run(
     """Runs the call and redacts the server's secrets from its answer, because error messages often repeat them."""
     secrets = secret_values(link.config)
     try:
-        output = await link.call(offer.tool, params.root, context)
+        output = await link.call(offer.tool, params.as_sent(), context)
     except ToolError as error:
         raise ToolError(redact(str(error), secrets)) from None
     return replace(output, output=redact(str(output.output), secrets))

@@ -9,24 +9,42 @@ from typing import cast
 
 import httpx2
 from mcp import Client
+from mcp.client.auth import OAuthFlowError
+from mcp.client.context import ClientRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.types import (
     CONNECTION_CLOSED,
     REQUEST_TIMEOUT,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    ElicitRequestParams,
+    ElicitResult,
+    ErrorData,
     Implementation,
     ListToolsResult,
     Tool,
 )
+from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from core.context.untrusted_text import clean_json, clean_line
+from core.domain.events import ActivityChanged
 from core.domain.messages import JsonObject
 from core.failpoints import Failpoint
+from core.mcp.arguments import ANSWERS
+from core.mcp.elicitation import (
+    RunningCall,
+    answer_elicitation,
+    asked_questions,
+    question_output,
+)
+from core.mcp.http_client import HTTP_REFUSED, SESSION_FORGOTTEN
+from core.mcp.oauth import Authorize
+from core.mcp.resources import call_resource_tool, resource_tools
 from core.mcp.results import tool_output
-from core.mcp.settings import McpServerConfig, redact, secret_values
+from core.mcp.settings import McpServerConfig, longest_call_seconds, redact, secret_values
 from core.mcp.tools import usable_tools
 from core.mcp.transports import ConnectionState, open_transport
-from core.tasks import cancel, spawn
+from core.tasks import cancel, spawn, wait_for_first
 from core.tools.tool import ToolContext, ToolOutput
 
 log = logging.getLogger(__name__)
@@ -39,15 +57,18 @@ PAGES_MAX = 50
 TOOLS_MAX = 2_000
 LIST_SECONDS = 30.0
 CLOSE_SECONDS = 8.0
-CALL_GRACE_SECONDS = 2.0
-"""How much longer than the SDK's own timeout a call may take, in case the SDK hangs."""
-
-SESSION_ENDED = "Session terminated"
-"""The SDK's message if an HTTP server no longer knows the session. The server did not carry out the request."""
+PROGRESS_CHARACTERS_MAX = 120
 
 
 class ServerUnreachable(Exception):
-    """Raised if there is no connection, so no request was sent. The message is for the operator and the model."""
+    """Raised if there is no connection, so no request was sent. The message is for the operator and the model.
+
+    `may_be_older`: the server ended or stayed silent, so it may not know the current protocol's first message.
+    """
+
+    def __init__(self, message: str, *, may_be_older: bool = False) -> None:
+        super().__init__(message)
+        self.may_be_older = may_be_older
 
 
 class CallLost(Exception):
@@ -60,15 +81,24 @@ class CallRefused(Exception):
 
 @dataclass(slots=True)
 class Connection:
-    """A connection with its own task, as the SDK requires. `is_open` becomes False when the server goes away."""
+    """A connection with its own task, as the SDK requires. `is_open` becomes False when the server goes away.
+
+    `is_legacy` begins with `initialize`, the first message of protocol versions before 2026.
+    """
 
     config: McpServerConfig
+    is_legacy: bool = False
+    authorize: Authorize | None = None
     tools_changed: asyncio.Event = field(default_factory=asyncio.Event)
     _watch: ConnectionState = field(init=False)
     _ended: asyncio.Event = field(default_factory=asyncio.Event)
     _leaving: asyncio.Event = field(default_factory=asyncio.Event)
     _client: Client | None = None
     _owner: asyncio.Task[None] | None = None
+    _is_forgotten: bool = False
+    _running: list[RunningCall] = field(default_factory=list[RunningCall])
+    _idle: asyncio.Event = field(default_factory=asyncio.Event)
+    _ours: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         self._watch = ConnectionState(
@@ -77,7 +107,7 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        return self._client is not None and not self._ended.is_set()
+        return self._client is not None and not self._ended.is_set() and not self._is_forgotten
 
     async def open(self, host_environment: Mapping[str, str]) -> None:
         """Connects to the server. Raises ServerUnreachable."""
@@ -89,7 +119,9 @@ class Connection:
                 async with asyncio.timeout(seconds):
                     self._client = await ready
         except TimeoutError:
-            raise ServerUnreachable(f"it did not answer within {seconds:g} s") from None
+            raise ServerUnreachable(
+                f"it did not answer within {seconds:g} s", may_be_older=True
+            ) from None
         finally:
             if self._client is None:
                 await self.close()
@@ -100,21 +132,23 @@ class Connection:
         try:
             async with (
                 Client(
-                    open_transport(self.config, host_environment, self._watch),
-                    mode="legacy" if self.config.transport == "sse" else "auto",
+                    open_transport(self.config, host_environment, self._watch, self.authorize),
+                    mode="legacy" if self.is_legacy else "auto",
                     cache=None,
                     client_info=Implementation(name="threadhand", version="1"),
                     read_timeout_seconds=self.config.connect_timeout_seconds,
+                    elicitation_callback=self._elicit,
                 ) as client,
                 _listening(client),
             ):
+                self.is_legacy = client.session.discover_result is None
                 if not ready.done():
                     ready.set_result(client)
-                await _first(self._leaving, self._ended)
+                await wait_for_first(self._leaving, self._ended)
         except Exception as error:
             # catches everything, because any error of the SDK or a transport becomes one sentence
             if not ready.done():
-                ready.set_exception(ServerUnreachable(explain_error(error)))
+                ready.set_exception(self._unreachable(error))
             elif not self._leaving.is_set():
                 log.info(
                     "the connection to the MCP server %s ended: %s",
@@ -126,8 +160,30 @@ class Connection:
             if not ready.done():
                 ready.cancel()
 
+    async def _elicit(
+        self, context: ClientRequestContext, params: ElicitRequestParams
+    ) -> ElicitResult | ErrorData:
+        return answer_elicitation(params, self._running)
+
+    @property
+    def instructions(self) -> str:
+        """What the server says about the use of its tools."""
+        return (self._client.instructions if self._client is not None else None) or ""
+
+    def _unreachable(self, error: BaseException) -> ServerUnreachable:
+        """Returns the error with the reason: of a process that ended, its exit code and last words."""
+        while isinstance(error, BaseExceptionGroup):
+            error = cast(BaseExceptionGroup[BaseException], error).exceptions[0]
+        has_ended = isinstance(error, MCPError) and self._is_end(error)
+        is_silent = isinstance(error, MCPError) and error.code == REQUEST_TIMEOUT
+        return ServerUnreachable(
+            self._watch.why if has_ended else explain_error(error),
+            may_be_older=has_ended or is_silent,
+        )
+
     async def tools(self) -> tuple[Tool, ...]:
-        """Returns the server's tools, from all pages of the list within the limits. Raises ServerUnreachable."""
+        """Returns the server's tools, from all pages of the list within the limits, after those of ours for its
+        resources and prompts. Raises ServerUnreachable."""
         client = self._reached()
         found: list[Tool] = []
         cursor: str | None = None
@@ -145,22 +201,63 @@ class Connection:
                         ):
                             break
                         cursor = page.next_cursor
+                    ours = await resource_tools(client, found)
         except Exception as error:
+            self._is_forgotten |= isinstance(error, MCPError) and error.code == SESSION_FORGOTTEN
             raise ServerUnreachable(
-                f"its tools could not be listed: {explain_error(error)}"
+                f"its tools could not be listed: {self._unreachable(error)}"
             ) from error
-        return tuple(found[:TOOLS_MAX])
+        self._ours = frozenset(one.name for one in ours)
+        return (*ours, *found[:TOOLS_MAX])
 
     async def call(self, tool: str, arguments: JsonObject, context: ToolContext) -> ToolOutput:
         """Calls a tool. Raises ServerUnreachable (the tool was not called), CallLost or CallRefused."""
         client = self._reached()
+        answers = arguments.get(ANSWERS)
+        running = RunningCall(
+            self.config.name,
+            tool,
+            answers if isinstance(answers, dict) else None,
+            await asked_questions(context) if isinstance(answers, dict) else frozenset(),
+        )
+        self._running.append(running)
+        self._idle.clear()
+        try:
+            output = await self._call(client, tool, arguments, context)
+        finally:
+            self._running.remove(running)
+            if not self._running:
+                self._idle.set()
+        return question_output(running) if running.questions else output
+
+    async def _call(
+        self, client: Client, tool: str, arguments: JsonObject, context: ToolContext
+    ) -> ToolOutput:
         seconds = self.config.call_timeout_seconds
-        sent = clean_json(arguments)
+        cleaned = clean_json({key: value for key, value in arguments.items() if key != ANSWERS})
+        sent = cleaned if isinstance(cleaned, dict) else {}
+        clock = asyncio.get_running_loop().time
+        last_end = clock() + longest_call_seconds(self.config)
         try:
             with CALL:
-                async with asyncio.timeout(seconds + CALL_GRACE_SECONDS):
+                async with asyncio.timeout(seconds) as limit:
+                    if tool in self._ours:
+                        return await call_resource_tool(
+                            client, self.config.name, tool, sent, context
+                        )
+
+                    async def note(
+                        progress: float, total: float | None, message: str | None
+                    ) -> None:
+                        if not limit.expired():
+                            limit.reschedule(min(clock() + seconds, last_end))
+                        self._show_progress(context, progress, total, message)
+
                     result = await client.call_tool(
-                        tool, sent if isinstance(sent, dict) else {}, read_timeout_seconds=seconds
+                        tool,
+                        sent,
+                        read_timeout_seconds=longest_call_seconds(self.config) + 1,
+                        progress_callback=note,
                     )
         except MCPError as error:
             raise self._meaning(error) from error
@@ -170,24 +267,49 @@ class Connection:
             raise CallRefused("its answer does not follow the protocol") from error
         except OSError as error:
             raise CallLost(explain_error(error)) from error
-        return tool_output(result, server=self.config.name, tool=tool, context=context)
+        return await tool_output(result, server=self.config.name, tool=tool, context=context)
+
+    def _show_progress(
+        self, context: ToolContext, progress: float, total: float | None, message: str | None
+    ) -> None:
+        if context.emit is not None:
+            share = f"{progress:g} of {total:g}" if total else f"{progress:g}"
+            said = clean_line(message or "", PROGRESS_CHARACTERS_MAX) or share
+            context.emit(ActivityChanged(text=f"{self.config.name}: {said}"))
 
     def _meaning(self, error: MCPError) -> Exception:
-        if error.message == SESSION_ENDED:
-            self._ended.set()
-            return ServerUnreachable("it was started anew and has forgotten the session")
         match error.code:
-            case code if code == CONNECTION_CLOSED:
+            case code if code == SESSION_FORGOTTEN:
+                self._is_forgotten = True
+                return ServerUnreachable(error.message)
+            case code if code == HTTP_REFUSED:
+                status = error.error.data
+                is_lost = isinstance(status, int) and status >= 500
+                return (CallLost if is_lost else CallRefused)(error.message)
+            case _ if self._is_end(error):
                 return CallLost(self._watch.why)
             case code if code == REQUEST_TIMEOUT:
                 return CallLost(f"it did not answer within {self.config.call_timeout_seconds:g} s")
             case _:
                 return CallRefused(clean_line(error.message, 2_000) or f"error {error.code}")
 
+    def _is_end(self, error: MCPError) -> bool:
+        """Returns whether the connection ended. Many servers use the same code for errors of their own."""
+        is_sdk = error.message.startswith(("Connection closed", "SSE stream"))
+        return error.code == CONNECTION_CLOSED and (self._watch.has_ended or is_sdk)
+
     def _reached(self) -> Client:
         if self._client is None or not self.is_open:
             raise ServerUnreachable("there is no connection")
         return self._client
+
+    async def retire(self) -> None:
+        """Closes the connection once the calls that wait for an answer have ended."""
+        try:
+            if self._running:
+                await wait_for_first(self._idle, self._ended)
+        finally:
+            await self.close()
 
     async def close(self) -> None:
         """Disconnects and ends the process of a server over stdio."""
@@ -201,28 +323,52 @@ class Connection:
             await cancel(owner)
 
 
+async def open_connection(
+    config: McpServerConfig,
+    host_environment: Mapping[str, str],
+    *,
+    is_legacy: bool = False,
+    authorize: Authorize | None = None,
+) -> tuple[Connection, tuple[Tool, ...]]:
+    """Opens a connection and lists the server's tools. Raises ServerUnreachable.
+
+    Many servers over stdio, for example those on the Rust SDK, exit on the first message of MCP 2026-07-28. They are
+    started once more with the older handshake.
+    """
+    is_legacy = is_legacy or config.protocol == "legacy" or config.transport == "sse"
+    try:
+        return await _open(Connection(config, is_legacy, authorize), host_environment)
+    except ServerUnreachable as error:
+        if is_legacy or config.transport != "stdio" or not error.may_be_older:
+            raise
+    return await _open(Connection(config, True, authorize), host_environment)
+
+
+async def _open(
+    connection: Connection, host_environment: Mapping[str, str]
+) -> tuple[Connection, tuple[Tool, ...]]:
+    try:
+        await connection.open(host_environment)
+        return connection, await connection.tools()
+    except BaseException:
+        await connection.close()
+        raise
+
+
 @asynccontextmanager
 async def _listening(client: Client) -> AsyncGenerator[None, None]:
     """Context manager: subscribes to tool list changes if the protocol version requires a subscription."""
-    capabilities = client.server_capabilities.tools
+    offered = client.server_capabilities
+    tools, prompts = (bool(one and one.list_changed) for one in (offered.tools, offered.prompts))
     is_asked = client.session.discover_result is not None
     async with AsyncExitStack() as stack:
-        if is_asked and capabilities is not None and capabilities.list_changed:
+        if is_asked and (tools or prompts):
             try:
-                await stack.enter_async_context(client.listen(tools_list_changed=True))
+                subscription = client.listen(tools_list_changed=tools, prompts_list_changed=prompts)
+                await stack.enter_async_context(subscription)
             except (MCPError, RuntimeError, TimeoutError) as error:
                 log.info("an MCP server does not tell of changed tools: %s", explain_error(error))
         yield
-
-
-async def _first(*events: asyncio.Event) -> None:
-    """Waits until any of the events is set."""
-    tasks = [spawn(event.wait(), name="wait for an event") for event in events]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
 
 
 def explain_error(error: BaseException) -> str:
@@ -234,9 +380,29 @@ def explain_error(error: BaseException) -> str:
     if isinstance(error, httpx2.HTTPStatusError):
         return f"it answered with the status {error.response.status_code}"
     if isinstance(error, MCPError):
-        return f"it answered with an error: {clean_line(error.message, 300)}"
+        return _explain_answer(error)
+    if isinstance(error, OAuthFlowError):
+        return clean_line(str(error), 300)
+    if isinstance(error, RuntimeError) and "protocol version" in str(error):
+        return _explain_versions(str(error).rpartition(":")[2])
     said = (sentence for kind, sentence in _SENTENCES if isinstance(error, kind))
     return next(said, f"it failed ({type(error).__name__})")
+
+
+def _explain_answer(error: MCPError) -> str:
+    if error.code in (HTTP_REFUSED, SESSION_FORGOTTEN):
+        return error.message
+    if error.code == UNSUPPORTED_PROTOCOL_VERSION:
+        data: object = error.error.data
+        named = cast(dict[str, object], data).get("supported") if isinstance(data, dict) else None
+        versions = cast(list[object], named) if isinstance(named, list) else []
+        return _explain_versions(", ".join(map(str, versions[:10])))
+    return f"it answered with an error: {clean_line(error.message, 300)}"
+
+
+def _explain_versions(theirs: str) -> str:
+    ours = ", ".join((*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))
+    return f"it speaks MCP {clean_line(theirs, 200) or 'of an unknown version'}; this program speaks {ours}"
 
 
 _SENTENCES: tuple[tuple[type[Exception], str], ...] = (
@@ -256,27 +422,36 @@ REASON_CHARACTERS_MAX = 400
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerCheck:
     """The result of `check_server`. `problem` is empty if the server answered; `tools` are the server's own names of
-    the usable tools, and `listed` counts all of its tools."""
+    the usable tools, `listed` counts all of its tools, and `left_out` names enabled ones that cannot be used."""
 
     problem: str = ""
     tools: tuple[str, ...] = ()
     listed: int = 0
+    left_out: tuple[str, ...] = ()
 
 
-async def check_server(config: McpServerConfig, host_environment: Mapping[str, str]) -> ServerCheck:
+async def check_server(
+    config: McpServerConfig,
+    host_environment: Mapping[str, str],
+    authorize: Authorize | None = None,
+) -> ServerCheck:
     """Connects to a server, lists its tools and disconnects, within the server's own time limits.
 
     The result holds no secrets, and no process of the server remains.
     """
     secrets = secret_values(config)
-    connection = Connection(config)
     try:
-        await connection.open(host_environment)
-        listed = await connection.tools()
-        offers = await usable_tools(config, listed)
+        connection, listed = await open_connection(config, host_environment, authorize=authorize)
     except ServerUnreachable as error:
         return ServerCheck(problem=clean_line(redact(str(error), secrets), REASON_CHARACTERS_MAX))
-    finally:
-        await connection.close()
-    names = tuple(clean_line(redact(one.tool, secrets), NAME_CHARACTERS_MAX) for one in offers)
-    return ServerCheck(tools=names, listed=len(listed))
+    await connection.close()
+    offers, left_out = await usable_tools(config, listed)
+    return ServerCheck(
+        tools=tuple(_shown(one.tool, secrets, NAME_CHARACTERS_MAX) for one in offers),
+        listed=len(listed),
+        left_out=tuple(_shown(one, secrets, REASON_CHARACTERS_MAX) for one in left_out),
+    )
+
+
+def _shown(text: str, secrets: tuple[str, ...], characters_max: int) -> str:
+    return clean_line(redact(text, secrets), characters_max)

@@ -1,8 +1,12 @@
 """Converts results of MCP tools (text, data, pictures and resources) to tool outputs, within limits."""
 
+import asyncio
 import base64
 import binascii
 import json
+import mimetypes
+import re
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 from mcp.types import (
@@ -14,15 +18,24 @@ from mcp.types import (
     ImageContent,
     ResourceLink,
     TextContent,
+    TextResourceContents,
 )
 from pydantic import JsonValue
 
 from core.context.untrusted_text import clean_line, clean_text
+from core.domain.errors import AgentError, ToolError
+from core.domain.ids import new_id
 from core.domain.messages import JsonObject, Message
+from core.loop.calls import RESULTS_FOLDER
 from core.tools.tool import ToolContext, ToolOutput
 
+Part = ContentBlock | TextResourceContents | BlobResourceContents | str
 TEXT_CHARACTERS_MAX = 200_000
-RESOURCE_CHARACTERS_MAX = 30_000
+BASE64_CHARACTERS_SHOWN_MAX = 1_000
+"""Longer base64 in structured content is left out, because a model cannot read it."""
+
+FILES_MAX = 10
+SAVE_SECONDS = 60.0
 PARTS_MAX = 200
 IMAGES_MAX = 4
 IMAGE_BYTES_MAX = 3_750_000
@@ -44,6 +57,7 @@ class _Reading:
     lines: list[str] = field(default_factory=list[str])
     images: list[Message] = field(default_factory=list[Message])
     characters_left: int = TEXT_CHARACTERS_MAX
+    files_saved: int = 0
 
     def say(self, text: str, characters_max: int = TEXT_CHARACTERS_MAX) -> None:
         """Appends text until the character limit is reached."""
@@ -54,15 +68,11 @@ class _Reading:
         self.lines.append(said)
 
 
-def tool_output(
+async def tool_output(
     result: CallToolResult, *, server: str, tool: str, context: ToolContext
 ) -> ToolOutput:
-    """Returns the text for the model and the pictures for the thread; `is_error` makes the output a failure."""
-    reading = _Reading(server, tool, context)
-    for part in result.content[:PARTS_MAX]:
-        _read(part, reading)
-    if len(result.content) > PARTS_MAX:
-        reading.say(f"[{len(result.content) - PARTS_MAX} more parts are left out]")
+    """Converts the result to text for the model and pictures for the thread. Keeps whether the call failed."""
+    reading = await _read_parts(result.content, _Reading(server, tool, context))
     _read_structure(result.structured_content, reading)
     said = "\n".join(reading.lines)
     if not said:
@@ -74,33 +84,82 @@ def tool_output(
     return ToolOutput(output=said, is_success=not result.is_error, messages=tuple(reading.images))
 
 
-def _read(part: ContentBlock, reading: _Reading) -> None:
+async def parts_output(
+    parts: Sequence[Part], *, server: str, tool: str, context: ToolContext
+) -> ToolOutput:
+    """Converts what a resource or prompt consists of, as `tool_output` does."""
+    reading = await _read_parts(parts, _Reading(server, tool, context))
+    said = "\n".join(reading.lines) or "It is empty."
+    return ToolOutput(output=said, messages=tuple(reading.images))
+
+
+async def _read_parts(parts: Sequence[Part], reading: _Reading) -> _Reading:
+    for part in parts[:PARTS_MAX]:
+        await _read(part, reading)
+    if len(parts) > PARTS_MAX:
+        reading.say(f"[{len(parts) - PARTS_MAX} more parts are left out]")
+    return reading
+
+
+async def _read(part: Part, reading: _Reading) -> None:
     match part:
+        case str():
+            reading.say(part)
+        case TextResourceContents() | BlobResourceContents():
+            await _read_resource(part, reading)
         case TextContent():
             reading.say(part.text)
         case ImageContent():
             reading.say(_picture(part.data, part.mime_type, "picture", reading))
         case AudioContent():
-            kind = clean_line(part.mime_type, 80)
-            reading.say(f"[sound, {kind}, {_size(part.data)} bytes; it cannot be played here]")
+            await _save_file(part.data, part.mime_type, "sound", reading)
         case ResourceLink():
             about = clean_line(part.description or part.title or part.name, 300)
             reading.say(f"[link to a resource: {clean_line(part.uri, 500)} ({about})]")
         case EmbeddedResource():
-            _read_resource(part, reading)
+            await _read_resource(part.resource, reading)
 
 
-def _read_resource(part: EmbeddedResource, reading: _Reading) -> None:
-    resource = part.resource
+async def _read_resource(
+    resource: TextResourceContents | BlobResourceContents, reading: _Reading
+) -> None:
+    """Adds a resource to the output: its text, a picture, or the name of the file that it was saved to."""
     kind = clean_line(resource.mime_type or "unknown type", 80)
     uri = clean_line(resource.uri, 500)
     if not isinstance(resource, BlobResourceContents):
         reading.say(f"[resource {uri}, {kind}]")
-        reading.say(resource.text, RESOURCE_CHARACTERS_MAX)
+        reading.say(resource.text)
     elif kind.startswith("image/"):
         reading.say(_picture(resource.blob, kind, uri, reading))
     else:
-        reading.say(f"[resource {uri}, {kind}, {_size(resource.blob)} bytes; not shown]")
+        await _save_file(resource.blob, kind, f"resource {uri}", reading)
+
+
+async def _save_file(encoded: str, said_type: str, what: str, reading: _Reading) -> None:
+    """Saves a part as a file of the workspace, and tells the model its path."""
+    kind = clean_line(said_type, 80)
+    about = f"{what}, {kind}, {_size(encoded)} bytes"
+    if reading.files_saved >= FILES_MAX:
+        reading.say(f"[{about}; left out: only {FILES_MAX} files are saved from one result]")
+        return
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", what.rsplit("/", 1)[-1])[-60:].strip(".-") or "file"
+    ending = "" if "." in name else mimetypes.guess_extension(kind) or ""
+    path = f"{RESULTS_FOLDER}/{new_id()[-12:]}-{name}{ending}"
+    try:
+        content = base64.b64decode(encoded, validate=True)
+        async with asyncio.timeout(SAVE_SECONDS):
+            await (await reading.context.sandbox()).files.write(path, _pieces(content))
+    except (binascii.Error, ValueError):
+        reading.say(f"[{about}; left out: it is not valid base64]")
+    except (AgentError, ToolError, TimeoutError) as error:
+        reading.say(f"[{about}; not saved: {clean_line(str(error), 200) or 'it took too long'}]")
+    else:
+        reading.files_saved += 1
+        reading.say(f"[{about}: saved as {path}]")
+
+
+async def _pieces(content: bytes) -> AsyncIterator[bytes]:
+    yield content
 
 
 def _picture(encoded: str, said_type: str, name: str, reading: _Reading) -> str:
@@ -125,7 +184,8 @@ def _image_message(content: bytes, mime_type: str, reading: _Reading) -> Message
     body: JsonObject = {
         "mime_type": mime_type,
         "base64": base64.b64encode(content).decode("ascii"),
-        "file_path": f"mcp:{reading.server}/{clean_line(reading.tool, 100)}",
+        # a request shows only the newest picture of one path
+        "file_path": f"mcp:{reading.server}/{clean_line(reading.tool, 100)}/{new_id()[-8:]}",
         "original_size": len(content),
         "compressed_size": len(content),
     }
@@ -153,17 +213,32 @@ def _read_structure(structure: JsonValue, reading: _Reading) -> None:
     """Appends the structured content unless the text already repeats it, as the protocol advises servers to do."""
     if structure is None or _is_said(structure, "\n".join(reading.lines)):
         return
-    reading.say(json.dumps(structure, ensure_ascii=False))
+    reading.say(json.dumps(_without_base64(structure), ensure_ascii=False))
+
+
+def _without_base64(value: JsonValue) -> JsonValue:
+    if isinstance(value, dict):
+        return {key: _without_base64(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_without_base64(one) for one in value]
+    if not isinstance(value, str) or len(value) <= BASE64_CHARACTERS_SHOWN_MAX:
+        return value
+    if _BASE64.fullmatch(value):
+        return f"[{_size(value)} bytes of base64 are left out]"
+    return value
+
+
+_BASE64 = re.compile(r"(?:data:[\w/.+-]{1,80};base64,)?[A-Za-z0-9+/_-]+={0,2}")
 
 
 def _is_said(structure: JsonValue, said: str) -> bool:
-    if (
-        isinstance(structure, dict)
-        and [*structure] == ["result"]
-        and str(structure["result"]) == said
-    ):
-        return True  # servers wrap a plain value in an object with the key `result`
-    if not said or len(said) > RESOURCE_CHARACTERS_MAX:
+    """Returns whether the text is the structure as JSON, or the only value in it: servers wrap a plain value in an
+    object with a single key, such as `result` or `content`."""
+    if isinstance(structure, dict) and len(structure) == 1:
+        (value,) = structure.values()
+        if clean_text(str(value), TEXT_CHARACTERS_MAX) == said:
+            return True
+    if not said:
         return False
     try:
         return bool(json.loads(said) == structure)

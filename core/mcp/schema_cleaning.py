@@ -46,14 +46,58 @@ def clean_schema(raw: object) -> JsonObject:
     schema = _with_reference(_checked(cast(JsonObject, raw), 0))
     if schema.setdefault("type", "object") != "object":
         raise UnusableSchema("its schema is not of type object")
-    properties = schema.setdefault("properties", {})
-    names = list(properties) if isinstance(properties, dict) else []
-    bad = [name for name in names if not _PROPERTY.fullmatch(name)]
-    if bad:
-        raise UnusableSchema(f"a parameter's name does not fit: {clean_line(bad[0], 40)!r}")
+    schema.setdefault("properties", {})
     if len(json.dumps(schema)) > SCHEMA_CHARACTERS_MAX:
         raise UnusableSchema(f"its schema is longer than {SCHEMA_CHARACTERS_MAX} characters")
     return schema
+
+
+def rename_parameters(schema: JsonObject) -> tuple[JsonObject, Mapping[str, str]]:
+    """Returns the schema with parameter names that every provider accepts, and maps each new name to the server's own.
+
+    `$filter` becomes `filter`, and `first name` becomes `first_name`; the description keeps the server's name.
+    """
+    properties = schema.get("properties")
+    names = list(properties) if isinstance(properties, dict) else []
+    renamed: dict[str, str] = {}
+    taken = {name for name in names if _PROPERTY.fullmatch(name)}
+    for name in names:
+        if name in taken:
+            continue
+        plain = re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("_")[:56] or "parameter"
+        choices = (plain, *(f"{plain}_{number}" for number in range(2, len(names) + 2)))
+        renamed[name] = next(one for one in choices if one not in taken)
+        taken.add(renamed[name])
+    if not renamed:
+        return schema, {}
+    return _with_names(schema, renamed), {new: name for name, new in renamed.items()}
+
+
+def _with_names(schema: JsonObject, renamed: Mapping[str, str]) -> JsonObject:
+    """Renames the properties of a schema and of the combinations at its top level."""
+    found: JsonObject = dict(schema)
+    properties, required = schema.get("properties"), schema.get("required")
+    if isinstance(properties, dict):
+        found["properties"] = {
+            renamed.get(name, name): _named(name, one) if name in renamed else one
+            for name, one in properties.items()
+        }
+    if isinstance(required, list):
+        found["required"] = [renamed.get(str(name), name) for name in required]
+    for word in _COMBINED:
+        parts = schema.get(word)
+        if isinstance(parts, list):
+            found[word] = [
+                _with_names(one, renamed) if isinstance(one, dict) else one for one in parts
+            ]
+    return found
+
+
+def _named(name: str, schema: JsonValue) -> JsonValue:
+    if not isinstance(schema, dict):
+        return schema
+    said = f"{clean_line(name, 80)}: {schema.get('description', '')}"
+    return {**schema, "description": said.rstrip(": ")}
 
 
 def _with_reference(schema: JsonObject) -> JsonObject:
@@ -151,7 +195,8 @@ _FIT: Mapping[str, Callable[[JsonValue], bool]] = {
     "type": _is_kind,
     "required": _is_list_of_names,
     "enum": lambda value: isinstance(value, list) and bool(value),
-    "$ref": lambda value: isinstance(value, str) and value.startswith("#"),
+    # a reference to an `$anchor` is dropped, because providers resolve paths only
+    "$ref": lambda value: isinstance(value, str) and (value == "#" or value.startswith("#/")),
     "pattern": _is_regular,
     "format": lambda value: isinstance(value, str) and len(value) <= 64,
     "const": lambda _value: True,

@@ -66,11 +66,13 @@ def _marked(name: str, tool: str) -> str:
 NAME_CHARACTERS_MAX = 32
 SERVERS_MAX = 50
 SECRET_CHARACTERS_MIN = 4
+PROGRESS_EXTENSION = 10
+CALL_SECONDS_MAX = 3_600.0
 WRITES = "writes"
 """A value of `needs_approval` that selects every tool that its server does not mark as read-only."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]{0,400}))?\}")
 _TRANSPORTS: Mapping[object, str] = {
     "streamable-http": "http",
     "streamable_http": "http",
@@ -123,9 +125,43 @@ Headers = Annotated[
 ]
 
 
+class OAuthSettings(BaseModel):
+    """How a server over HTTP authorizes this program.
+
+    `client_credentials` needs a `client_id`, its `client_secret` or `private_key`, and the `issuer` that they belong
+    to; they are sent nowhere else. `authorization_code` needs a person's consent once (`threadhand mcp-login`). The
+    program registers itself unless it has a `client_id` or a `client_metadata_url`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
+    client_id: str = ""
+    client_secret: str = Field(default="", repr=False)
+    private_key: str = Field(default="", repr=False)
+    signing_algorithm: str = "ES256"
+    issuer: Annotated[str, AfterValidator(_web_address)] = ""
+    scope: str = ""
+    client_metadata_url: Annotated[str, AfterValidator(_web_address)] = ""
+    redirect_uri: Annotated[str, AfterValidator(_web_address)] = "http://127.0.0.1:8712/callback"
+    token_folder: Path | None = None
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> "OAuthSettings":
+        has_key = bool(self.client_secret or self.private_key)
+        if self.grant == "client_credentials" and not (self.client_id and has_key and self.issuer):
+            raise ValueError(
+                "client_credentials needs client_id, client_secret or private_key, and issuer"
+            )
+        if urlsplit(self.redirect_uri).hostname not in ("127.0.0.1", "localhost"):
+            raise ValueError("redirect_uri must be on this machine (127.0.0.1 or localhost)")
+        return self
+
+
 class McpServerConfig(BaseModel):
     """One server. `enabled_tools` and `needs_approval` are patterns of the server's own tool names.
 
+    `protocol: legacy` skips the first message of MCP 2026-07-28, for servers that fail on it.
     `secrets` are the values that `${NAME}` references were replaced by; they are redacted from the server's log.
     """
 
@@ -142,8 +178,10 @@ class McpServerConfig(BaseModel):
     cwd: str | None = None
     url: Annotated[str, AfterValidator(_web_address)] = Field(default="", repr=False)
     headers: Headers = Field(default_factory=dict[str, str])
+    oauth: OAuthSettings | None = None
     enabled_tools: tuple[str, ...] = ("*",)
-    needs_approval: tuple[str, ...] | Literal["writes"] = ()
+    needs_approval: tuple[str, ...] | Literal["writes"] = WRITES
+    protocol: Literal["auto", "legacy"] = "auto"
     connect_timeout_seconds: float = Field(default=30, gt=0, le=600)
     call_timeout_seconds: float = Field(default=120, gt=0, le=3600)
     secrets: frozenset[str] = Field(default=frozenset(), repr=False)
@@ -155,13 +193,18 @@ class McpServerConfig(BaseModel):
         if self.transport == "stdio":
             if not self.command:
                 raise ValueError("a server over stdio needs a command")
-            if self.url or self.headers:
-                raise ValueError("url and headers belong to sse and http, not to stdio")
+            if self.url or self.headers or self.oauth:
+                raise ValueError("url, headers and oauth belong to sse and http, not to stdio")
         elif not self.url:
             raise ValueError(f"a server over {self.transport} needs a url")
         elif self.command or self.args or self.env or self.cwd:
             raise ValueError("command, args, env and cwd belong to stdio")
         return self
+
+
+def longest_call_seconds(config: McpServerConfig) -> float:
+    """Returns how long a call may take whose server reports progress; each report starts its time limit anew."""
+    return min(CALL_SECONDS_MAX, PROGRESS_EXTENSION * config.call_timeout_seconds)
 
 
 def read_servers(file: Path, secrets: Mapping[str, str]) -> tuple[McpServerConfig, ...]:
@@ -282,6 +325,8 @@ def secret_values(config: McpServerConfig) -> tuple[str, ...]:
     Paths and addresses without a password are not redacted, because useful answers contain them.
     """
     named = [text for name, text in config.env.items() if _SECRET_NAME.search(name)]
+    if config.oauth is not None:
+        named += [config.oauth.client_secret, config.oauth.private_key]
     headers = [text for name, text in config.headers.items() if not name.lower().startswith("acc")]
     words = [text.split(" ", 1)[1] for text in headers if " " in text]
     found = {

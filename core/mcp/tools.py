@@ -9,7 +9,12 @@ from typing import Any, Protocol
 
 from core.context.untrusted_text import clean_line
 from core.mcp.arguments import McpArguments, arguments_model
-from core.mcp.schema_cleaning import UnusableSchema, clean_schema, split_for_providers
+from core.mcp.schema_cleaning import (
+    UnusableSchema,
+    clean_schema,
+    rename_parameters,
+    split_for_providers,
+)
 from core.mcp.settings import WRITES, McpServerConfig, tool_names
 
 log = logging.getLogger(__name__)
@@ -17,11 +22,18 @@ log = logging.getLogger(__name__)
 TOOLS_PER_SERVER_MAX = 128
 """Limit on tools from one server, because more would fill the context window. `enabled_tools` selects them."""
 
-DESCRIPTION_CHARACTERS_MAX = 1_000
+DESCRIPTION_CHARACTERS_MAX = 4_000
+DESCRIPTION_CHARACTERS_OF_ALL_MAX = 60_000
+SHORT_DESCRIPTION_CHARACTERS_MAX = 400
+"""Limit on each further description once those of a server have reached the limit on all."""
+
 SCHEMA_CHARACTERS_OF_ALL_MAX = 400_000
 TOOLS_BETWEEN_YIELDS = 8
 SCHEMA_KEY = "threadhand/schema"
 """The `_meta` key under which a listed tool stores its schema exactly as the server sent it."""
+
+TASK_KEY = "threadhand/task"
+"""The `_meta` key that is set if a tool can only be called as a task."""
 
 
 class ToolHints(Protocol):
@@ -51,17 +63,20 @@ class McpTool:
     server: str
     params: type[McpArguments]
     needs_approval: bool
+    is_read_only: bool
 
 
 async def usable_tools(
     config: McpServerConfig, listed: Sequence[ListedTool]
-) -> tuple[McpTool, ...]:
-    """Returns the enabled tools in the server's order. Logs one line that names the tools left out."""
+) -> tuple[tuple[McpTool, ...], tuple[str, ...]]:
+    """Returns the enabled tools in the server's order, and the enabled tools left out with the reasons, which are
+    also logged."""
     wanted = [one for one in listed if matches_any(one.name, config.enabled_tools)]
     names = tool_names(config.name, (one.name for one in wanted))
     found: dict[str, McpTool] = {}
     left_out: list[str] = []
     room = SCHEMA_CHARACTERS_OF_ALL_MAX
+    words = DESCRIPTION_CHARACTERS_OF_ALL_MAX
     for index, one in enumerate(wanted):
         if len(found) == TOOLS_PER_SERVER_MAX or room <= 0:
             left_out.append(f"{len(wanted) - index} more: name those you want in enabled_tools")
@@ -69,25 +84,28 @@ async def usable_tools(
         if index % TOOLS_BETWEEN_YIELDS == 0:
             await asyncio.sleep(0)
         try:
-            offer = _offer(config, one, names[one.name])
+            limit = DESCRIPTION_CHARACTERS_MAX if words > 0 else SHORT_DESCRIPTION_CHARACTERS_MAX
+            offer = _offer(config, one, names[one.name], limit)
         except UnusableSchema as error:
             left_out.append(f"{clean_line(one.name, 60)}: {error}")
             continue
         room -= len(str(offer.params.provider_schema))
+        words -= len(offer.params.__doc__ or "")
         found.setdefault(offer.name, offer)
     if left_out:
         log.warning(
             "tools of the MCP server %s are left out: %s", config.name, "; ".join(left_out)[:2_000]
         )
-    return tuple(found.values())
+    return tuple(found.values()), tuple(left_out)
 
 
-def _offer(config: McpServerConfig, listed: ListedTool, name: str) -> McpTool:
-    schema = clean_schema((listed.meta or {}).get(SCHEMA_KEY))
+def _offer(config: McpServerConfig, listed: ListedTool, name: str, description_max: int) -> McpTool:
+    meta = listed.meta or {}
+    if meta.get(TASK_KEY):
+        raise UnusableSchema("it can only be called as a task, which is not supported")
+    schema, originals = rename_parameters(clean_schema(meta.get(SCHEMA_KEY)))
     shown, rest = split_for_providers(schema)
-    said = (
-        clean_line(listed.description or "", DESCRIPTION_CHARACTERS_MAX) or "It has no description."
-    )
+    said = clean_line(listed.description or "", description_max) or "It has no description."
     description = f"[Tool of the MCP server {config.name}, described by it:] {said}{rest}"
     is_read_only = listed.annotations is not None and listed.annotations.read_only_hint is True
     if config.needs_approval == WRITES:
@@ -98,8 +116,9 @@ def _offer(config: McpServerConfig, listed: ListedTool, name: str) -> McpTool:
         name=name,
         tool=listed.name,
         server=config.name,
-        params=arguments_model(name, description, schema, shown),
+        params=arguments_model(name, description, schema, shown, originals),
         needs_approval=needs_approval,
+        is_read_only=is_read_only,
     )
 
 

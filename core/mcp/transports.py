@@ -5,41 +5,47 @@ import json
 import logging
 import os
 import signal
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, cast
 
 import anyio
-import httpx2
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp.client._transport import ReadStream, TransportStreams
+from mcp.client._transport import ReadStream, TransportStreams, WriteStream
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp.types import (
+    METHOD_NOT_FOUND,
     PARSE_ERROR,
     ErrorData,
     JSONRPCError,
     JSONRPCMessage,
     JSONRPCNotification,
+    JSONRPCRequest,
     JSONRPCResponse,
     jsonrpc_message_adapter,
 )
 
 from core.context.untrusted_text import clean_json, clean_line
+from core.mcp.http_client import MESSAGE_BYTES_MAX, client_factory
+from core.mcp.oauth import Authorize
 from core.mcp.settings import McpServerConfig
-from core.mcp.tools import SCHEMA_KEY
+from core.mcp.tools import SCHEMA_KEY, TASK_KEY
 from core.tasks import spawn
 
 log = logging.getLogger(__name__)
 
-MESSAGE_BYTES_MAX = 8 * 1024 * 1024
 LOG_LINES_MAX = 200
 LOG_CHARACTERS_MAX = 500
+LAST_LINE_CHARACTERS_MAX = 200
 EXIT_SECONDS = 2.0
 """How long a server may take to exit after its input is closed, and again after SIGTERM."""
+
+EXIT_EXPLAINED_SECONDS = 1.0
+"""How long to wait for the exit code of a server that closed its output."""
 
 PASSED_ON = ("PATH", "HOME", "LANG")
 """The only variables of the host's environment that a server sees."""
@@ -60,9 +66,28 @@ class MessageTooLarge(Exception):
         )
 
 
+@dataclass(slots=True)
+class ConnectionState:
+    """The state of a connection, derived from incoming messages. `on_end` is called once when the input ends.
+
+    `why` says why the connection ended; `last_log_line` is the last line that a server over stdio wrote to stderr.
+    """
+
+    on_tools_changed: Callable[[], None]
+    on_end: Callable[[], None]
+    has_ended: bool = False
+    why: str = "the connection ended before its answer"
+    last_log_line: str = ""
+
+    def end(self) -> None:
+        if not self.has_ended:
+            self.has_ended = True
+            self.on_end()
+
+
 @asynccontextmanager
 async def stdio_transport(
-    config: McpServerConfig, host_environment: Mapping[str, str]
+    config: McpServerConfig, host_environment: Mapping[str, str], state: ConnectionState
 ) -> AsyncGenerator[Streams, None]:
     """Context manager: starts the server and yields its streams; kills its whole process group at the end.
 
@@ -82,10 +107,11 @@ async def stdio_transport(
     )
     inbox, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, outbox = anyio.create_memory_object_stream[SessionMessage](0)
+    noting = spawn(_note(process, config, state), name=f"mcp {config.name} log")
     tasks = (
-        spawn(_read(process, inbox, config.name), name=f"mcp {config.name} output"),
+        spawn(_read(process, inbox, config.name, noting, state), name=f"mcp {config.name} output"),
         spawn(_write(process, outbox, inbox), name=f"mcp {config.name} input"),
-        spawn(_note(process, config), name=f"mcp {config.name} log"),
+        noting,
     )
     try:
         yield incoming, outgoing
@@ -124,7 +150,13 @@ def _kill(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
         os.killpg(process.pid, number)
 
 
-async def _read(process: asyncio.subprocess.Process, inbox: Inbox, name: str) -> None:
+async def _read(
+    process: asyncio.subprocess.Process,
+    inbox: Inbox,
+    name: str,
+    noting: asyncio.Task[None],
+    state: ConnectionState,
+) -> None:
     assert process.stdout is not None  # noqa: S101 - made with a pipe
     with inbox:
         while True:
@@ -136,8 +168,9 @@ async def _read(process: asyncio.subprocess.Process, inbox: Inbox, name: str) ->
                     await inbox.send(MessageTooLarge())
                 return
             except ConnectionError:
-                return
+                raw = b""
             if not raw:
+                await _explain_end(process, noting, state)
                 return
             message = parse_message(raw) if raw.strip() else None
             if message is None:
@@ -146,6 +179,20 @@ async def _read(process: asyncio.subprocess.Process, inbox: Inbox, name: str) ->
                 await inbox.send(SessionMessage(message))
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return
+
+
+async def _explain_end(
+    process: asyncio.subprocess.Process, noting: asyncio.Task[None], state: ConnectionState
+) -> None:
+    """Puts the exit code and the last line of the log into `state.why`, if the process ends soon after its output."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(EXIT_EXPLAINED_SECONDS):
+            code = await process.wait()
+            await asyncio.wait([noting], timeout=EXIT_EXPLAINED_SECONDS / 2)
+            said = (
+                f'; its last line on stderr: "{state.last_log_line}"' if state.last_log_line else ""
+            )
+            state.why = f"its process ended with exit code {code}{said}"
 
 
 def parse_message(raw: bytes) -> JSONRPCMessage | None:
@@ -178,19 +225,26 @@ async def _write(process: asyncio.subprocess.Process, outbox: Outbox, inbox: Inb
                 return
 
 
-async def _note(process: asyncio.subprocess.Process, config: McpServerConfig) -> None:
-    """Logs the server's stderr, up to a limit and without secrets."""
+async def _note(
+    process: asyncio.subprocess.Process, config: McpServerConfig, state: ConnectionState
+) -> None:
+    """Logs the server's stderr, up to a limit and without secrets, and keeps its last line."""
     assert process.stderr is not None  # noqa: S101 - made with a pipe
     rest = b""
     noted = 0
     while piece := await process.stderr.read(8192):
         *lines, rest = (rest + piece).split(b"\n")
         rest = rest[: LOG_CHARACTERS_MAX * 8]
-        for raw in filter(None, map(bytes.strip, lines[: max(0, LOG_LINES_MAX - noted)])):
+        said = [line for line in map(bytes.strip, lines) if line]
+        if said:
+            state.last_log_line = clean_line(_redacted(said[-1], config), LAST_LINE_CHARACTERS_MAX)
+        for raw in said[: max(0, LOG_LINES_MAX - noted)]:
             noted += 1
             log.info("MCP server %s: %s", config.name, _redacted(raw, config))
             if noted == LOG_LINES_MAX:
                 log.info("MCP server %s: it says more, which is not noted", config.name)
+    if rest.strip():
+        state.last_log_line = clean_line(_redacted(rest, config), LAST_LINE_CHARACTERS_MAX)
     if rest and noted < LOG_LINES_MAX:
         log.info("MCP server %s: %s", config.name, _redacted(rest, config))
 
@@ -203,54 +257,56 @@ def _redacted(raw: bytes, config: McpServerConfig) -> str:
 
 
 TOOLS_PER_PAGE_MAX = 1_000
-SEND_SECONDS = 30.0
-_PASSED = frozenset(("notifications/cancelled", "notifications/subscriptions/acknowledged"))
+_PASSED = frozenset(
+    (
+        "notifications/cancelled",
+        "notifications/progress",
+        "notifications/subscriptions/acknowledged",
+    )
+)
 """The notifications that the SDK needs; all others are dropped."""
+
+_LISTS_CHANGED = frozenset(
+    ("notifications/tools/list_changed", "notifications/prompts/list_changed")
+)
+_REFUSED = frozenset(("sampling/createMessage", "roots/list"))
+"""Requests of servers that are refused: a server must not use the model, and sees no folders."""
 
 for _name in ("mcp", "client", "httpx2", "httpcore2"):
     # these loggers log addresses and whole messages, including keys; the caller reports errors that matter
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 
 
-@dataclass(slots=True)
-class ConnectionState:
-    """The state of a connection, derived from incoming messages. `on_end` is called once when the input ends."""
-
-    on_tools_changed: Callable[[], None]
-    on_end: Callable[[], None]
-    has_ended: bool = False
-    why: str = "the connection ended before its answer"
-
-    def end(self) -> None:
-        if not self.has_ended:
-            self.has_ended = True
-            self.on_end()
-
-
 @asynccontextmanager
 async def open_transport(
-    config: McpServerConfig, host_environment: Mapping[str, str], watch: ConnectionState
+    config: McpServerConfig,
+    host_environment: Mapping[str, str],
+    watch: ConnectionState,
+    authorize: Authorize | None = None,
 ) -> AsyncGenerator[TransportStreams, None]:
     """Context manager: yields the streams to the server. Raises OSError, or errors of the SDK or HTTP client."""
-    async with _transport(config, host_environment) as (incoming, outgoing):
-        yield FilteredStream(incoming, watch), outgoing
+    async with _transport(config, host_environment, watch, authorize) as (incoming, outgoing):
+        yield FilteredStream(incoming, outgoing, watch), outgoing
 
 
 @asynccontextmanager
 async def _transport(
-    config: McpServerConfig, host_environment: Mapping[str, str]
+    config: McpServerConfig,
+    host_environment: Mapping[str, str],
+    watch: ConnectionState,
+    authorize: Authorize | None = None,
 ) -> AsyncGenerator[TransportStreams, None]:
     match config.transport:
         case "stdio":
-            async with stdio_transport(config, host_environment) as streams:
+            async with stdio_transport(config, host_environment, watch) as streams:
                 yield streams
         case "sse":
-            client = _client_factory(config)
+            client = client_factory(config, authorize)
             async with sse_client(config.url, httpx_client_factory=client) as streams:
                 yield streams
         case "http":
             async with (
-                _client_factory(config)() as client,
+                client_factory(config, authorize)() as client,
                 streamable_http_client(
                     config.url, http_client=client, max_sse_event_size=MESSAGE_BYTES_MAX
                 ) as streams,
@@ -258,66 +314,12 @@ async def _transport(
                 yield streams
 
 
-def _client_factory(config: McpServerConfig) -> Callable[..., httpx2.AsyncClient]:
-    def make(**_options: object) -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(
-            headers={**config.headers, "accept-encoding": "identity"},
-            # no read timeout: a server may be quiet for hours, and each call has its own timeout
-            timeout=httpx2.Timeout(SEND_SECONDS, connect=config.connect_timeout_seconds, read=None),
-            transport=BoundedTransport(
-                httpx2.AsyncHTTPTransport(limits=httpx2.Limits(max_connections=64))
-            ),
-        )
-
-    return make
-
-
-class BoundedTransport(httpx2.AsyncBaseTransport):
-    """Refuses compressed responses, which may unpack to any size, and responses larger than a message may be.
-
-    The SDK bounds the events of a stream that it requested, but reads every other response in one piece.
-    """
-
-    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
-        self._inner = inner
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        response = await self._inner.handle_async_request(request)
-        if response.headers.get("content-encoding", "identity").lower() != "identity":
-            await response.aclose()
-            raise httpx2.RemoteProtocolError("the answer is compressed, which was not asked for")
-        is_asked = "text/event-stream" in request.headers.get("accept", "").lower()
-        kind = response.headers.get("content-type", "").lower()
-        if not (is_asked and response.is_success and kind.startswith("text/event-stream")):
-            body = cast(httpx2.AsyncByteStream, response.stream)
-            response.stream = _BoundedBody(body)
-        return response
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-
-class _BoundedBody(httpx2.AsyncByteStream):
-    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
-        self._inner = inner
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        taken = 0
-        async for piece in self._inner:
-            taken += len(piece)
-            if taken > MESSAGE_BYTES_MAX:
-                raise httpx2.StreamError(f"the answer is larger than {MESSAGE_BYTES_MAX} bytes")
-            yield piece
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-
 @dataclass(slots=True)
 class FilteredStream:
     """A read stream that updates the connection state and repairs messages that would break the SDK."""
 
     inner: ReadStream[SessionMessage | Exception]
+    outgoing: WriteStream[SessionMessage]
     watch: ConnectionState
 
     async def receive(self) -> SessionMessage | Exception:
@@ -330,13 +332,21 @@ class FilteredStream:
             if isinstance(item, Exception):
                 self.watch.why = str(item) if isinstance(item, MessageTooLarge) else self.watch.why
                 continue
-            if self._is_wanted(item):
+            if isinstance(item.message, JSONRPCRequest) and item.message.method in _REFUSED:
+                await self._refuse(item.message)
+            elif self._is_wanted(item):
                 return item
+
+    async def _refuse(self, asked: JSONRPCRequest) -> None:
+        """Answers as for an unknown method. The SDK would answer that the request is invalid."""
+        error = ErrorData(code=METHOD_NOT_FOUND, message=f"{asked.method} is not supported")
+        answer = JSONRPCError(jsonrpc="2.0", id=asked.id, error=error)
+        await self.outgoing.send(SessionMessage(answer))
 
     def _is_wanted(self, item: SessionMessage) -> bool:
         message = item.message
         if isinstance(message, JSONRPCNotification):
-            if message.method == "notifications/tools/list_changed":
+            if message.method in _LISTS_CHANGED:
                 self.watch.on_tools_changed()
             return message.method in _PASSED
         if isinstance(message, JSONRPCResponse) and isinstance(message.result.get("tools"), list):
@@ -393,10 +403,15 @@ def _fit_tools(listed: list[Any]) -> list[dict[str, Any]]:
                 "description": description if isinstance(description, str) else "",
                 "inputSchema": _fit_schema(cast(dict[str, Any], schema)),
                 "annotations": {"readOnlyHint": is_hinted},
-                "_meta": {SCHEMA_KEY: schema},
+                "_meta": {SCHEMA_KEY: schema, TASK_KEY: _is_task(tool.get("execution"))},
             }
         )
     return found
+
+
+def _is_task(execution: object) -> bool:
+    fields = cast(dict[str, object], execution) if isinstance(execution, dict) else {}
+    return fields.get("taskSupport") == "required"
 
 
 def _fit_schema(schema: dict[str, Any]) -> dict[str, Any]:

@@ -1,76 +1,70 @@
-"""Builds the system prompt from the base prompt and optional layers."""
+"""Builds the system prompt from the base prompt and optional layers, and the state of a run that models are told."""
 
-from dataclasses import dataclass
-from datetime import date
+import re
+from collections.abc import Container
+from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cache
 from importlib.resources import files
 
 from core.context.untrusted_text import wrap_untrusted
 
-TODO_CHARACTERS_MAX = 8_000
+_NAMES = re.compile(r"`([a-z_]+)`")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PromptLayers:
-    """Texts that are appended to the base prompt; empty layers are left out.
+class RunPrompt:
+    """What a run tells its model.
 
-    `agent` describes the role of a custom agent. `channel` and `thread` are instructions that people set for either.
-    `knowledge` contains excerpts of documents and is marked as untrusted data. `date` is one sentence with
-    the date. `todo` is the current content of todo.md.
+    `system` is the system prompt, which stays the same for the whole thread, so that the provider's prompt cache
+    remains valid. `state` may differ between runs, and is part of the last message of each request.
     """
 
-    agent: str = ""
-    channel: str = ""
-    thread: str = ""
-    knowledge: str = ""
-    date: str = ""
-    todo: str = ""
+    system: str
+    state: str = ""
+
+    def with_system(self, title: str, text: str) -> "RunPrompt":
+        """Returns the prompt with a section at the end of the system prompt, unless the text is empty."""
+        return replace(self, system=_joined(self.system, _section(title, text)))
+
+    def for_tools(self, available: Container[str], known: Container[str]) -> "RunPrompt":
+        """Returns the prompt without the list items that name a `known` tool which is not `available`."""
+        items = re.split(r"\n(?=- |\n)", self.system)
+        kept = [
+            item
+            for item in items
+            if all(name in available or name not in known for name in _NAMES.findall(item))
+        ]
+        return replace(self, system="\n".join(kept))
+
+    def with_state(self, text: str) -> "RunPrompt":
+        """Returns the prompt with a paragraph at the end of the state."""
+        return replace(self, state=_joined(self.state, text.strip()))
+
+    def with_knowledge(self, text: str) -> "RunPrompt":
+        """Returns the prompt with excerpts of documents as untrusted data, unless the text is empty."""
+        marked = wrap_untrusted(text, source="the knowledge base") if text.strip() else ""
+        return self.with_state(_section("From the knowledge base", marked))
 
 
-_TITLES = (
-    ("agent", "Your role here"),
-    ("channel", "Set for this channel"),
-    ("thread", "Set for this thread"),
-    ("knowledge", "From the knowledge base"),
-    ("date", "Today"),
-    ("todo", "todo.md as it stood when this run began"),
-)
-"""The layers in order, with their headings. Layers that rarely change come first, so that the provider's prompt cache
-remains valid for as much of the prompt as possible."""
+def base_prompt(*, sandbox: str) -> str:
+    """Returns the base prompt. `sandbox` is one sentence that describes the machine on which tools run."""
+    return _base().replace("{sandbox}", sandbox).strip()
 
 
-def system_prompt(*, today: date, sandbox: str, layers: PromptLayers | None = None) -> str:
-    """Returns the base prompt with the layers appended.
-
-    `sandbox` is one sentence that describes the machine on which tools run. `today` is used unless the layers contain
-    a date.
-    """
-    wanted = layers or PromptLayers()
-    told = wanted.date or f"Today is {today:%A}, {today.isoformat()}."
-    base = _layer("base").replace("{sandbox}", sandbox).strip()
-    return add_layers(base, wanted, date_text=told)
+def date_text(now: datetime) -> str:
+    """Returns a sentence with the date, the time and the time zone."""
+    return f"It is {now:%A}, {now:%Y-%m-%d %H:%M} {now:%Z}."
 
 
-def add_layers(prompt: str, layers: PromptLayers, *, date_text: str = "") -> str:
-    """Returns the prompt with each non-empty layer appended under its heading."""
-    texts = {
-        "agent": layers.agent,
-        "channel": layers.channel,
-        "thread": layers.thread,
-        "knowledge": wrap_untrusted(layers.knowledge, source="the knowledge base")
-        if layers.knowledge.strip()
-        else "",
-        "date": date_text or layers.date,
-        "todo": wrap_untrusted(layers.todo[:TODO_CHARACTERS_MAX], source="todo.md")
-        if layers.todo.strip()
-        else "",
-    }
-    parts = [
-        f"# {title}\n\n{text.strip()}" for key, title in _TITLES if (text := texts[key]).strip()
-    ]
-    return "\n\n".join([prompt, *parts])
+def _section(title: str, text: str) -> str:
+    return f"# {title}\n\n{text.strip()}" if text.strip() else ""
+
+
+def _joined(*parts: str) -> str:
+    return "\n\n".join(part for part in parts if part)
 
 
 @cache
-def _layer(name: str) -> str:
-    return (files("core.prompt.templates") / f"{name}.md").read_text(encoding="utf-8")
+def _base() -> str:
+    return (files("core.prompt.templates") / "base.md").read_text(encoding="utf-8")

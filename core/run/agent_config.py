@@ -4,59 +4,65 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
 from core.agents.definition import AgentDefinition
 from core.context.background_messages import is_from_person
-from core.context.todo_file import todo_text_in_history
+from core.context.untrusted_text import wrap_untrusted
 from core.dialects.dialect import Dialect
 from core.dialects.selection import select_dialect
-from core.domain.budget import exhausted_message, utc_day_start
+from core.domain.budget import find_exhausted, utc_day_start
 from core.domain.errors import BudgetExceeded
+from core.domain.events import ErrorRaised
 from core.domain.messages import Message
 from core.domain.threads import Run, Thread, ThreadInput, Usage
 from core.knowledge.knowledge_base import RunKnowledge
 from core.knowledge.query_expansion import model_asker
-from core.loop.loop import RunContext
+from core.loop.run_context import RunContext, TakeSteering
 from core.model_usage import build_usage_pricer
-from core.prompt.system_prompt import PromptLayers, add_layers
+from core.ports import Sandbox
+from core.prompt.system_prompt import RunPrompt
 from core.run.deps import RunDeps
 from core.run.recorder import Charge, RunRecorder
-from core.stores import UsageEntry
+from core.stores import LoadedRun, UsageEntry
 from core.tasks import Stopped, StopSwitch
-from core.tools.tool import ToolSet
+from core.tools.catalogue import all_tools
+from core.tools.conversation_search import read_chat
+from core.tools.replies import must_reply
+from core.tools.tool import ThreadChat, ThreadMessages, ToolContext, ToolSet
+
+DOCUMENT_PERCENT = 75
+"""How much of a model's room one document may take, because tokens are only estimated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
-    """The settings of one run. `agent` is None if the deployment has no agent definitions."""
+    """The settings of one run."""
 
-    agent: AgentDefinition | None
+    agent: AgentDefinition
     model: str
-    system_prompt: str
+    prompt: RunPrompt
     dialect: Dialect
     toolbox: ToolSet
-    desk: RunKnowledge | None
+    knowledge: RunKnowledge
 
 
 async def load_agent_config(
-    run: Run, thread: Thread, engine: RunDeps, recorder: RunRecorder, switch: StopSwitch
+    run: Run, thread: Thread, deps: RunDeps, recorder: RunRecorder, switch: StopSwitch
 ) -> AgentConfig:
     """Returns the configuration of the run; a resumed run keeps the agent version that it started with.
 
     Raises AgentError if the agent or that version no longer exists.
     """
-    agent: AgentDefinition | None = None
-    if engine.roster is not None:
-        version = await engine.roster.version_for(run, thread)
-        recorder.sign(version, is_new=run.agent_version_id is None)
-        agent = version.definition
-    return await build_agent_config(agent, run, engine, recorder, switch)
+    version = await deps.agents.roster.version_for(run, thread)
+    recorder.set_agent(version, is_new=run.agent_version_id is None)
+    return await build_agent_config(version.definition, run, deps, recorder, switch)
 
 
 async def build_agent_config(
-    agent: AgentDefinition | None,
+    agent: AgentDefinition,
     run: Run,
-    engine: RunDeps,
+    deps: RunDeps,
     recorder: RunRecorder,
     switch: StopSwitch,
 ) -> AgentConfig:
@@ -64,73 +70,76 @@ async def build_agent_config(
 
     A stop request skips the slow indexing of the agent's documents; the agent loop then ends the run.
     """
-    model = _model_of(agent, engine)
+    model = agent.model or deps.defaults.model
     with suppress(Stopped):
         async with switch.stoppable():
-            await _learn(agent, engine)
+            if agent.knowledge:
+                await deps.agents.index_knowledge(agent.agent_id)
+    toolbox = await _toolbox(agent, deps)
+    base = deps.defaults.prompt().for_tools(toolbox.tools, all_tools())
+    if missing := _missing_servers(agent, deps):
+        base = base.with_state(
+            f"{missing} Do not stand in for them; say so if the task needs them."
+        )
+        recorder.emit(ErrorRaised(message=missing))
+    for name, text in sorted(deps.agents.mcp_instructions(_servers(agent)).items()):
+        fenced = wrap_untrusted(text, source=f"the MCP server {name}")
+        base = base.with_state(f"What the MCP server {name} says about its tools:\n\n{fenced}")
     return AgentConfig(
         agent=agent,
         model=model,
-        system_prompt=_prompt(agent, engine),
-        dialect=_dialect(agent, model, engine),
-        toolbox=await _toolbox(agent, engine),
-        desk=_run_knowledge(agent, model, run.thread_id, engine, recorder),
+        prompt=base.with_system("Your role here", agent.prompt),
+        dialect=_dialect(agent, model, deps),
+        toolbox=toolbox,
+        knowledge=_run_knowledge(agent, model, run.thread_id, deps, recorder),
     )
 
 
-async def dialect_for_run(run: Run, thread: Thread, engine: RunDeps) -> Dialect:
+async def dialect_for_run(run: Run, thread: Thread, deps: RunDeps) -> Dialect:
     """Returns the dialect in which the run's agent writes tool calls. Raises AgentError if the agent is gone."""
-    agent = (await engine.roster.version_for(run, thread)).definition if engine.roster else None
-    return _dialect(agent, _model_of(agent, engine), engine)
+    agent = (await deps.agents.roster.version_for(run, thread)).definition
+    return _dialect(agent, agent.model or deps.defaults.model, deps)
 
 
-def _model_of(agent: AgentDefinition | None, engine: RunDeps) -> str:
-    return (agent and agent.model) or engine.model
-
-
-def _prompt(agent: AgentDefinition | None, engine: RunDeps) -> str:
-    role = PromptLayers(agent=agent.prompt if agent else "")
-    return add_layers(engine.system_prompt(), role)
-
-
-def _dialect(agent: AgentDefinition | None, model: str, engine: RunDeps) -> Dialect:
-    if agent and agent.dialect:
+def _dialect(agent: AgentDefinition, model: str, deps: RunDeps) -> Dialect:
+    defaults = deps.defaults
+    if agent.dialect:
         return select_dialect(model, agent.dialect)
-    is_by_model = engine.dialect_setting == "auto" and model != engine.model
-    return select_dialect(model, "auto") if is_by_model else engine.dialect
+    is_by_model = defaults.dialect_setting == "auto" and model != defaults.model
+    return select_dialect(model, "auto") if is_by_model else defaults.dialect
 
 
-async def _toolbox(agent: AgentDefinition | None, engine: RunDeps) -> ToolSet:
+async def _toolbox(agent: AgentDefinition, deps: RunDeps) -> ToolSet:
     """Returns the run's tools: the built-in ones that the agent may use, and those that its MCP servers offer now."""
-    box = engine.toolbox
-    if agent is not None:
-        box = box.only(agent.tools.has)
-    if engine.more_tools is None:
-        return box
-    servers = agent.mcp_servers if agent else None
-    return box.with_tools(await engine.more_tools(None if servers is None else frozenset(servers)))
+    servers = _servers(agent)
+    box = deps.defaults.toolbox.only(agent.tools.has)
+    return box.with_tools(await deps.agents.mcp_tools(servers))
 
 
-async def _learn(agent: AgentDefinition | None, engine: RunDeps) -> None:
-    if agent is not None and agent.knowledge and engine.learn is not None:
-        await engine.learn(agent.agent_id)
+def _servers(agent: AgentDefinition) -> frozenset[str] | None:
+    return None if agent.mcp_servers is None else frozenset(agent.mcp_servers)
+
+
+def _missing_servers(agent: AgentDefinition, deps: RunDeps) -> str:
+    """Returns a sentence for people and the model about the MCP servers that cannot be used now."""
+    missing = deps.agents.mcp_missing(_servers(agent))
+    if not missing:
+        return ""
+    named = "; ".join(f"{name} ({why})" for name, why in sorted(missing.items()))
+    return f"The tools of these MCP servers are missing in this run: {named}."
 
 
 def _run_knowledge(
-    agent: AgentDefinition | None,
-    model: str,
-    thread_id: str,
-    engine: RunDeps,
-    recorder: RunRecorder,
-) -> RunKnowledge | None:
-    if engine.knowledge_base is None:
-        return None
+    agent: AgentDefinition, model: str, thread_id: str, deps: RunDeps, recorder: RunRecorder
+) -> RunKnowledge:
     spent = usage_recorder(recorder)
     return RunKnowledge(
-        knowledge_base=engine.knowledge_base.reporting_usage_to(spent),
+        knowledge_base=deps.stores.knowledge_base.reporting_usage_to(spent),
         thread_id=thread_id,
-        agent_id=agent.agent_id if agent and agent.knowledge else None,
-        ask=model_asker(engine.ask_model, model, on_usage=spent),
+        agent_id=agent.agent_id,
+        has_own_files=bool(agent.knowledge),
+        ask=model_asker(deps.models.ask_model, model, on_usage=spent),
+        room_tokens=deps.limits.context_policy.limit_of(model).room * DOCUMENT_PERCENT // 100,
     )
 
 
@@ -143,47 +152,96 @@ def usage_recorder(recorder: RunRecorder) -> Callable[[str, Usage], None]:
     return book
 
 
-def usage_pricer(engine: RunDeps) -> Charge:
+def usage_pricer(deps: RunDeps) -> Charge:
     """Returns a function that adds the price to a usage entry and counts the usage in the metrics."""
 
-    charge = build_usage_pricer(engine.price_of, engine.figures)
+    charge = build_usage_pricer(deps.models.price_of, deps.metrics)
     return lambda entry: replace(entry, usage=charge(entry.model, entry.usage))
 
 
-async def check_budget(run_id: str, engine: RunDeps, recorder: RunRecorder) -> None:
-    """Raises BudgetExceeded if the run's or the day's budget is used up."""
-    budget, ledger = engine.budget, engine.ledger
-    if ledger is None or not budget.is_set:
-        return
-    await recorder.commit()
-    spent = await ledger.spending(run_id, since=utc_day_start(datetime.now(UTC)))
-    if (why := exhausted_message(budget, spent)) is not None:
-        raise BudgetExceeded(why)
+async def check_budget(run_id: str, deps: RunDeps, *, is_chat: bool) -> str:
+    """Returns what is left of the run's budget, as far as usage is stored; an empty text if it has none.
 
-
-def add_todo_to_prompt(around: RunContext, history: Sequence[Message]) -> RunContext:
-    """Returns the context with the current todo.md in its system prompt.
-
-    The prompt does not follow later changes of the file, so that the provider's prompt cache stays valid.
+    Raises BudgetExceeded if the run's or the day's budget is used up.
     """
-    todo = PromptLayers(todo=todo_text_in_history(history) or "")
-    return replace(around, system_prompt=add_layers(around.system_prompt, todo))
+    budget = deps.limits.budget
+    spent = await deps.stores.ledger.spending_of_run(run_id, since=utc_day_start(datetime.now(UTC)))
+    if (end := find_exhausted(budget, spent, is_chat=is_chat)) is not None:
+        raise BudgetExceeded(end.sentence, can_continue=end.scope == "run")
+    limit = spent.changed_limits.get("run", budget.run)
+    if limit.usd is None:
+        return ""
+    return f"{max(0.0, limit.usd - spent.run.cost_usd):.2f} US dollars of its budget are left."
+
+
+def build_run_context(
+    config: AgentConfig,
+    loaded: LoadedRun,
+    deps: RunDeps,
+    recorder: RunRecorder,
+    *,
+    sandbox: Callable[[], Awaitable[Sandbox]],
+    switch: StopSwitch,
+    take_steering: TakeSteering,
+    chat: ThreadChat | None = None,
+) -> RunContext:
+    """Returns the context that the turns of the run share. `sandbox` opens the thread's sandbox; `chat` reads the
+    chat thread, or is None without one."""
+    stores, run, thread = deps.stores, loaded.run, loaded.thread
+    thread_id = thread.thread_id
+    toolbox = config.toolbox.only(lambda name: chat is not None or name != read_chat.name)
+    return RunContext(
+        model=config.model,
+        prompt=config.prompt,
+        dialect=config.dialect,
+        toolbox=toolbox if run.attention != "addressed" else must_reply(toolbox),
+        tool_context=ToolContext(
+            thread_id=thread_id,
+            run_id=run.run_id,
+            plans=stores.plans,
+            emit=recorder.emit,
+            sandbox=sandbox,
+            links=deps.chat.links(thread_id),
+            messages=ThreadMessages(
+                find=partial(stores.conversations.message, thread_id),
+                read_all=partial(stores.conversations.history, thread_id),
+                chat=chat,
+            ),
+            outside=deps.web,
+            metrics=deps.metrics,
+            knowledge=config.knowledge,
+            spent=usage_recorder(recorder),
+        ),
+        policy=replace(
+            deps.limits.policy,
+            granted=loaded.granted,
+        ),
+        run_log=recorder,
+        ask_model=deps.models.ask_model,
+        take_steering=take_steering,
+        check_budget=partial(
+            check_budget, run.run_id, deps, is_chat=thread.address.platform != "api"
+        ),
+        switch=switch,
+        context_policy=deps.limits.context_policy,
+        options=deps.agents.roster.options_in(thread.address.channel_id, config.agent),
+    )
 
 
 async def add_knowledge_to_prompt(
-    around: RunContext,
-    desk: RunKnowledge,
+    context: RunContext,
+    knowledge: RunKnowledge,
     history: Sequence[Message],
     read_inputs: Callable[[], Awaitable[Sequence[ThreadInput]]],
 ) -> RunContext:
-    """Returns the context with the documents that match the request in its system prompt.
+    """Returns the context with the documents that match the request in its prompt.
 
     Skips the search if the knowledge base is empty. Does not call a model.
     """
-    if not await desk.has_entries():
-        return around
+    if not await knowledge.has_entries():
+        return context
     inputs = await read_inputs()
     told = [str(one.content.get("content")) for one in history if is_from_person(one)]
     question = " ".join(one.text for one in inputs) or (told[-1] if told else "")
-    knowledge = PromptLayers(knowledge=await desk.for_prompt(question))
-    return replace(around, system_prompt=add_layers(around.system_prompt, knowledge))
+    found = await knowledge.for_prompt(question)
+    return replace(context, prompt=context.prompt.with_knowledge(found))

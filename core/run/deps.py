@@ -2,66 +2,118 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from core.agents.roster import Roster
 from core.context.window import ContextPolicy
 from core.dialects.dialect import Dialect
-from core.domain.budget import NO_BUDGET, Budget, Ledger, PriceOf
+from core.domain.budget import Budget, Ledger, PriceOf
 from core.domain.plans import PlanStore
 from core.knowledge.knowledge_base import KnowledgeBase
-from core.loop.run_context import LoopPolicy
-from core.loop.turn import AskModel
-from core.observability import NO_METRICS, RunMetrics
+from core.loop.run_context import AskModel, LoopPolicy
+from core.observability import RunMetrics
 from core.ports import ChatHistory, EventBus, FileSource, SandboxProvider, StopSignals
+from core.prompt.system_prompt import RunPrompt
 from core.stores import Conversations, RunClaims, RunJournal
-from core.tools.tool import Tool, ToolSet
+from core.tools.tool import ThreadLinks, Tool, ToolSet
 from core.web_access.services import WebServices
 
-MoreTools = Callable[[frozenset[str] | None], Awaitable[Sequence[Tool[Any]]]]
+McpTools = Callable[[frozenset[str] | None], Awaitable[Sequence[Tool[Any]]]]
+McpTexts = Callable[[frozenset[str] | None], Mapping[str, str]]
+"""Returns a text for some of the MCP servers: why their tools were just left out, or how to use them."""
 """Returns the tools that the named MCP servers offer now. Pass None for all servers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunDeps:
-    """The services and settings that every run needs; the bootstrap builds them once.
+class RunStores:
+    """The stores that a run reads and writes."""
 
-    `model`, `dialect` and `toolbox` are the defaults for agents that do not set their own. `dialect_setting` is the
-    configured name that `dialect` was selected by. `learn` indexes the current content of an agent's knowledge
-    files. If `roster` is None, runs have no agent definition. Once `draining` is set, each run is handed over to
-    another worker at the end of its current turn.
-    """
-
-    worker_id: str
     claims: RunClaims
     journal: RunJournal
     conversations: Conversations
+    ledger: Ledger
+    plans: PlanStore
+    knowledge_base: KnowledgeBase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunMessaging:
+    """How a run exchanges messages with other processes."""
+
     bus: EventBus
     signals: StopSignals
-    sandboxes: SandboxProvider | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatAccess:
+    """What a run reads from chat platforms, by platform name, and the links that it gives to people.
+
+    `links` returns the links of a thread by its id. `file_bytes_max` limits each attached file.
+    """
+
     file_sources: Mapping[str, FileSource]
     file_bytes_max: int
+    histories: Mapping[str, ChatHistory]
+    links: Callable[[str], ThreadLinks]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentDefaults:
+    """The values for agents that do not set their own. `dialect_setting` is the name that `dialect` was selected by."""
+
     model: str
-    system_prompt: Callable[[], str]
+    prompt: Callable[[], RunPrompt]
     dialect: Dialect
-    dialect_setting: str = "auto"
+    dialect_setting: str
     toolbox: ToolSet
-    more_tools: MoreTools | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSources:
+    """Where agents come from. `index_knowledge` indexes the current content of an agent's knowledge files."""
+
+    roster: Roster
+    mcp_tools: McpTools
+    mcp_missing: McpTexts = lambda _servers: {}
+    mcp_instructions: McpTexts = lambda _servers: {}
+    index_knowledge: Callable[[str], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLimits:
+    """The limits of each run."""
+
     policy: LoopPolicy
+    context_policy: ContextPolicy
+    budget: Budget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelAccess:
+    """Calls models and knows their prices."""
+
     ask_model: AskModel
-    roster: Roster | None = None
-    knowledge_base: KnowledgeBase | None = None
-    learn: Callable[[str], Awaitable[None]] | None = None
-    budget: Budget = NO_BUDGET
-    ledger: Ledger | None = None
-    price_of: PriceOf = lambda _model: None
-    figures: RunMetrics = NO_METRICS
-    plans: PlanStore | None = None
-    preview_url: Callable[[str, str], str | None] = lambda _thread_id, _path: None
-    port_url: Callable[[str, int], str | None] = lambda _thread_id, _port: None
-    takeover_url: Callable[[str], str | None] = lambda _thread_id: None
-    context_policy: ContextPolicy = field(default_factory=ContextPolicy)
-    draining: asyncio.Event = field(default_factory=asyncio.Event)
-    outside: WebServices = field(default_factory=WebServices)
-    thread_talks: Mapping[str, ChatHistory] = field(default_factory=dict[str, ChatHistory])
+    price_of: PriceOf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDeps:
+    """The dependencies of every run; the bootstrap builds them once.
+
+    `sandboxes` is None on a machine without sandboxes. Once `draining` is set, each run is handed over to another
+    worker at the end of its current turn.
+    """
+
+    worker_id: str
+    stores: RunStores
+    messaging: RunMessaging
+    sandboxes: SandboxProvider | None
+    chat: ChatAccess
+    defaults: AgentDefaults
+    agents: AgentSources
+    limits: RunLimits
+    models: ModelAccess
+    metrics: RunMetrics
+    web: WebServices
+    draining: asyncio.Event

@@ -54,8 +54,8 @@ async def _heard(
     Ends when the subscription ends, or when the run is over and every stored event was yielded.
     """
     while not arriving.has_ended:
-        is_over = await _is_over(run_id, conversations)
-        for event in await conversations.events(run_id, after=last):
+        stored, is_over = await conversations.events_so_far(run_id, after=last)
+        for event in stored:
             last = event.cursor
             yield event
         if is_over:
@@ -74,15 +74,6 @@ def _leaves_a_gap(last: Cursor, following: Cursor) -> bool:
     if following.attempt > last.attempt:
         return (last, following) != (Cursor(0, 0), Cursor(1, 1))
     return following > Cursor(last.attempt, last.n + 1)
-
-
-async def _is_over(run_id: str, conversations: Conversations) -> bool:
-    """Returns whether the run is over or unknown.
-
-    Call this before reading the stored events: if it returns True, all events of the run are already stored.
-    """
-    run = await conversations.run(run_id)
-    return run is None or run.status not in ("queued", "running", "waiting")
 
 
 class _Arriving:

@@ -6,8 +6,14 @@ from itertools import groupby
 from typing import Literal
 
 from core.context.tokens import with_token_count
-from core.dialects.dialect import Dialect
-from core.domain.approval import EXPIRED, Approval, is_about_turn, refusal_reason
+from core.dialects.dialect import CallComplete, Dialect, parse_message, visible_text
+from core.domain.approval import (
+    EXPIRED,
+    Approval,
+    is_one_by_one,
+    needs_question,
+    refusal_reason,
+)
 from core.domain.errors import ApprovalExpired, ToolError
 from core.domain.events import (
     MessageAdded,
@@ -18,16 +24,16 @@ from core.domain.events import (
     TurnStarted,
 )
 from core.domain.ids import new_id
-from core.domain.messages import JsonObject, Message, ToolCall
+from core.domain.messages import REASONING_KEY, JsonObject, Message, ToolCall
 from core.domain.threads import Ask, Reply, ToolCallRecord
 from core.loop.calls import (
     ENDING_TOOLS,
     CallOutcome,
-    RunLog,
     execute_call,
     failed_outcome,
     tool_finished_event,
 )
+from core.loop.run_context import RunLog
 from core.tools.tool import PreparedCall, ToolContext, ToolSet, prepare_call
 
 INTERRUPTED = (
@@ -61,6 +67,8 @@ class RepairContext:
     runs_calls: bool = True
     answer: Ask | None = None
     """The newest approval request of the run, with the answer if people gave one."""
+    granted: frozenset[str] = frozenset()
+    """The grants of the calls that no longer need approval in this thread."""
 
 
 async def repair_history(
@@ -88,11 +96,13 @@ async def repair_history(
         if unasked:
             _keep([record for record in group if record not in unasked], outcomes, repair)
             return RepairedHistory(messages=tuple(added), ended=_asked_for(unasked, repair))
-        recorded = {record.call_id for record in group}
-        never = [call for call in _native_calls(assistant) if call.call_id not in recorded]
+        never = _unrecorded_calls(assistant, group, repair)
         outcomes += [failed_outcome(call, NEVER_STARTED) for call in never]
         added.extend(_results(outcomes, assistant_id, repair))
-        reply = reply or next((outcome.reply for outcome in outcomes if outcome.reply), None)
+        ended_by = next((outcome.reply for outcome in outcomes if outcome.reply), None)
+        if ended_by is not None and reply is None:
+            said = visible_text(assistant, repair.dialect, repair.toolbox.specs)
+            reply = replace(ended_by, preface=said)
         repair.run_log.emit(TurnFinished(turn_id=turn_id, is_mended=True))
     if repair.answer is not None and repair.answer.state == "expired":
         raise ApprovalExpired(EXPIRED)
@@ -100,6 +110,19 @@ async def repair_history(
         return RepairedHistory(messages=tuple(added))
     ended = RunFinished(status="completed", finish_reason="agent_terminated", reply=reply)
     return RepairedHistory(messages=tuple(added), ended=ended)
+
+
+def _unrecorded_calls(
+    assistant: Message, records: Sequence[ToolCallRecord], repair: RepairContext
+) -> list[ToolCall]:
+    """Returns the calls of the message that had not started and are therefore not in the journal."""
+    if repair.dialect.name == "native":
+        ids = {record.call_id for record in records}
+        return [call for call in _native_calls(assistant) if call.call_id not in ids]
+    parsed = parse_message(assistant, repair.dialect, repair.toolbox.specs)
+    written = [part.call for part in parsed if isinstance(part, CallComplete)]
+    recorded = {record.index for record in records}
+    return [call for index, call in enumerate(written) if index not in recorded]
 
 
 def _turn_number(assistant_id: str, history: Sequence[Message], run_id: str) -> int:
@@ -130,15 +153,15 @@ def _is_unasked(record: ToolCallRecord, repair: RepairContext) -> bool:
     """
     if (
         record.state != "awaiting"
-        or is_about_turn(repair.answer, record.turn_id)
+        or not needs_question(repair.answer, record.turn_id, record.index)
         or not repair.runs_calls
     ):
         return False
     try:
-        prepare_call(record.name, record.arguments, repair.toolbox)
+        prepared = prepare_call(record.name, record.arguments, repair.toolbox)
     except ToolError:
         return False
-    return True
+    return prepared.to_approve().grant not in repair.granted
 
 
 def _keep(
@@ -152,13 +175,13 @@ def _keep(
 def _asked_for(unasked: Sequence[ToolCallRecord], repair: RepairContext) -> Approval:
     """Ends the turn and returns an approval request for its calls. Their results follow once people have answered."""
     turn_id = unasked[0].turn_id
-    prepared = [prepare_call(record.name, record.arguments, repair.toolbox) for record in unasked]
-    repair.run_log.emit(TurnFinished(turn_id=turn_id, is_mended=True))
-    return Approval(
-        turn_id=turn_id,
-        tools=tuple(one.tool.name for one in prepared),
-        reasons=tuple(one.approval or one.title for one in prepared),
+    asked = unasked[:1] if is_one_by_one(repair.answer, turn_id) else unasked
+    calls = tuple(
+        prepare_call(record.name, record.arguments, repair.toolbox).to_approve(record.index)
+        for record in asked
     )
+    repair.run_log.emit(TurnFinished(turn_id=turn_id, is_mended=True))
+    return Approval(turn_id=turn_id, calls=calls)
 
 
 def _assistant_again(
@@ -168,6 +191,10 @@ def _assistant_again(
     calls = [_call_of(record) for record in records]
     text = "" if repair.dialect.name == "native" else _written(calls)
     content = repair.dialect.assistant_content(text, calls)
+    if kept := next(
+        (one.metadata[REASONING_KEY] for one in records if REASONING_KEY in one.metadata), None
+    ):
+        content = {**content, REASONING_KEY: kept}
     return _message("assistant", content, repair.context, message_id=assistant_id)
 
 
@@ -230,8 +257,9 @@ async def _after_answer(
 
     The call is recorded as started before it runs, so that it does not run again after a crash.
     """
-    why_not = refusal_reason(repair.answer, record.turn_id)
-    if why_not is not None:
+    asked = prepared.to_approve(record.index)
+    why_not = refusal_reason(repair.answer, record.turn_id, asked)
+    if why_not is not None and asked.grant not in repair.granted:
         return failed_outcome(call, why_not)
     repair.run_log.finish_call(replace(record, state="started"))
     repair.run_log.emit(

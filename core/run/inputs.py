@@ -7,18 +7,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from core.context.request_tail import PICTURES_MAX
 from core.context.tokens import with_token_count
+from core.context.untrusted_text import wrap_message
 from core.domain.errors import AgentError, SandboxReplaced, ToolError
 from core.domain.messages import Message
 from core.domain.threads import IncomingFile, ThreadInput
 from core.ports import Files, FileSource
 from core.run.thread_sandbox import ThreadSandbox
+from core.tools.pictures import image_context_message
+from core.web_access.pictures import IMAGE_BYTES_MAX, prepare_for_model
 
 log = logging.getLogger(__name__)
 
 UPLOADS = "uploads"
 NAME_BYTES_MAX = 120
 TEXT_CHARACTERS_MAX = 200_000
+STORED = "[Attached file: /workspace/"
+UNHEARD = "\n[You cannot hear it. If it holds what they ask, as a voice message does, say so and ask them to write it.]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,15 +43,46 @@ class Uploads:
 
 async def prepare_user_message(
     one: ThreadInput, run_id: str, machine: ThreadSandbox, uploads: Uploads
-) -> Message:
-    """Stores the input's files in the sandbox, and returns the user message for the model.
+) -> tuple[Message, ...]:
+    """Stores the input's files in the sandbox. Returns the messages that show pictures, then the user message.
 
     For each file the text contains its path, or the reason why the file could not be stored.
     """
     taken: set[str] = set()
-    files = [await _file_line(file, taken, machine, uploads) for file in one.files]
-    return build_user_message(
-        one, run_id, "\n".join(line for line in (attributed_text(one), *files) if line)
+    pictures: list[Message] = []
+    files: list[str] = []
+    for file in one.files:
+        known = set(taken)
+        files.append(await store_file(file, taken, machine, uploads))
+        if file.mime_type.startswith("image/") and len(pictures) < PICTURES_MAX:
+            pictures += [
+                shown
+                for name in taken - known
+                if (shown := await _picture(one, run_id, f"{UPLOADS}/{name}", machine)) is not None
+            ]
+    text = "\n".join(line for line in (attributed_text(one), *files) if line)
+    return (*pictures, build_user_message(one, run_id, text))
+
+
+async def _picture(
+    one: ThreadInput, run_id: str, path: str, machine: ThreadSandbox
+) -> Message | None:
+    """Returns the message that shows an attached picture, or None if it cannot be shown."""
+    content = bytearray()
+    try:
+        sandbox = await machine.sandbox()
+        async for piece in sandbox.files.read(path, length=IMAGE_BYTES_MAX + 1):
+            content += piece
+        picture = await prepare_for_model(bytes(content), name=path)
+    except (AgentError, ToolError) as error:
+        log.info("an attached picture is not shown: %s", error)
+        return None
+    return image_context_message(
+        picture,
+        place=path,
+        original_size=len(content),
+        thread_id=one.thread_id,
+        run_id=run_id,
     )
 
 
@@ -75,19 +112,25 @@ def build_user_message(one: ThreadInput, run_id: str, text: str) -> Message:
 
 
 def attributed_text(one: ThreadInput) -> str:
-    """Returns the input's text, preceded by the author's name and id if there is a name (API callers have none)."""
+    """Returns the input's text with the author's name and id, in a form that the text cannot forge."""
     text = one.text[:TEXT_CHARACTERS_MAX]
     if not one.author.name:
         return text
     who = f"{one_line(one.author.name)} ({one.author.person_id})"
-    if one.kind == "edit":
-        return f"{who} changed their message to:\n{text}"
-    return f"{who}:\n{text}" if text else f"{who} sent files:"
+    if not text and one.kind != "edit":
+        return f"{who} sent files:"
+    notes = "[A change of an earlier message:]\n" if one.kind == "edit" else ""
+    if one.author.is_app:
+        notes += "[An app wrote this, not a person:]\n"
+    if one.attention != "addressed":
+        notes += "[It does not mention you: call no_reply if it is not for you.]\n"
+    return notes + wrap_message(text, author=who)
 
 
-async def _file_line(
+async def store_file(
     file: IncomingFile, taken: set[str], machine: ThreadSandbox, uploads: Uploads
 ) -> str:
+    """Downloads a file into the sandbox. Returns a line with its path, or with the reason why it is not there."""
     name = safe_name(file.name)
     source = uploads.sources.get(uploads.platform)
     if source is None:
@@ -106,7 +149,8 @@ async def _file_line(
     except (AgentError, ToolError) as error:
         log.warning("a file was not stored: %s", type(error).__name__)
         return f"{remark}[Attached file {name} could not be stored: {one_line(str(error))}]"
-    return f"{remark}[Attached file: /workspace/{path} ({one_line(file.mime_type)}, {size} bytes)]"
+    unheard = UNHEARD if file.is_audio else ""
+    return f"{remark}{STORED}{path} ({one_line(file.mime_type)}, {size} bytes)]{unheard}"
 
 
 async def _names_in_use(files: Files, file: IncomingFile, uploads: Uploads) -> set[str]:

@@ -1,12 +1,14 @@
 """Records a run: stores its events in batches, one transaction each, then publishes them in order."""
 
 import asyncio
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from core.agents.definition import AgentVersion
 from core.domain.approval import Approval
+from core.domain.errors import StorageUnavailable
 from core.domain.events import (
     AgentEvent,
     ApprovalAsked,
@@ -25,11 +27,13 @@ from core.domain.events import (
 )
 from core.domain.ids import new_id
 from core.domain.messages import Message
-from core.domain.threads import Lease, ThreadInput, ToolCallRecord
+from core.domain.threads import Lease, ThreadInput, ToolCallRecord, Usage
 from core.domain.wire_format import status_message
 from core.ports import EventBus
 from core.stores import NOTHING_NEW, JournalEntry, RunJournal, RunResult, UsageEntry
 from core.tasks import spawn
+
+log = logging.getLogger(__name__)
 
 Charge = Callable[[UsageEntry], UsageEntry]
 """Returns the usage entry with a price, if it has none yet."""
@@ -69,9 +73,10 @@ class _Pending:
 
 
 class RunRecorder:
-    """Implements `core.loop.calls.RunLog`: writes to the journal, then publishes on the event bus.
+    """Implements `core.loop.run_context.RunLog`: writes to the journal, then publishes on the event bus.
 
-    If a write fails, its entries are kept and stored with the next write.
+    If a write fails, its entries are kept and stored with the next write. If one fails in the background, each later
+    write raises StorageUnavailable, so that the run is handed back and continues from what is stored.
     """
 
     def __init__(
@@ -89,21 +94,28 @@ class RunRecorder:
         self._pending = _Pending()
         self._lock = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
+        self._unclear: StorageUnavailable | None = None
         self._turn_id: str | None = None
         self._agent: AgentVersion | None = None
         self._n = 0
+        self.turns = 0
+        self.spent = Usage()
+        self.model = ""
         self._chunk_sequence = 0
 
     def emit(self, event: AgentEvent) -> None:
         if isinstance(event, TurnStarted):
             self._turn_id = event.turn_id
+            self.turns += 1
         self._pending.emitted.append(_Emitted(event, self._turn_id, datetime.now(UTC)))
         if isinstance(event, TurnFinished):
             self._turn_id = None
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self._flush_soon)
+            # people see nothing before a run's first event
+            delay_seconds = FLUSH_SECONDS if self._n else 0.0
+            self._timer = asyncio.get_running_loop().call_later(delay_seconds, self._flush_soon)
 
-    def sign(self, agent: AgentVersion, *, is_new: bool) -> None:
+    def set_agent(self, agent: AgentVersion, *, is_new: bool) -> None:
         """Adds the agent's id and version to later events and messages. If `is_new`, also stores them on the run."""
         self._agent = agent
         if is_new:
@@ -117,9 +129,11 @@ class RunRecorder:
         self._pending.finished.append(record)
 
     def used(self, entry: UsageEntry) -> None:
-        self._pending.usage.append(self._charge(entry))
+        charged = self._charge(entry)
+        self._pending.usage.append(charged)
+        self.spent, self.model = self.spent + charged.usage, charged.model
 
-    def take(self, input_ids: list[str]) -> None:
+    def mark_inputs_taken(self, input_ids: list[str]) -> None:
         """Marks the inputs as read. Emit their messages before the next commit, so that both are stored together."""
         self._pending.taken_input_ids.extend(input_ids)
 
@@ -148,6 +162,7 @@ class RunRecorder:
         await self._flush_chunks()
         async with self._lock:
             self._cancel_timer()
+            self._check_storage()
             batch = self._pending
             now, turn_id = datetime.now(UTC), self._turn_id
             said = [_Emitted(one, turn_id, now) for one in closing_events(terminal, turn_id)]
@@ -164,6 +179,7 @@ class RunRecorder:
         await self._flush_chunks()
         async with self._lock:
             self._cancel_timer()
+            self._check_storage()
             batch, now = self._pending, datetime.now(UTC)
             asked = ApprovalAsked(text=approval.text, summary=approval.summary)
             events = self._events([*batch.emitted, _Emitted(asked, self._turn_id, now)])
@@ -180,6 +196,7 @@ class RunRecorder:
     async def _flush(self, *, reads_inputs: bool = False) -> tuple[ThreadInput, ...]:
         async with self._lock:
             self._cancel_timer()
+            self._check_storage()
             batch, self._pending = self._pending, _Pending()
             events = self._events(batch.emitted)
             try:
@@ -201,7 +218,20 @@ class RunRecorder:
 
     def _flush_soon(self) -> None:
         self._timer = None
-        spawn(self._flush(), name="flush the run log")
+        if self._unclear is None:
+            spawn(self._flush_in_background(), name="flush the run log")
+
+    async def _flush_in_background(self) -> None:
+        try:
+            await self._flush()
+        except StorageUnavailable as error:
+            # stored or not: to write it again could repeat it, so the next write of the run hands the run back
+            log.warning("the log of run %s was not stored: %s", self._lease.run_id, error)
+            self._unclear = error
+
+    def _check_storage(self) -> None:
+        if self._unclear is not None:
+            raise self._unclear
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
@@ -251,30 +281,37 @@ class RunRecorder:
 def merge_text_chunks(emitted: list[_Emitted]) -> list[_Emitted]:
     """Returns the events with adjacent text chunks of the same kind joined into one."""
     whole: list[_Emitted] = []
-    texts: list[str] = []
+    chunks: list[TextStreamed | ThinkingStreamed] = []
     for one in emitted:
         event, last = one.event, whole[-1].event if whole else None
         if isinstance(event, TextStreamed | ThinkingStreamed):
             if type(last) is type(event):
-                texts.append(event.text)
+                chunks.append(event)
                 continue
-            _close(whole, texts)
-            texts = [event.text]
+            _close(whole, chunks)
+            chunks = [event]
         else:
-            _close(whole, texts)
-            texts = []
+            _close(whole, chunks)
+            chunks = []
         whole.append(one)
-    _close(whole, texts)
+    _close(whole, chunks)
     return whole
 
 
-def _close(whole: list[_Emitted], texts: list[str]) -> None:
-    if len(texts) > 1:
-        last = whole[-1]
-        if isinstance(last.event, TextStreamed | ThinkingStreamed):
-            # calls the constructor because `dataclasses.replace` is slower than all other work on a chunk
-            joined = type(last.event)(text="".join(texts), sequence=last.event.sequence)
-            whole[-1] = _Emitted(joined, last.turn_id, last.created_at)
+def _close(whole: list[_Emitted], chunks: Sequence[TextStreamed | ThinkingStreamed]) -> None:
+    if len(chunks) > 1:
+        last, text = whole[-1], "".join(chunk.text for chunk in chunks)
+        joined = _chunk(chunks[-1], text, chunks[0].sequence)
+        whole[-1] = _Emitted(joined, last.turn_id, last.created_at)
+
+
+def _chunk(
+    like: TextStreamed | ThinkingStreamed, text: str, sequence: int
+) -> TextStreamed | ThinkingStreamed:
+    # calls the constructors because `dataclasses.replace` is slower than all other work on a chunk
+    if isinstance(like, TextStreamed):
+        return TextStreamed(text=text, sequence=sequence)
+    return ThinkingStreamed(text=text, sequence=sequence, seconds=like.seconds)
 
 
 def with_sequence(chunk: Chunk, sequence: int) -> Chunk:
@@ -282,7 +319,7 @@ def with_sequence(chunk: Chunk, sequence: int) -> Chunk:
     if chunk.sequence == sequence:
         return chunk
     if isinstance(chunk, TextStreamed | ThinkingStreamed):
-        return type(chunk)(text=chunk.text, sequence=sequence)
+        return _chunk(chunk, chunk.text, sequence)
     return replace(chunk, sequence=sequence)
 
 

@@ -1,16 +1,19 @@
 """Gives a run its thread's sandbox, which starts on first use. A slow start is shown as the run's activity."""
 
 import asyncio
+import time
 from collections.abc import Callable
 
-from core.domain.errors import SandboxUnavailable
+from core.domain.errors import LeaseLost, SandboxesBusy, SandboxUnavailable
 from core.domain.events import ActivityChanged
-from core.loop.calls import RunLog
+from core.loop.run_context import RunLog
 from core.observability import NO_METRICS, RunMetrics
 from core.ports import Sandbox, SandboxProvider
 from core.tasks import spawn
 
 TOLD_AFTER_SECONDS = 1.0
+WAIT_SECONDS_MAX = 600.0
+RETRY_SECONDS = 0.5
 INTERRUPT_SECONDS = 2.0
 
 
@@ -25,7 +28,7 @@ class ThreadSandbox:
         run_log: RunLog,
         *,
         bind: Callable[[str], None],
-        figures: RunMetrics = NO_METRICS,
+        metrics: RunMetrics = NO_METRICS,
     ) -> None:
         """`bind` receives the sandbox id, which equals the thread id, when the run first opens the sandbox."""
         self._provider = provider
@@ -33,7 +36,7 @@ class ThreadSandbox:
         self._fence = fence
         self._run_log = run_log
         self._bind = bind
-        self._figures = figures
+        self._metrics = metrics
         self._lock = asyncio.Lock()
         self._was_used = False
 
@@ -45,24 +48,39 @@ class ThreadSandbox:
             )
         async with self._lock:
             if self._was_used:
-                return await self._opened(self._provider)
-            with self._figures.timed("sandbox"):
-                sandbox = await self._opened(self._provider)
+                return await self._open(self._provider)
+            with self._metrics.timed("sandbox"):
+                sandbox = await self._open(self._provider)
             self._was_used = True
             self._bind(self._thread_id)
             return sandbox
 
-    async def _opened(self, provider: SandboxProvider) -> Sandbox:
+    async def _open(self, provider: SandboxProvider) -> Sandbox:
+        """Waits while all sandboxes are in use. Raises SandboxUnavailable, and SandboxesBusy after a long wait."""
+        try:
+            return await self._open_now(provider)
+        except SandboxesBusy as busy:
+            self._run_log.emit(ActivityChanged(text=f"Waiting for a sandbox. {busy}"))
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        while True:
+            await asyncio.sleep(RETRY_SECONDS)
+            try:
+                return await self._open_now(provider)
+            except SandboxesBusy:
+                if time.monotonic() > deadline:
+                    raise
+
+    async def _open_now(self, provider: SandboxProvider) -> Sandbox:
         opening = spawn(provider.open(self._thread_id, fence=self._fence), name="open the sandbox")
         done, _ = await asyncio.wait([opening], timeout=TOLD_AFTER_SECONDS)
         if not done:
             self._run_log.emit(ActivityChanged(text="Starting a sandbox"))
         return await opening
 
-    def rest(self) -> None:
+    def release(self) -> None:
         """Tells the provider that this run no longer uses the sandbox, so that the provider can save its files."""
         if self._was_used and self._provider is not None:
-            self._provider.rest(self._thread_id)
+            self._provider.release(self._thread_id)
 
     async def interrupt(self) -> None:
         """Kills the commands that run in the sandbox, if this run has used it. Gives up after INTERRUPT_SECONDS."""
@@ -72,5 +90,5 @@ class ThreadSandbox:
             async with asyncio.timeout(INTERRUPT_SECONDS):
                 sandbox = await self._provider.open(self._thread_id, fence=self._fence)
                 await sandbox.interrupt()
-        except (SandboxUnavailable, TimeoutError):
-            return
+        except (LeaseLost, SandboxUnavailable, TimeoutError):
+            return  # nothing runs there for this run any more

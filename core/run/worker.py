@@ -3,7 +3,9 @@
 import asyncio
 import logging
 import time
+from collections import deque
 
+from core.domain.errors import StorageUnavailable
 from core.ports import RunQueue
 from core.run.deps import RunDeps
 from core.run.execute import execute
@@ -13,8 +15,9 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS = 1.0
 SWEEP_SECONDS = 1.0
+QUIET_SWEEPS = 10
 RUNS_AT_ONCE_MAX = 200
-AILING_SECONDS = 4.0
+HEARTBEAT_LATE_SECONDS = 4.0
 """A worker without a heartbeat for this many seconds is unhealthy, and other workers take over its runs."""
 
 
@@ -22,17 +25,28 @@ class Worker:
     """Executes queued runs until it is closed. Unfinished runs are then requeued, so that another worker continues."""
 
     def __init__(
-        self, engine: RunDeps, queue: RunQueue, *, runs_at_once_max: int = RUNS_AT_ONCE_MAX
+        self,
+        deps: RunDeps,
+        queue: RunQueue,
+        *,
+        runs_at_once_max: int = RUNS_AT_ONCE_MAX,
+        quiet_sweep_seconds: float = 0,
     ) -> None:
-        self._engine = engine
+        """`quiet_sweep_seconds`: how often to look for runs without a worker while there is no work. It may be long
+        if no other process shares the database."""
+        self._quiet_sweep_seconds = max(quiet_sweep_seconds, SWEEP_SECONDS)
+        self._deps = deps
         self._queue = queue
         self._slots = asyncio.Semaphore(runs_at_once_max)
         self._runs: dict[str, asyncio.Task[None]] = {}
-        self._chores: list[asyncio.Task[None]] = []
-        self._beat_at = -AILING_SECONDS
+        self._background_tasks: list[asyncio.Task[None]] = []
+        self._queue_failed_at = -HEARTBEAT_LATE_SECONDS
+        self._beat_at = -HEARTBEAT_LATE_SECONDS
+        self._line: deque[str] = deque()
+        self._line_read_at = -SWEEP_SECONDS
 
     def start(self) -> None:
-        self._chores = [
+        self._background_tasks = [
             spawn(self._beat(), name="heartbeat"),
             spawn(self._sweep(), name="sweeper"),
             spawn(self._take(), name="run taker"),
@@ -43,10 +57,10 @@ class Worker:
 
         Returns when all runs are requeued and the connections to web services are closed.
         """
-        for chore in self._chores[1:]:
+        for chore in self._background_tasks[1:]:
             await cancel(chore)
         runs = dict(self._runs)
-        self._engine.draining.set()
+        self._deps.draining.set()
         if runs:
             log.info("%d runs are handed over", len(runs))
             await asyncio.wait(runs.values(), timeout=drain_seconds)
@@ -54,37 +68,67 @@ class Worker:
                 task.cancel()
             await asyncio.wait(runs.values())
             await asyncio.gather(*map(self._queue.put, runs))
-        for chore in self._chores[:1]:
+        for chore in self._background_tasks[:1]:
             await cancel(chore)
-        await self._engine.outside.close()
+        await self._deps.web.close()
 
     @property
     def is_busy(self) -> bool:
         """Whether all slots are in use, so that a new run has to wait."""
         return self._slots.locked()
 
-    def ailment(self) -> str:
+    def health_problem(self) -> str:
         """Returns a sentence that says why the worker is unhealthy, or an empty string if it is healthy."""
-        if not self._chores or any(chore.done() for chore in self._chores):
+        is_failing = time.monotonic() - self._queue_failed_at < 2 * SWEEP_SECONDS
+        if (
+            is_failing
+            or not self._background_tasks
+            or any(chore.done() for chore in self._background_tasks)
+        ):
             return "It takes up no runs."
-        if time.monotonic() - self._beat_at >= AILING_SECONDS:
+        if time.monotonic() - self._beat_at >= HEARTBEAT_LATE_SECONDS:
             return "Its heartbeat does not reach the database."
         return ""
 
     async def _take(self) -> None:
         while True:
+            was_busy = self.is_busy
             await self._slots.acquire()
             try:
-                run_id = await self._queue.claim()
+                run_id = (await self._next_in_line() if was_busy else "") or (
+                    await self._queue.claim()
+                )
+            except Exception:
+                self._slots.release()
+                self._queue_failed_at = time.monotonic()
+                log.exception("the run queue failed; it is asked again")
+                await asyncio.sleep(SWEEP_SECONDS)
+                continue
             except BaseException:
                 self._slots.release()
                 raise
             if run_id in self._runs:
                 self._slots.release()
                 continue
-            task = spawn(execute(run_id, self._engine), name=f"run {run_id}")
+            task = spawn(execute(run_id, self._deps), name=f"run {run_id}")
             self._runs[run_id] = task
             task.add_done_callback(lambda _task, run_id=run_id: self._ended(run_id))
+
+    async def _next_in_line(self) -> str:
+        """Returns the run whose turn it is among those that wait for a slot, or an empty string if none is known.
+
+        The queue has them in order of arrival, in which one busy channel or person would hold up all others.
+        """
+        if time.monotonic() - self._line_read_at >= SWEEP_SECONDS:
+            self._line_read_at = time.monotonic()
+            try:
+                self._line = deque(await self._deps.stores.claims.claimable_runs())
+            except StorageUnavailable:
+                self._line.clear()
+        while self._line:
+            if (run_id := self._line.popleft()) not in self._runs:
+                return run_id
+        return ""
 
     def _ended(self, run_id: str) -> None:
         self._runs.pop(run_id, None)
@@ -93,26 +137,30 @@ class Worker:
     async def _beat(self) -> None:
         while True:
             try:
-                await self._engine.claims.heartbeat(self._engine.worker_id)
+                await self._deps.stores.claims.heartbeat(self._deps.worker_id)
                 self._beat_at = time.monotonic()
             except Exception:
                 log.exception("the heartbeat failed")
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     async def _sweep(self) -> None:
+        quiet_sweeps = 0
         while True:
+            quiet_sweeps += 1
             try:
                 await self._let_go()
-                for run_id in await self._engine.claims.claimable_runs():
+                for run_id in await self._deps.stores.claims.claimable_runs():
+                    quiet_sweeps = 0
                     if run_id not in self._runs:
                         await self._queue.put(run_id)
             except Exception:
                 log.exception("the sweep failed")
-            await asyncio.sleep(SWEEP_SECONDS)
+            is_quiet = quiet_sweeps > QUIET_SWEEPS and not self._runs
+            await asyncio.sleep(self._quiet_sweep_seconds if is_quiet else SWEEP_SECONDS)
 
     async def _let_go(self) -> None:
         """Releases leases of runs that this worker does not execute, for example if the reply to a claim was lost."""
-        for lease in await self._engine.claims.held(self._engine.worker_id):
+        for lease in await self._deps.stores.claims.held(self._deps.worker_id):
             if lease.run_id not in self._runs:
                 log.warning("run %s is held here and not executed: it is given back", lease.run_id)
-                await self._engine.claims.release(lease)
+                await self._deps.stores.claims.release(lease)

@@ -49,16 +49,18 @@ def build_tool_set(
     has_sandbox: bool = True,
     has_knowledge: bool = False,
     has_browser: bool = True,
+    has_agents: bool = False,
 ) -> ToolSet:
     """Returns the tools that a run can use.
 
     `disabled` lists the names of tools to leave out. The other parameters state whether the run has a sandbox, a
-    knowledge base and a browser; tools that require a missing feature are left out.
+    knowledge base, a browser and agents that admins may change; tools that require a missing feature are left out.
     """
     available: dict[Requirement, bool] = {
         "sandbox": has_sandbox,
         "browser": has_browser,
         "knowledge": has_knowledge,
+        "agents": has_agents,
     }
     missing = {requirement for requirement, is_there in available.items() if not is_there}
     return ToolSet(

@@ -6,18 +6,19 @@ from typing import Literal
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
+from core.context.request_tail import PICTURES_MAX
 from core.context.untrusted_text import clean_line
 from core.domain.errors import ToolError
 from core.domain.ids import new_id
 from core.domain.messages import Message
 from core.tools.tool import Tool, ToolContext, ToolOutput
 from core.tools.workspace.paths import validated_workspace_path, with_path_in_error, workspace_path
-from core.web_access.fetch import FetchLimits, fetch
+from core.web_access.download import DownloadLimits, download
 from core.web_access.image_generation import GENERATED_BYTES_MAX
 from core.web_access.pictures import IMAGE_BYTES_MAX, Picture, prepare_for_model
 
 _ACCEPT = "image/png,image/jpeg,image/webp,image/gif;q=0.9"
-_LIMITS = FetchLimits(bytes_max=IMAGE_BYTES_MAX)
+_LIMITS = DownloadLimits(bytes_max=IMAGE_BYTES_MAX)
 
 
 def is_web_url(place: str) -> bool:
@@ -31,7 +32,9 @@ async def load_picture(place: str, context: ToolContext) -> bytes:
     `place` is a workspace path or a web address. Raises ToolError if it cannot be read.
     """
     if is_web_url(place):
-        return (await fetch(place, context.outside.guard, accept=_ACCEPT, limits=_LIMITS)).content
+        return (
+            await download(place, context.outside.guard, accept=_ACCEPT, limits=_LIMITS)
+        ).content
     path = workspace_path(place)
     files = (await context.sandbox()).files
     content = bytearray()
@@ -44,12 +47,9 @@ async def load_picture(place: str, context: ToolContext) -> bytes:
 
 
 def image_context_message(
-    picture: Picture, *, place: str, original_size: int, context: ToolContext
+    picture: Picture, *, place: str, original_size: int, thread_id: str, run_id: str
 ) -> Message:
-    """Builds the message that shows a picture to the model in every later call.
-
-    The picture is shown until another picture replaces it.
-    """
+    """Builds the message that shows a picture to the model in later calls, as long as it is among the newest."""
     return Message(
         type="image_context",
         content={
@@ -60,19 +60,19 @@ def image_context_message(
             "compressed_size": len(picture.content),
         },
         is_llm_message=False,
-        thread_id=context.thread_id,
-        run_id=context.run_id,
+        thread_id=thread_id,
+        run_id=run_id,
     )
 
 
 class SeeParams(BaseModel):
-    """Look at a picture (JPEG, PNG, GIF or WebP, up to 10 MB). You see it from the next turn on, until you look at
-    another one: say what matters about it in words before that."""
+    """Look at a picture (JPEG, PNG, GIF or WebP, at most 10 MB). You see the newest pictures from the next turn on:
+    say in words what matters about them."""
 
     file_path: str = Field(
         min_length=1,
         max_length=4096,
-        description="Path relative to /workspace, or the address of a picture on the web.",
+        description="Path relative to /workspace, or a web address.",
     )
 
     @field_validator("file_path")
@@ -85,17 +85,22 @@ async def run_see(params: SeeParams, context: ToolContext) -> ToolOutput:
     content = await load_picture(params.file_path, context)
     picture = await prepare_for_model(content, name=params.file_path)
     message = image_context_message(
-        picture, place=params.file_path, original_size=len(content), context=context
+        picture,
+        place=params.file_path,
+        original_size=len(content),
+        thread_id=context.thread_id,
+        run_id=context.run_id,
     )
-    size = f"{picture.width} x {picture.height} pixels"
+    name = f"{clean_line(params.file_path, 300)} ({picture.width} x {picture.height} pixels)"
     return ToolOutput(
-        output=f"{clean_line(params.file_path, 300)} is shown to you as an image ({size}).",
+        output=f"{name} comes at the end of your next request, as far as the newest {PICTURES_MAX} pictures go.",
         messages=(message,),
     )
 
 
 see_image = Tool(
     name="see_image",
+    effect="reads",
     params=SeeParams,
     run=run_see,
     title=lambda params: f"Looking at {params.file_path}",
@@ -110,21 +115,19 @@ _ENDINGS = {b"\xff\xd8\xff": "jpg", b"\x89PNG": "png", b"GIF8": "gif", b"RIFF": 
 
 
 class DrawParams(BaseModel):
-    """Draw a picture from words, or change one. The result is saved in the workspace, shown to you, and handed to the
-    people with your answer. Describe the whole picture that you want, also when you change one."""
+    """Draw a picture from a description, or change one. It is saved in the workspace, shown to you, and attached to
+    your answer."""
 
-    mode: Literal["generate", "edit"] = Field(
-        description="generate draws a new picture; edit changes the one at image_path."
-    )
+    mode: Literal["generate", "edit"] = Field(description="edit changes the picture at image_path.")
     prompt: str = Field(
         min_length=1,
         max_length=8000,
-        description="What the picture should show, and in which style.",
+        description="The whole picture and its style.",
     )
     image_path: str | None = Field(
         default=None,
         max_length=4096,
-        description="For edit: path relative to /workspace, or the address of a picture on the web.",
+        description="For edit: path relative to /workspace, or a web address.",
     )
 
     @field_validator("image_path")
@@ -151,12 +154,17 @@ async def run_draw(params: DrawParams, context: ToolContext) -> ToolOutput:
     path = f"{PICTURES_FOLDER}/picture_{new_id()[-12:]}.{_ending(content)}"
     await _save(path, content, context)
     message = image_context_message(
-        picture, place=path, original_size=len(content), context=context
+        picture,
+        place=path,
+        original_size=len(content),
+        thread_id=context.thread_id,
+        run_id=context.run_id,
     )
     return ToolOutput(
         output={
             "file_path": path,
-            "message": f"The picture is in {path} and shown to you as an image. People get it with your answer.",
+            "message": f"The picture is in {path}, and comes at the end of your next request."
+            " People get it with your answer.",
         },
         messages=(message,),
     )
@@ -193,6 +201,7 @@ async def _save(path: str, content: bytes, context: ToolContext) -> None:
 
 image_edit_or_generate = Tool(
     name="image_edit_or_generate",
+    effect="writes",
     params=DrawParams,
     run=run_draw,
     title=lambda params: (

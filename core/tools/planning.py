@@ -87,8 +87,10 @@ def _needed(value: ValueT | None, name: str, params: PlanningParams) -> ValueT:
 
 planning = Tool(
     name="planning",
+    effect="writes",
     params=PlanningParams,
     run=run_planning,
+    subject="plans",
     title=lambda params: f"Planning: {params.command.replace('_', ' ')}",
     example={
         "command": "create",

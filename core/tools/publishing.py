@@ -16,17 +16,16 @@ SITE_FOLDERS_MAX = 500
 
 
 class DeployParams(BaseModel):
-    """Put a folder of the workspace on the public web as a static site, for everybody and for good. Only when people
-    asked for it; they are asked once more before it happens. The folder needs an index.html. The same name replaces
-    what was deployed under it before. For a mere look at a page its preview link is enough."""
+    """Publish a folder on the public web as a static site, for everybody and permanently, if people ask for it. They
+    approve it first. The same name replaces the earlier site. To show a page, its preview link is enough."""
 
     name: str = Field(
         min_length=1,
         max_length=100,
-        description="Name of the site, part of its address: small letters, digits and dashes.",
+        description="Part of the address: a-z, 0-9 and dashes.",
     )
     directory_path: str = Field(
-        min_length=1, max_length=4096, description="The folder, relative to /workspace."
+        min_length=1, max_length=4096, description="Folder relative to /workspace."
     )
 
     @field_validator("name")
@@ -143,24 +142,23 @@ async def _content(files: Files, entry: FileEntry, bytes_max: int) -> bytes:
 
 deploy = Tool(
     name="deploy",
+    effect="acts",
     params=DeployParams,
     run=run_deploy,
     title=lambda params: f"Deploying {params.directory_path} as {params.name}",
     example={"name": "spring-report", "directory_path": "site"},
-    needs_approval=lambda params: (
-        f"Put the folder {params.directory_path} on the public web as {params.name}"
-    ),
+    needs_approval=lambda _params: "Put a folder on the public web",
     timeout_seconds=600,
     requires=("sandbox", "site_hosting"),
 )
 
 
 class ExposeParams(BaseModel):
-    """Make a program that listens on a port of the sandbox reachable for people by a link. Start the program first, in
-    the background, listening on all addresses (0.0.0.0). The link works as long as the program runs and this
-    conversation exists; whoever has it may use it. Plain HTML files need no program: they have preview links."""
+    """Get a link for people to a program in the sandbox. Start the program first, in the background, on 0.0.0.0. The
+    link works while the program runs, for everybody who has it. HTML files need no program; they have preview
+    links."""
 
-    port: int = Field(ge=1, le=65_535, description="The port that the program listens on.")
+    port: int = Field(ge=1, le=65_535)
 
 
 async def run_expose(params: ExposeParams, context: ToolContext) -> str:
@@ -181,6 +179,7 @@ async def run_expose(params: ExposeParams, context: ToolContext) -> str:
 
 expose_port = Tool(
     name="expose_port",
+    effect="acts",
     params=ExposeParams,
     run=run_expose,
     title=lambda params: f"Making port {params.port} reachable",

@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 from core.domain.errors import ToolError
 from core.domain.ids import new_id
 from core.ports import CommandOutput
+from core.tools.shell import execute_and_watch
 from core.tools.tool import Tool, ToolContext, ToolOutput
 
 SECONDS_MAX = 600
@@ -32,11 +33,9 @@ async def run_python(params: PythonParams, context: ToolContext) -> ToolOutput:
     shell = (await context.sandbox()).shell
     session, mark = f"python-{new_id()[-8:]}", f"END-{new_id()[-12:]}"
     try:
-        shown = await shell.execute(
-            _script(params, mark),
-            session=session,
-            folder=None,
-            timeout_seconds=params.timeout + _GRACE_SECONDS,
+        seconds = params.timeout + _GRACE_SECONDS
+        shown = await execute_and_watch(
+            shell, _script(params, mark), session, context, None, seconds
         )
     finally:
         with suppress(ToolError):
@@ -91,6 +90,7 @@ def _title(params: PythonParams) -> str:
 
 python_execute = Tool(
     name="python_execute",
+    effect="acts",
     params=PythonParams,
     run=run_python,
     title=_title,

@@ -1,6 +1,7 @@
-"""The tools `ask`, `complete` and `web_browser_takeover`, which post a message to people and end the run."""
+"""The tools that end the run: `ask`, `complete` and `web_browser_takeover` post a message, `no_reply` posts none."""
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
@@ -9,7 +10,7 @@ from core.dialects.arguments import parse_json
 from core.domain.errors import AgentError, ToolError
 from core.domain.threads import Reply
 from core.ports import Files
-from core.tools.tool import Tool, ToolContext, ToolOutput
+from core.tools.tool import Tool, ToolContext, ToolOutput, ToolSet
 from core.tools.workspace.paths import workspace_path
 
 
@@ -30,7 +31,7 @@ def _as_tuple(value: object) -> object:
 
 StringList = Annotated[
     tuple[Annotated[str, StringConstraints(min_length=1, max_length=4096)], ...],
-    BeforeValidator(_as_tuple, json_schema_input_type=list[str] | str),
+    BeforeValidator(_as_tuple, json_schema_input_type=list[str]),
 ]
 ATTACHMENTS_MAX = 20
 
@@ -68,21 +69,21 @@ async def _problem(files: Files, path: str) -> str:
 
 
 class AskParams(BaseModel):
-    """Ask the people in the thread a question and wait for the answer. Use it only for what you cannot find out or
-    decide yourself. Attach every file that they should see. Nothing after it runs until somebody answers."""
+    """Ask people a question and wait for the answer. Nothing after it runs. Only for what you can neither find out nor
+    decide."""
 
     text: str = Field(
-        min_length=1, description="The question, in Markdown, with what is needed to answer it."
+        min_length=1, description="The question in Markdown, with what people need to answer it."
     )
     attachments: StringList = Field(
         default=(),
         max_length=ATTACHMENTS_MAX,
-        description="Files of the workspace or URLs to show: a list, or one string separated by commas.",
+        description="Files or URLs to show.",
     )
     options: StringList = Field(
         default=(),
-        max_length=25,
-        description="Answers to choose from, shown as buttons. Other answers stay possible.",
+        max_length=500,
+        description="Answers to offer, as buttons or in menus.",
     )
 
 
@@ -97,16 +98,16 @@ async def run_ask(params: AskParams, context: ToolContext) -> ToolOutput:
 
 
 class CompleteParams(BaseModel):
-    """End the work when everything that was asked for is done. Attach every file that the people should get."""
+    """End the work when everything that was asked for is done."""
 
     text: str = Field(
         default="",
-        description="The final answer, in Markdown. Empty: what you wrote before counts.",
+        description="The answer in Markdown; empty if you have just written it.",
     )
     attachments: StringList = Field(
         default=(),
         max_length=ATTACHMENTS_MAX,
-        description="Files of the workspace or URLs to hand over: a list, or one string separated by commas.",
+        description="Every file or URL that people should get.",
     )
 
 
@@ -117,13 +118,11 @@ async def run_complete(params: CompleteParams, context: ToolContext) -> ToolOutp
 
 
 class TakeoverParams(BaseModel):
-    """Ask a person to do something in the browser that you cannot do: solve a CAPTCHA, log in, confirm a payment.
-    The run waits until they hand it back."""
+    """Ask a person to do something in the browser that you cannot do, such as a CAPTCHA, a login or a payment, and
+    wait."""
 
-    text: str = Field(min_length=1, description="What the person should do, step by step.")
-    attachments: StringList = Field(
-        default=(), max_length=ATTACHMENTS_MAX, description="Files or URLs that help."
-    )
+    text: str = Field(min_length=1, description="What to do, step by step.")
+    attachments: StringList = Field(default=(), max_length=ATTACHMENTS_MAX)
 
 
 async def run_takeover(params: TakeoverParams, context: ToolContext) -> ToolOutput:
@@ -136,8 +135,41 @@ async def run_takeover(params: TakeoverParams, context: ToolContext) -> ToolOutp
     )
 
 
+class NoReplyParams(BaseModel):
+    """Say nothing, because the newest message was people talking to each other and not meant for you. Only for messages
+    that do not mention you. The people see no trace of it."""
+
+
+async def run_no_reply(params: NoReplyParams, context: ToolContext) -> ToolOutput:
+    del params, context
+    return ToolOutput(output="Nothing is posted.", reply=Reply(kind="silence", text=""))
+
+
+async def _refuse_silence(params: NoReplyParams, context: ToolContext) -> ToolOutput:
+    del params, context
+    raise ToolError("They addressed you by name: answer them.")
+
+
+def must_reply(toolbox: ToolSet) -> ToolSet:
+    """Returns the tools for a request that addressed the agent. `no_reply` is refused, but described as ever, because
+    requests to the model must begin the same in all runs of a thread."""
+    if no_reply.name not in toolbox.tools:
+        return toolbox
+    return ToolSet({**toolbox.tools, no_reply.name: replace(no_reply, run=_refuse_silence)})
+
+
+no_reply = Tool(
+    name="no_reply",
+    effect="acts",
+    params=NoReplyParams,
+    run=run_no_reply,
+    title=lambda params: "Staying silent",
+    example={},
+    is_idempotent=True,
+)
 ask = Tool(
     name="ask",
+    effect="acts",
     params=AskParams,
     run=run_ask,
     title=lambda params: "Asking a question",
@@ -147,6 +179,7 @@ ask = Tool(
 )
 complete = Tool(
     name="complete",
+    effect="acts",
     params=CompleteParams,
     run=run_complete,
     title=lambda params: "Finishing",
@@ -156,10 +189,12 @@ complete = Tool(
 )
 web_browser_takeover = Tool(
     name="web_browser_takeover",
+    effect="acts",
     params=TakeoverParams,
     run=run_takeover,
     title=lambda params: "Asking a person to take over the browser",
     example={"text": "Please log in on the open page, then answer here."},
     content_parameter="text",
     is_idempotent=True,
+    requires=("browser",),
 )

@@ -1,29 +1,37 @@
 """Tools that run commands in the sandbox, in named shell sessions that keep their directory, environment and jobs."""
 
+import re
+import time
 import unicodedata
 from itertools import chain, count
 
 from pydantic import BaseModel, Field, field_validator
 
 from core.domain.errors import ToolError
-from core.ports import CommandOutput, Shell
+from core.domain.events import ToolProgressed
+from core.domain.messages import JsonObject
+from core.ports import CommandOutput, Shell, ShellSession
 from core.tools.tool import Tool, ToolContext, ToolOutput
 from core.tools.workspace.paths import validated_workspace_path
 
 DEFAULT_SESSION = "default"
 COMMAND_TITLE_CHARACTERS = 80
+WAIT_SECONDS = 10
+BLOCKING_SECONDS = 60
 BLOCKING_SECONDS_MAX = 600
 INPUT_CHARACTERS_MAX = 4000
 """A terminal does not accept a longer line of input."""
+LOOK_SECONDS = 5.0
+"""How often the output of a command is read while a call waits for it."""
+OUTPUT_END_CHARACTERS = 2_000
 INPUT_SECONDS = 1.0
 """How long to wait for a program's output after text was typed into it."""
 
 
 class ExecuteParams(BaseModel):
-    """Run a shell command in the sandbox. By default it runs in the background of its session: look at it later with
-    check_command_output. With blocking it is waited for, and its exit code and output come back at once. Sessions keep
-    their directory and environment; use one session per purpose. Commands that take over a minute belong in the
-    background."""
+    """Run a shell command in the sandbox and get its output and exit code. A command that takes longer than the timeout
+    goes on in the background of its session; you are told when it ends, and check_command_output shows how it goes.
+    Sessions keep their directory and environment; use one session per purpose."""
 
     command: str = Field(min_length=1, description="The command, as bash reads it.")
     folder: str | None = Field(
@@ -34,13 +42,21 @@ class ExecuteParams(BaseModel):
         max_length=64,
         description="The session to run in, made on first use. Without it: one that is free.",
     )
-    blocking: bool = Field(default=False, description="Wait for the end of the command.")
-    timeout: int = Field(
-        default=60,
-        ge=1,
-        le=BLOCKING_SECONDS_MAX,
-        description="Seconds to wait for a blocking command; afterwards it goes on in the background.",
+    blocking: bool = Field(
+        default=False, description="Wait longer: 60 seconds where no timeout is given."
     )
+    timeout: int | None = Field(
+        default=None,
+        ge=0,
+        le=BLOCKING_SECONDS_MAX,
+        description="Seconds to wait for the end, 10 if not given. 0 for servers and other programs that do not end.",
+    )
+
+    @property
+    def wait_seconds(self) -> int:
+        if self.timeout is not None:
+            return self.timeout
+        return BLOCKING_SECONDS if self.blocking else WAIT_SECONDS
 
     @field_validator("folder")
     @classmethod
@@ -53,11 +69,8 @@ async def run_execute(params: ExecuteParams, context: ToolContext) -> ToolOutput
     session = params.session_name or DEFAULT_SESSION
     while True:
         try:
-            shown = await shell.execute(
-                params.command,
-                session=session,
-                folder=params.folder,
-                timeout_seconds=params.timeout if params.blocking else 0,
+            shown = await execute_and_watch(
+                shell, params.command, session, context, params.folder, params.wait_seconds
             )
             break
         except ToolError:
@@ -67,14 +80,32 @@ async def run_execute(params: ExecuteParams, context: ToolContext) -> ToolOutput
                 raise
             session = free
     if shown.exit_code is None:
+        await shell.keep_running(session)
         look = f"check_command_output(session_name={session!r}) shows how it goes."
-        hint = (
-            f"still running after {params.timeout} s and going on in the background; {look}"
-            if params.blocking
-            else f"running in the background; {look}"
-        )
+        hint = f"still running after {params.wait_seconds} s and going on in the background; {look}"
         return ToolOutput(output=_report(shown, session, hint))
     return ToolOutput(output=_report(shown, session, ""), is_success=shown.exit_code == 0)
+
+
+async def execute_and_watch(
+    shell: Shell,
+    command: str,
+    session: str,
+    context: ToolContext,
+    folder: str | None,
+    wait_seconds: float,
+) -> CommandOutput:
+    """Runs a command and waits at most `wait_seconds` for it. Meanwhile passes on the last line of its output."""
+    end = time.monotonic() + wait_seconds
+    shown = await shell.execute(
+        command, session=session, folder=folder, timeout_seconds=min(wait_seconds, LOOK_SECONDS)
+    )
+    while shown.exit_code is None and (left := end - time.monotonic()) > 0:
+        if context.emit is not None:
+            line = shown.output[-OUTPUT_END_CHARACTERS:].rstrip().rpartition("\n")[2]
+            context.emit(ToolProgressed(line=line))
+        shown = await shell.check(session, timeout_seconds=min(left, LOOK_SECONDS))
+    return shown
 
 
 async def _free_session(shell: Shell) -> str:
@@ -171,25 +202,61 @@ def _report(shown: CommandOutput, session: str, hint: str) -> str:
     return "\n".join(line.removesuffix("\n") for line in lines)
 
 
+RESULT_END_CHARACTERS = 100
+READS_SESSION = frozenset({"execute_command", "check_command_output", "terminate_command"})
+_SESSION_LINE = "[session "
+_EXIT_CODE = re.compile(r"exit code (-?[0-9]{1,10})(?:; the session was killed)?\]\Z")
+
+
+def exit_code_of(name: str, result: JsonObject) -> int | None:
+    """Returns the exit code that the result of a tool which runs commands tells in its last line, if it does."""
+    if name not in READS_SESSION and name != "python_execute":
+        return None
+    found = _EXIT_CODE.search(str(result.get("output") or "")[-RESULT_END_CHARACTERS:])
+    return int(found[1]) if found else None
+
+
+def command_in_background(
+    name: str, arguments: JsonObject, result: JsonObject
+) -> ShellSession | None:
+    """Returns the session that a call of a shell tool left behind, as far as its result tells, else None.
+
+    Its command is empty if the call did not start it.
+    """
+    command, session = str(arguments.get("command") or ""), str(arguments.get("session_name") or "")
+    if name == "terminate_command" and result.get("success"):
+        return ShellSession(name=session, command="", is_running=False, running_seconds=0)
+    last = str(result.get("output") or "").rpartition("\n")[2]
+    if name not in READS_SESSION or not last.startswith(_SESSION_LINE):
+        return None
+    found, _, rest = last.removeprefix(_SESSION_LINE).partition(", in ")
+    is_running = ": still running" in rest
+    return ShellSession(name=found, command=command, is_running=is_running, running_seconds=0)
+
+
 def _command_title(params: ExecuteParams) -> str:
     lines = params.command.strip().splitlines() or ["a command"]
-    cut = lines[0][:COMMAND_TITLE_CHARACTERS]
-    return f"Running {cut}{'…' if len(lines) > 1 or len(lines[0]) > len(cut) else ''}"
+    cut = lines[0][:COMMAND_TITLE_CHARACTERS].replace("`", "'")
+    return f"Running `{cut}{'…' if len(lines) > 1 or len(lines[0]) > len(cut) else ''}`"
 
 
 execute_command = Tool(
     name="execute_command",
+    effect="acts",
     params=ExecuteParams,
     run=run_execute,
+    subject=lambda params: f"shell/{params.session_name or DEFAULT_SESSION}",
     title=_command_title,
-    example={"command": "python3 analyse.py", "session_name": "main", "blocking": True},
+    example={"command": "python3 analyse.py", "session_name": "main", "timeout": 60},
     content_parameter="command",
     requires=("sandbox",),
 )
 check_command_output = Tool(
     name="check_command_output",
+    effect="acts",
     params=CheckParams,
     run=run_check,
+    subject=lambda params: f"shell/{params.session_name}",
     title=lambda params: (
         f"{'Looking at' if params.input is None else 'Answering'} {params.session_name}"
     ),
@@ -198,16 +265,20 @@ check_command_output = Tool(
 )
 terminate_command = Tool(
     name="terminate_command",
+    effect="acts",
     params=TerminateParams,
     run=run_terminate,
+    subject=lambda params: f"shell/{params.session_name}",
     title=lambda params: f"Stopping {params.session_name}",
     example={"session_name": "main"},
     requires=("sandbox",),
 )
 list_commands = Tool(
     name="list_commands",
+    effect="reads",
     params=ListCommandsParams,
     run=run_list_commands,
+    subject="shell",
     title=lambda params: "Listing the running commands",
     example={},
     is_idempotent=True,

@@ -2,13 +2,14 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import ErrorDetails
 
 from core.dialects.dialect import ToolSpec
+from core.domain.approval import CallToApprove
 from core.domain.errors import ToolError
 from core.domain.events import AgentEvent
 from core.domain.messages import JsonObject, Message
@@ -20,11 +21,15 @@ from core.ports import Sandbox
 from core.web_access.services import WebServices
 
 ParamsT = TypeVar("ParamsT", bound=BaseModel)
+Effect = Literal["reads", "writes", "acts"]
+"""`reads`: changes nothing. `writes`: changes files or plans. `acts`: changes a session or something outside, or talks
+to people."""
 TITLE_CHARACTERS_MAX = 120
 
 Requirement = Literal[
     "sandbox",
     "browser",
+    "agents",
     "knowledge",
     "search",
     "page_reader",
@@ -52,26 +57,36 @@ class ThreadLinks:
 class ThreadMessages:
     """Functions that read the thread's stored messages.
 
-    `find` returns one message by its id. `read_all` returns all messages that models see, oldest first.
+    `find` returns one message by its id. `read_all` returns all messages that models see, oldest first. `chat` reads
+    the chat thread itself, or is None without one.
     """
 
     find: Callable[[str], Awaitable[Message | None]]
     read_all: Callable[[], Awaitable[Sequence[Message]]]
+    chat: "ThreadChat | None" = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadChat:
+    """Reads the run's chat thread. `read` returns the messages before a message id. `fetch_file` stores a message's
+    file in the sandbox and returns a line with its path. Both raise ToolError."""
+
+    read: Callable[[str], Awaitable[str]]
+    fetch_file: Callable[[str], Awaitable[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
     """The services that a tool can use while it runs. A field that is None is not available in this run.
 
-    `sandbox` starts the thread's sandbox on first use. `approved_tools` lists the tools that no longer need
-    approval in this thread. `emit` publishes an event of the run, for example for the status message. `outside`
-    holds the external services (search, page reader, ...). `figures` records the run's metrics. If a tool calls a
-    model itself, it reports the model's name and usage through `spent`.
+    `sandbox` starts the thread's sandbox on first use. `emit` publishes an event of the run, for example for the
+    status message. `outside` holds the external services (search, page reader, ...). `metrics` records the run's
+    metrics. If a tool calls a model itself, it reports the model's name and usage through `spent`. `known_versions`
+    holds the `file_version` of each workspace file as the model last read or wrote it.
     """
 
     thread_id: str
     run_id: str
-    approved_tools: frozenset[str] = frozenset()
     plans: PlanStore | None = None
     emit: Callable[[AgentEvent], None] | None = None
     sandbox: Callable[[], Awaitable[Sandbox]]
@@ -79,8 +94,9 @@ class ToolContext:
     messages: ThreadMessages | None = None
     knowledge: RunKnowledge | None = None
     outside: WebServices = field(default_factory=WebServices)
-    figures: RunMetrics = NO_METRICS
+    metrics: RunMetrics = NO_METRICS
     spent: Callable[[str, Usage], None] = lambda _model, _usage: None
+    known_versions: dict[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,15 +118,20 @@ class ToolOutput:
 class Tool(Generic[ParamsT]):
     """One tool. The params model's docstring is its description for the model.
 
+    `effect` orders the calls of one answer. `subject` names what a call uses, as a path such as `files/notes.md` or
+    `shell/main`; an empty path means everything.
+
     `title` makes the line of the status message from validated parameters. `is_idempotent`: may run again after a
-    crash that hid its result. `needs_approval` says in a line for people what
-    they must allow first, or None. `content_parameter` is the text between the tags in the older XML form.
+    crash that hid its result. `needs_approval` returns the headline of the question that people must answer first, or
+    None; the arguments are shown below it. `content_parameter` is the text between the tags in the older XML form.
     """
 
     name: str
+    effect: Effect
     params: type[ParamsT]
     run: Callable[[ParamsT, ToolContext], Awaitable[str | ToolOutput]]
     title: Callable[[ParamsT], str]
+    subject: str | Callable[[ParamsT], str] = ""
     example: JsonObject | None = None
     content_parameter: str | None = None
     is_idempotent: bool = False
@@ -145,22 +166,65 @@ class ToolSet:
         return self if len(kept) == len(self.tools) else ToolSet(kept)
 
     def with_tools(self, more: Iterable[Tool[Any]]) -> "ToolSet":
-        """Returns a tool set that also contains `more`. If two tools have the same name, the existing tool is kept."""
-        added = {tool.name: tool for tool in more}
-        return ToolSet({**added, **self.tools})
+        """Returns a tool set that also contains `more`. If two tools have the same name, the existing tool is kept.
+
+        The added tools come last and in alphabetical order, so that their coming and going changes only the end of a
+        request's tools.
+        """
+        added = {tool.name: tool for tool in sorted(more, key=lambda tool: tool.name)}
+        return ToolSet(
+            {**self.tools, **{name: tool for name, tool in added.items() if name not in self.tools}}
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedCall:
     """A validated call: the tool exists and the arguments match its parameters.
 
-    `approval` is the sentence that asks people to approve the call, or None if no approval is needed.
+    `approval` is the headline under which people are asked to approve the call, or None if no approval is needed.
     """
 
     tool: Tool[Any]
     params: BaseModel
     title: str
     approval: str | None = None
+
+    def to_approve(self, index: int = 0) -> CallToApprove:
+        """Returns the call as people approve it. `index` is its place in the turn."""
+        return CallToApprove(
+            index=index,
+            tool=self.tool.name,
+            headline=self.approval or self.title,
+            arguments=self.params.model_dump(mode="json"),
+        )
+
+    @property
+    def subject(self) -> str:
+        subject = self.tool.subject
+        return subject if isinstance(subject, str) else subject(self.params)
+
+
+Strategy = Literal["ordered", "parallel", "sequential"]
+
+
+def must_wait_for(earlier: PreparedCall, later: PreparedCall, strategy: Strategy) -> bool:
+    """Returns whether a call must not start before an earlier call of the same answer has ended.
+
+    With `ordered`, only reads overlap. With `parallel`, calls on different subjects overlap, too; with `sequential`
+    nothing does.
+    """
+    if strategy == "sequential":
+        return True
+    if earlier.tool.effect == "reads" and later.tool.effect == "reads":
+        return False
+    return strategy == "ordered" or _overlap(earlier.subject, later.subject)
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Returns whether two subjects have something in common. Any command may use any file."""
+    shorter, longer = sorted((one, other), key=len)
+    is_inside = not shorter or longer == shorter or longer.startswith(f"{shorter}/")
+    return is_inside or {one.partition("/")[0], other.partition("/")[0]} == {"files", "shell"}
 
 
 def prepare_call(name: str, arguments: JsonObject, toolbox: ToolSet) -> PreparedCall:
@@ -205,9 +269,65 @@ def _schema(params: type[BaseModel]) -> JsonObject:
 
 def _made_schema(params: type[BaseModel]) -> JsonObject:
     schema = params.model_json_schema()
+    is_ours = params.model_json_schema.__func__ is BaseModel.model_json_schema.__func__
+    schema = cast(JsonObject, _without_details(schema) if is_ours else _without_titles(schema))
     schema.pop("description", None)
     schema.pop("title", None)
-    for one in schema.get("properties", {}).values():
-        one.pop("title", None)
     schema.setdefault("properties", {})
     return schema
+
+
+_DETAILS = frozenset(
+    (
+        "title",
+        "minimum",
+        "minLength",
+        "maxLength",
+        "minItems",
+        "maxItems",
+        "pattern",
+        "additionalProperties",
+    )
+)
+
+
+def _without_titles(schema: JsonValue) -> JsonValue:
+    """Returns a tool server's schema without the titles that generators make of the names."""
+    if isinstance(schema, list):
+        return [_without_titles(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: _without_titles(value)
+        for key, value in schema.items()
+        if not (key == "title" and isinstance(value, str))
+    }
+
+
+_NO_DEFAULTS: tuple[JsonValue, ...] = (None, "", [])
+
+
+def _without_details(schema: JsonValue) -> JsonValue:
+    """Returns the schema without what costs tokens and does not help a model. Validation does not use this schema."""
+    if isinstance(schema, list):
+        return [_without_details(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    choices = schema.get("anyOf")
+    others = (
+        [one for one in choices if one != {"type": "null"}] if isinstance(choices, list) else []
+    )
+    if len(others) == 1 and isinstance(only := others[0], dict):
+        schema = {**only, **{key: one for key, one in schema.items() if key != "anyOf"}}
+    default = schema.get("default")
+    is_default_shown = default not in _NO_DEFAULTS and default is not False
+    properties = schema.get("properties")
+    names = properties if isinstance(properties, dict) else {}
+    kept: JsonObject = {
+        key: _without_details(value)
+        for key, value in schema.items()
+        if key not in _DETAILS and key != "properties" and (key != "default" or is_default_shown)
+    }
+    if names:
+        kept["properties"] = {name: _without_details(one) for name, one in names.items()}
+    return kept

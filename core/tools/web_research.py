@@ -9,6 +9,7 @@ from contextlib import suppress
 from pydantic import BaseModel, Field, JsonValue, field_validator
 from yarl import URL
 
+from core.context.tokens import first_tokens
 from core.context.untrusted_text import clean_json, clean_line, clean_text, wrap_untrusted
 from core.domain.errors import AgentError, ToolError
 from core.domain.ids import new_id
@@ -22,18 +23,19 @@ from core.web_access.search import SearchResults
 async def fence_long_text(
     text: str, *, source: str, room: int, path: str, context: ToolContext
 ) -> str:
-    """Returns the text marked as untrusted, cut to `room` characters.
+    """Returns the text marked as untrusted, cut to `room` tokens.
 
     If the text is longer, the full text is also written to the workspace file `path` if a sandbox is available.
     """
-    if len(text) <= room:
+    shown = first_tokens(text[: room * CHARACTERS_PER_TOKEN], room)
+    if len(shown) == len(text):
         return wrap_untrusted(text, source=source)
-    note = f"[{len(text) - room} characters more are left out"
+    note = f"[{len(text) - len(shown)} characters more are left out"
     with suppress(AgentError, ToolError):
         files = (await context.sandbox()).files
         await files.write(path, _pieces(text))
         note += f"; all of it is in {path}"
-    return f"{wrap_untrusted(text[:room], source=source)}\n{note}]"
+    return f"{wrap_untrusted(shown, source=source)}\n{note}]"
 
 
 async def _pieces(text: str) -> AsyncIterator[bytes]:
@@ -41,24 +43,21 @@ async def _pieces(text: str) -> AsyncIterator[bytes]:
 
 
 RESULTS_MAX = 20
-CONTENT_CHARACTERS_MAX = 2_000
+CONTENT_CHARACTERS_MAX = 1_000
 ANSWER_CHARACTERS_MAX = 4_000
 QUERY_CHARACTERS_MAX = 400
 URL_CHARACTERS_MAX = 2_000
 
 
 class WebSearchParams(BaseModel):
-    """Search the web. Gives titles, addresses and excerpts, the best first, sometimes with a short answer and pictures.
-    Excerpts are not enough for facts that matter: read the pages with scrape_webpage and name them as sources."""
+    """Search the web. Returns titles, addresses and excerpts. Read the pages before you rely on them."""
 
     query: str = Field(
         min_length=1,
         max_length=QUERY_CHARACTERS_MAX,
-        description="What to look for, in the words of a search box; with the year where it matters.",
+        description="Words for a search box; with the year if it matters.",
     )
-    num_results: int = Field(
-        default=20, ge=1, le=RESULTS_MAX, description="How many results at most."
-    )
+    num_results: int = Field(default=20, ge=1, le=RESULTS_MAX)
 
 
 async def run_web_search(params: WebSearchParams, context: ToolContext) -> ToolOutput:
@@ -92,8 +91,10 @@ def _format_findings(findings: SearchResults) -> JsonValue:
 
 web_search = Tool(
     name="web_search",
+    effect="reads",
     params=WebSearchParams,
     run=run_web_search,
+    subject="web",
     title=lambda params: f"Searching for {params.query}",
     example={"query": "population of Oslo 2025", "num_results": 5},
     is_idempotent=True,
@@ -103,7 +104,8 @@ web_search = Tool(
 
 
 URLS_MAX = 10
-PAGES_CHARACTERS_MAX = 50_000
+CHARACTERS_PER_TOKEN = 5
+RESULT_TOKENS_MAX = 6_500
 """Limit for all pages of one call together. Longer pages are written to a workspace file."""
 PAGES_FOLDER = "scrape"
 _WHOLE_CHARACTERS_MAX = 2_000_000
@@ -111,21 +113,21 @@ _BETWEEN = re.compile(r"(?<![\s,])[\s,]+(?=https?://)|,\s*$")
 
 
 class ScrapeParams(BaseModel):
-    """Read web pages, PDFs and other documents on the web as text. Several addresses are read at once. What is too
-    long to be shown is kept whole in a file of the workspace, for grep and read_file."""
+    """Read web pages, PDFs and other documents on the web as text. Long texts are kept whole in a file of the
+    workspace."""
 
     urls: str = Field(min_length=1, description="One address, or several separated by commas.")
 
     @field_validator("urls")
     @classmethod
     def _some(cls, value: str) -> str:
-        count = len(split_urls(value))
+        count = len(split_url_list(value))
         if not 1 <= count <= URLS_MAX:
             raise ValueError(f"give 1 to {URLS_MAX} addresses, not {count}")
         return value
 
 
-def split_urls(urls: str) -> list[str]:
+def split_url_list(urls: str) -> list[str]:
     """Returns the addresses from a comma-separated list, without duplicates.
 
     A comma inside an address does not split it.
@@ -138,9 +140,9 @@ async def run_scrape(params: ScrapeParams, context: ToolContext) -> ToolOutput:
     reader = context.outside.pages
     if reader is None:
         raise ToolError("Web pages cannot be read here. Go on without it.")
-    asked = split_urls(params.urls)
+    asked = split_url_list(params.urls)
     read = await asyncio.gather(*(_read(reader, address) for address in asked))
-    room = PAGES_CHARACTERS_MAX // len(asked)
+    room = RESULT_TOKENS_MAX // len(asked)
     parts = [
         one if isinstance(one, str) else await _format_page(one, room, number, context)
         for number, one in enumerate(read, start=1)
@@ -172,15 +174,17 @@ def _name(url: str) -> str:
 
 
 def _scrape_title(params: ScrapeParams) -> str:
-    asked = split_urls(params.urls)
+    asked = split_url_list(params.urls)
     first = re.sub(r"^https?://(www\.)?", "", asked[0]).rstrip("/")
     return f"Reading {first[:80]}{f' and {len(asked) - 1} more' if len(asked) > 1 else ''}"
 
 
 scrape_webpage = Tool(
     name="scrape_webpage",
+    effect="reads",
     params=ScrapeParams,
     run=run_scrape,
+    subject="web",
     title=_scrape_title,
     example={"urls": "https://example.com/report,https://example.com/figures.pdf"},
     is_idempotent=True,
@@ -189,15 +193,13 @@ scrape_webpage = Tool(
 )
 
 
-PROVIDER_CHARACTERS_MAX = 50_000
 PROVIDER_FOLDER = "data"
 
 
 class EndpointsParams(BaseModel):
-    """List what a data provider can be asked: its routes with their parameters. Call it before
-    execute_data_provider_call. Prefer a data provider to search and browser where it has what you need."""
+    """List the routes of a data provider and their parameters. Prefer data providers to search and browser."""
 
-    service_name: Provider = Field(description="The provider.")
+    service_name: Provider = Field()
 
 
 async def run_endpoints(params: EndpointsParams, context: ToolContext) -> ToolOutput:
@@ -218,13 +220,11 @@ async def run_endpoints(params: EndpointsParams, context: ToolContext) -> ToolOu
 
 
 class CallParams(BaseModel):
-    """Ask a data provider. Its routes and their parameters are listed by get_data_provider_endpoints."""
+    """Query a data provider. Call get_data_provider_endpoints first."""
 
-    service_name: Provider = Field(description="The provider.")
-    route: str = Field(min_length=1, max_length=200, description="The route, such as user_info.")
-    payload: JsonObject = Field(
-        default_factory=dict, description="The parameters of the route with their values."
-    )
+    service_name: Provider = Field()
+    route: str = Field(min_length=1, max_length=200)
+    payload: JsonObject = Field(default_factory=dict, description="The parameters of the route.")
 
 
 async def run_call(params: CallParams, context: ToolContext) -> ToolOutput:
@@ -235,15 +235,17 @@ async def run_call(params: CallParams, context: ToolContext) -> ToolOutput:
     text = json.dumps(clean_json(answer), ensure_ascii=False, indent=1)
     path = f"{PROVIDER_FOLDER}/{params.service_name}-{new_id()[-8:]}.json"
     output = await fence_long_text(
-        text, source=params.service_name, room=PROVIDER_CHARACTERS_MAX, path=path, context=context
+        text, source=params.service_name, room=RESULT_TOKENS_MAX, path=path, context=context
     )
     return ToolOutput(output=output)
 
 
 get_data_provider_endpoints = Tool(
     name="get_data_provider_endpoints",
+    effect="reads",
     params=EndpointsParams,
     run=run_endpoints,
+    subject="web",
     title=lambda params: f"Looking at what {params.service_name} offers",
     example={"service_name": "twitter"},
     is_idempotent=True,
@@ -251,8 +253,10 @@ get_data_provider_endpoints = Tool(
 )
 execute_data_provider_call = Tool(
     name="execute_data_provider_call",
+    effect="reads",
     params=CallParams,
     run=run_call,
+    subject="web",
     title=lambda params: f"Asking {params.service_name} for {params.route}",
     example={
         "service_name": "twitter",

@@ -22,7 +22,7 @@ from pydantic import JsonValue
 
 from core.domain.errors import ToolError
 from core.failpoints import Failpoint
-from core.web_access.fetch import USER_AGENT
+from core.web_access.download import USER_AGENT
 
 log = logging.getLogger(__name__)
 

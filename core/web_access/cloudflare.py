@@ -103,16 +103,9 @@ class CloudflarePages:
         host = (await self._project(projects, project)).subdomain
         uploaded = await self._upload(f"{projects}/{project}", files)
         manifest = json.dumps({one.path: one.key for one in files})
-        request = Request(
-            method="POST",
-            path=f"{projects}/{project}/deployments",
-            form={"manifest": manifest, "branch": BRANCH, **rules},
-            is_repeatable=False,
-        )
-        deployed = parse_answer(
-            await request_json(self.api, request), _DeployedAnswer, self.api
-        ).result
-        return Deployment(url=f"https://{host}", version_url=deployed.url, uploaded=uploaded)
+        form = {"manifest": manifest, "branch": BRANCH, **rules}
+        version_url = await self._publish(f"{projects}/{project}", form)
+        return Deployment(url=f"https://{host}", version_url=version_url, uploaded=uploaded)
 
     async def _project(self, projects: str, project: str) -> _Project:
         try:
@@ -152,6 +145,14 @@ class CloudflarePages:
             api, Request(method="POST", path="/pages/assets/upsert-hashes", body=hashes)
         )
         return len(wanted)
+
+    async def _publish(self, project_path: str, form: Mapping[str, str | bytes]) -> str:
+        """Creates the deployment from the uploaded files, and returns the URL of this version."""
+        request = Request(
+            method="POST", path=f"{project_path}/deployments", form=form, is_repeatable=False
+        )
+        answer = await request_json(self.api, request)
+        return parse_answer(answer, _DeployedAnswer, self.api).result.url
 
 
 def _batches(files: Sequence[SiteFile]) -> Iterator[list[SiteFile]]:

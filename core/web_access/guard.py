@@ -4,6 +4,7 @@ import asyncio
 import errno
 import ipaddress
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
@@ -13,6 +14,7 @@ from yarl import URL
 from core.domain.errors import ToolError
 
 IPAddress = IPv4Address | IPv6Address
+IPNetwork = IPv4Network | IPv6Network
 SCHEMES = ("http", "https")
 URL_CHARACTERS_MAX = 4096
 
@@ -55,24 +57,58 @@ def is_refused(address: IPAddress | str) -> bool:
     return not known.is_global or known.is_multicast or any(known in one for one in _REFUSED_4)
 
 
-def _is_refused_6(address: IPv6Address) -> bool:
-    if address.ipv4_mapped is not None:
-        return is_refused(address.ipv4_mapped)
+def _embedded(address: IPAddress) -> IPAddress:
+    """Returns the IPv4 address that an IPv6 address leads to, or the address itself."""
+    if isinstance(address, IPv4Address):
+        return address
     if address in _NAT64:
-        return is_refused(IPv4Address(int(address) & 0xFFFFFFFF))
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address
+
+
+def _is_refused_6(address: IPv6Address) -> bool:
+    if (plain := _embedded(address)) != address:
+        return is_refused(plain)
     if address not in _GLOBAL_6 or any(address in one for one in _REFUSED_6):
         return True
     return not address.is_global
 
 
+def is_own_address(address: IPAddress) -> bool:
+    """Returns whether packets to the address stay on this machine, whichever interface has it.
+
+    Asks the kernel's routing table by connecting a datagram socket, which sends nothing: the source of such packets is
+    their own target. So no list of interfaces can be out of date. Raises OSError if no socket can be opened.
+    """
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((str(address), 9))
+        except OSError:
+            return False  # without a route, no connection gets there either
+        source = ip_address(probe.getsockname()[0])
+    return source == address or source.is_loopback
+
+
 @dataclass(frozen=True, slots=True)
 class AddressGuard:
-    """Allows connections to public addresses only. `allowed` lists exempt pairs of address and port, for tests."""
+    """Allows connections to public addresses of other machines only.
+
+    `allowed` lists exempt pairs of address and port, for tests. `refused` are further networks that lead to this
+    machine or its surroundings, such as the address of a load balancer in front of it.
+    """
 
     allowed: frozenset[tuple[str, int]] = frozenset()
+    refused: tuple[IPNetwork, ...] = ()
+    is_own: Callable[[IPAddress], bool] = is_own_address
 
     def permits(self, address: str, port: int) -> bool:
-        return (address, port) in self.allowed or not is_refused(address)
+        if (address, port) in self.allowed:
+            return True
+        if is_refused(address):
+            return False
+        target = _embedded(ip_address(address))
+        return not any(target in network for network in self.refused) and not self.is_own(target)
 
     def connector(self) -> TCPConnector:
         """Returns a connector that checks the actual address of each connection, which defeats DNS rebinding."""

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from core.context.tokens import count_text
 from core.domain.errors import ModelError, ModelUnavailable, ToolError
 from core.domain.threads import Usage
-from core.web_access.fetch import FetchLimits, fetch
+from core.web_access.download import DownloadLimits, download
 from core.web_access.guard import AddressGuard
 from core.web_access.pictures import Picture
 
@@ -112,8 +112,8 @@ class ImageGenerator:
             except binascii.Error as error:
                 raise ToolError(_UNKNOWN) from error
         if image.url:
-            limits = FetchLimits(bytes_max=GENERATED_BYTES_MAX, seconds_max=60)
-            return (await fetch(image.url, self.guard, limits=limits)).content
+            limits = DownloadLimits(bytes_max=GENERATED_BYTES_MAX, seconds_max=60)
+            return (await download(image.url, self.guard, limits=limits)).content
         raise ToolError(_UNKNOWN)
 
     async def close(self) -> None:

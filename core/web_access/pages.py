@@ -16,13 +16,13 @@ from core.domain.messages import JsonObject
 from core.knowledge.document import ParseLimits
 from core.knowledge.parsing.parser_process import ChildFailed, parse_document, run_in_child
 from core.web_access.client import Api, ApiRefused, Request, request_json
-from core.web_access.fetch import Fetched, FetchLimits, fetch
+from core.web_access.download import Download, DownloadLimits, download
 from core.web_access.guard import AddressGuard, RefusedAddress, web_url
 from core.web_access.search import Text, parse_answer
 
 log = logging.getLogger(__name__)
 
-PAGE_LIMITS = FetchLimits(bytes_max=20_000_000, seconds_max=40)
+PAGE_LIMITS = DownloadLimits(bytes_max=20_000_000, seconds_max=40)
 CHILD_LIMITS = ParseLimits(
     memory_bytes_max=1_000_000_000,
     cpu_seconds_max=12,
@@ -123,7 +123,7 @@ class LocalReader:
     limits: ParseLimits = CHILD_LIMITS
 
     async def read(self, address: str) -> Page:
-        fetched = await fetch(address, self.guard, accept=_ACCEPT, limits=PAGE_LIMITS)
+        fetched = await download(address, self.guard, accept=_ACCEPT, limits=PAGE_LIMITS)
         if fetched.content_type in _HTML:
             page = await _page(fetched, self.limits)
         elif _NO_TEXT.match(fetched.content_type):
@@ -146,7 +146,7 @@ class _Read(BaseModel):
     text: str
 
 
-async def _page(fetched: Fetched, limits: ParseLimits) -> Page:
+async def _page(fetched: Download, limits: ParseLimits) -> Page:
     try:
         output = await run_in_child(
             "core.web_access.page_and_picture_child",
@@ -165,7 +165,7 @@ async def _page(fetched: Fetched, limits: ParseLimits) -> Page:
     return Page(url=fetched.url, title=" ".join(read.title.split()), text=read.text)
 
 
-async def _document(fetched: Fetched, limits: ParseLimits) -> Page:
+async def _document(fetched: Download, limits: ParseLimits) -> Page:
     name = PurePosixPath(URL(fetched.url).path).name
     with tempfile.TemporaryFile() as file:
         await asyncio.to_thread(file.write, fetched.content)

@@ -70,7 +70,7 @@ class BrowserClient:
             stream.close()
 
     async def _restart(self) -> None:
-        """Restarts the server: opening a stream with `restart` does that, and the stream is not used."""
+        """Restarts the browser server by opening a stream with `restart`. The stream itself is not used."""
         self._connection.stream("browser", restart=True).close()
 
 
@@ -98,7 +98,7 @@ class BrowserTakeoverClient:
 
 
 def _seen(answer: JsonObject, picture: bytes) -> BrowserResult:
-    """Raises ValueError for an answer of another shape."""
+    """Parses the browser's response. Raises ValueError if it is malformed."""
     state, error = answer.get("state"), answer.get("error")
     return BrowserResult(
         said=_text(answer.get("said", ""), TEXT_CHARACTERS_MAX),

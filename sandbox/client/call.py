@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 
-from core.domain.errors import LeaseLost, ToolError
+from core.domain.errors import FileChanged, LeaseLost, ToolError
 from core.domain.messages import JsonObject
 from sandbox.inside import protocol
 
@@ -45,7 +45,8 @@ def parse_error(body: JsonObject) -> ToolError | LeaseLost:
         raise ValueError("an error without a message")
     if body.get("code") == "stale":
         return LeaseLost("another run uses this sandbox")
-    return ToolError(replace_surrogates(message)[:2000])
+    kind = FileChanged if body.get("code") == "changed" else ToolError
+    return kind(replace_surrogates(message)[:2000])
 
 
 def replace_surrogates(text: str) -> str:
@@ -85,7 +86,11 @@ class CallStream:
         """Raises IncompleteReadError at the end, ToolError when the other side refuses, SandboxUnavailable."""
         while len(self._read) < count:
             if not self.flow.pieces:
-                await self._next(count)
+                if self.flow.answer.done():
+                    self.flow.answer.result()
+                    raise asyncio.IncompleteReadError(bytes(self._read), count)
+                self.flow.changed.clear()
+                await self.flow.changed.wait()
                 continue
             piece = self.flow.pieces.popleft()
             self.flow.pieces_bytes -= len(piece)
@@ -117,10 +122,3 @@ class CallStream:
 
     def close(self) -> None:
         self.forget()
-
-    async def _next(self, count: int) -> None:
-        if self.flow.answer.done():
-            self.flow.answer.result()
-            raise asyncio.IncompleteReadError(bytes(self._read), count)
-        self.flow.changed.clear()
-        await self.flow.changed.wait()

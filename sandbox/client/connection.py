@@ -13,7 +13,7 @@ from sandbox.client.call import CallStream, PendingCall, add_credit, parse_error
 from sandbox.inside import protocol
 
 ANSWER_SECONDS = 30.0
-LOST = "The sandbox stopped working. A new one starts with the same files."
+LOST = "The sandbox stopped working, and everything that ran in it ended. The next call opens it again."
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +43,7 @@ class Connection:
         self._relayed: dict[int, Callable[[int, bytes], None]] = {}
         self._last_channel = 0
         self._lost_because: str | None = None
+        self._lost_message = LOST
         self.loss_was_reported = False
         """Whether a caller has received the error."""
         self._hello: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -149,11 +150,11 @@ class Connection:
     def end_relayed_call(self, channel: int) -> None:
         self._relayed.pop(channel, None)
 
-    def mark_lost(self, reason: str) -> None:
+    def mark_lost(self, reason: str, *, public_message: str = LOST) -> None:
         """Fails all pending calls and closes the stream."""
         if self._lost_because is not None:
             return
-        self._lost_because = reason
+        self._lost_because, self._lost_message = reason, public_message
         self.loss_was_reported = self.is_busy
         self._writer.close()
         if not self._hello.done():
@@ -177,7 +178,7 @@ class Connection:
 
     def _lost(self) -> SandboxUnavailable:
         self.loss_was_reported = True
-        return SandboxUnavailable(LOST, detail=f"{self._label}: {self._lost_because}")
+        return SandboxUnavailable(self._lost_message, detail=f"{self._label}: {self._lost_because}")
 
     def _open(
         self, op: str, fields: dict[str, object], *, accepts_data: bool = False

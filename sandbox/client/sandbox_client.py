@@ -13,7 +13,7 @@ from core.ports import CommandOutput, FileEntry, ShellSession
 from sandbox.client.browser import BrowserClient
 from sandbox.client.call import CallStream, replace_surrogates
 from sandbox.client.connection import ANSWER_SECONDS, LOST, Connection
-from sandbox.inside.sockets import CONNECTED
+from sandbox.inside.socket_relay import CONNECTED, EGRESS_PROXY_ADDRESS
 
 EXECUTE = Failpoint("sandbox.execute")
 INTERRUPT = Failpoint("sandbox.interrupt")
@@ -49,6 +49,7 @@ class SandboxClient:
         link: Callable[[int], Awaitable[str | None]] | None = None,
     ) -> None:
         self._connection = connection
+        self._fence = fence
         self._stop = stop
         self._link = link
         self._shell = ShellClient(connection, fence=fence)
@@ -68,6 +69,8 @@ class SandboxClient:
         return self._files
 
     async def connect(self, port: int) -> CallStream:
+        if port == EGRESS_PROXY_ADDRESS[1]:  # people must not reach the internet through a sandbox
+            raise ToolError(f"Port {port} belongs to the sandbox itself. Use another port.")
         with CONNECT:
             stream = self._connection.stream("connect", port=port)
             try:
@@ -86,7 +89,7 @@ class SandboxClient:
 
     async def interrupt(self) -> None:
         with INTERRUPT:
-            await self._connection.call("interrupt")
+            await self._connection.call("interrupt", fence=self._fence)
 
     async def close(self) -> None:
         await self._stop()
@@ -121,13 +124,16 @@ class ShellClient:
         )
         return parse_answer(self._connection, answer, _output)
 
+    async def keep_running(self, session: str) -> None:
+        await self._connection.call("keep_running", session=session, fence=self._fence)
+
     async def type_text(self, session: str, text: str) -> None:
         with TYPE:
-            await self._connection.call("input", session=session, text=text)
+            await self._connection.call("input", session=session, text=text, fence=self._fence)
 
     async def terminate(self, session: str) -> None:
         with TERMINATE:
-            await self._connection.call("terminate", session=session)
+            await self._connection.call("terminate", session=session, fence=self._fence)
 
     async def sessions(self) -> tuple[ShellSession, ...]:
         return parse_answer(self._connection, await self._connection.call("sessions"), _sessions)
@@ -154,11 +160,16 @@ class FilesClient:
                 yield piece
 
     async def write(
-        self, path: str, pieces: AsyncIterator[bytes], *, mode: int | None = 0o644
+        self,
+        path: str,
+        pieces: AsyncIterator[bytes],
+        *,
+        mode: int | None = 0o644,
+        expected: str | None = None,
     ) -> int:
         with WRITE:
             answer = await self._connection.send_pieces(
-                "write", pieces, path=workspace_relative_path(path), mode=mode
+                "write", pieces, path=workspace_relative_path(path), mode=mode, expected=expected
             )
         return parse_answer(self._connection, answer, lambda body: require_size(body, "size_bytes"))
 

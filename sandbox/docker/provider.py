@@ -11,12 +11,12 @@ from core.failpoints import Failpoint
 from core.tasks import cancel, spawn
 from sandbox.client.connection import Connection
 from sandbox.client.sandbox_client import SandboxClient
-from sandbox.diagnostics import sandbox_unavailable
 from sandbox.docker.cli import AttachedProcess, DockerCli, DockerCommands, DockerResult
-from sandbox.lifecycle import LifecyclePolicy, next_step
+from sandbox.lifecycle_policy import LifecyclePolicy, next_step
 from sandbox.local.probe import ProbeResult
 from sandbox.local.shared_access import RemoteSandbox, SharedAccess
 from sandbox.local.workspaces import Workspace, WorkspaceInUse, Workspaces
+from sandbox.os_errors import sandbox_unavailable
 from sandbox.packed_program import packed_program
 from sandbox.running_sandboxes import (
     RunningSandbox,
@@ -123,7 +123,7 @@ class DockerSandboxProvider:
             raise SandboxUnavailable(ENDED_ALONE, detail=f"thread {thread_id}")
         return sandbox
 
-    def rest(self, thread_id: str) -> None:
+    def release(self, thread_id: str) -> None:
         del thread_id  # its files are saved as they are written
 
     async def destroy(self, thread_id: str) -> None:

@@ -48,11 +48,11 @@ class Program:
             "quota": self._set_quota,
             "execute": self._sessions.execute,
             "check": self._sessions.check,
+            "keep_running": self._sessions.keep_running,
             "input": self._sessions.type_text,
             "terminate": self._sessions.terminate,
             "sessions": self._sessions.list,
             "interrupt": self._sessions.interrupt,
-            "tell": self._sessions.tell,
             "read": self._files.read,
             "write": self._files.write,
             "list": self._files.list,
@@ -100,7 +100,7 @@ class Program:
         self._browsers.open(call)
 
     def _connect(self, call: Call) -> None:
-        from sandbox.inside.sockets import PortConnector  # only here, as above
+        from sandbox.inside.socket_relay import PortConnector  # only here, as above
 
         PortConnector(self._loop).connect(call)
 
@@ -117,9 +117,9 @@ def main() -> None:
     os.set_inheritable(read_fd, False)
     os.set_inheritable(write_fd, False)
     if settings.get("egress") is not None:
-        from sandbox.inside import sockets  # only here, as above
+        from sandbox.inside import socket_relay  # only here, as above
 
-        sockets.send_egress_listener(int(settings["egress"]))
+        socket_relay.send_egress_listener(int(settings["egress"]))
     state_folder = f"/tmp/threadhand-{os.urandom(6).hex()}"
     os.umask(0o022)
     loop = EventLoop()

@@ -12,7 +12,6 @@ import sys
 import time
 
 from sandbox.inside import protocol
-from sandbox.inside.browser.find_browser import find_browser
 from sandbox.inside.event_loop import EventLoop
 from sandbox.inside.fast_stdlib import loads, signal
 from sandbox.inside.host_connection import Call, HostConnection
@@ -166,6 +165,23 @@ def exit_once(number: int, frame: FrameType | None) -> None:
     """Exits at the first SIGTERM and ignores later ones, which must not interrupt the ending of the sessions."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(0)
+
+
+def find_browser(places: dict[str, Any]) -> dict[str, str] | None:
+    """Returns the settings for `BrowserLauncher`, or None. `pythons` and `chromiums` are path patterns, best first."""
+    from glob import iglob  # only here: not every sandbox needs it
+
+    def first(patterns: list[str]) -> str | None:
+        paths = (path for pattern in patterns for path in sorted(iglob(pattern), reverse=True))
+        return next((path for path in paths if os.access(path, os.X_OK)), None)
+
+    def has_playwright(python: str) -> bool:
+        prefix = os.path.dirname(os.path.dirname(python))
+        return any(iglob(f"{prefix}/lib/python3*/*-packages/playwright/__init__.py"))
+
+    pythons = [path for path in places["pythons"] if has_playwright(path)]
+    python, chromium = first(pythons), first(places["chromiums"])
+    return {"python": python, "chromium": chromium} if python and chromium else None
 
 
 def main() -> None:

@@ -36,15 +36,13 @@ class ShellSessions:
 
     def execute(self, call: Call) -> None:
         request = call.request
+        self._refuse_stale(call)
         name, command = str(request["session"]), str(request["command"])
-        fence = int(request["fence"])
-        if fence < self.fence:
-            raise CallError("Another run uses this sandbox now.", "stale")
         if len(command) > COMMAND_BYTES_MAX or "\0" in command:
             raise CallError("The command is too long or contains NUL; put it in a file first.")
         folder = self._folder(request.get("folder"))
         shell = self._shell(name, folder)
-        shell.run(command, folder, fence)
+        shell.run(command, folder)
         limit = self._loop.call_later(self._limit_seconds, lambda: self._over_limit(shell, command))
         self._when_ended(name, limit.cancel)
         self._answer_when_ended(call, name, float(request["timeout_seconds"]))
@@ -53,7 +51,16 @@ class ShellSessions:
         name = self._known(call.request)
         self._answer_when_ended(call, name, float(call.request.get("timeout_seconds", 0)))
 
+    def keep_running(self, call: Call) -> None:
+        """Marks the session's command as left in the background, so that a higher fence does not end it."""
+        self._refuse_stale(call)
+        shell = self._shells.get(str(call.request["session"]))
+        if shell is not None:
+            shell.is_kept = True
+        call.answer({})
+
     def type_text(self, call: Call) -> None:
+        self._refuse_stale(call)
         shell = self._shells[self._known(call.request)]
         if not shell.is_running:
             raise CallError("No command is running in this session that could read input.")
@@ -61,6 +68,7 @@ class ShellSessions:
         call.answer({})
 
     def terminate(self, call: Call) -> None:
+        self._refuse_stale(call)
         shell = self._shells.pop(self._known(call.request))
         shell.kill()
         self._changed(shell)
@@ -83,22 +91,35 @@ class ShellSessions:
         )
 
     def interrupt(self, call: Call) -> None:
+        self._refuse_stale(call)
         self.interrupt_all(lambda: call.answer({}))
 
+    def _refuse_stale(self, call: Call) -> None:
+        """Refuses a call of a run that has lost the sandbox to a newer one."""
+        if int(call.request["fence"]) < self.fence:
+            raise CallError("Another run uses this sandbox now.", "stale")
+
     def raise_fence(self, fence: int, done: Callable[[], None]) -> None:
-        """Ends commands of lower fences, and refuses new ones."""
+        """Ends the commands that a run with a lower fence still waits for, and refuses its new ones.
+
+        Commands that were left in the background run on.
+        """
         if fence <= self.fence:
             done()
             return
         self.fence = fence
-        self.interrupt_all(done)
+        self.interrupt_all(done, spares_kept=True)
 
-    def interrupt_all(self, done: Callable[[], None]) -> None:
+    def interrupt_all(self, done: Callable[[], None], *, spares_kept: bool = False) -> None:
         """Sends Ctrl-C, then SIGKILL to the foreground group, then kills the session.
 
         Calls `done` when all have ended.
         """
-        running = [shell for shell in self._shells.values() if shell.is_running]
+        running = [
+            shell
+            for shell in self._shells.values()
+            if shell.is_running and not (spares_kept and shell.is_kept)
+        ]
         if not running:
             done()
             return
@@ -113,13 +134,6 @@ class ShellSessions:
         for shell in running:
             self._when_ended(shell.name, ended)
             self._interrupt(shell)
-
-    def tell(self, call: Call) -> None:
-        """Adds the host's notice (why something was killed) to the output of running commands."""
-        for shell in self._shells.values():
-            if shell.is_running:
-                shell.output.add(f"\n[{call.request['text']}]\n".encode())
-        call.answer({})
 
     def close(self) -> None:
         for shell in self._shells.values():

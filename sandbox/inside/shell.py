@@ -57,7 +57,7 @@ class Shell:
         self.name = name
         self.mark = mark
         self.command = ""
-        self.fence = 0
+        self.is_kept = False
         self.started_at = time.monotonic()
         self.exit_code: int | None = None
         self.output = CapturedOutput(files, "")
@@ -89,14 +89,14 @@ class Shell:
             pass  # the shell has ended: the last known folder
         return self._folder
 
-    def run(self, command: str, folder: str | None, fence: int) -> None:
+    def run(self, command: str, folder: str | None) -> None:
         """Starts the command; the caller must have checked that none is running."""
         self.count += 1
         enter = "" if folder is None else f"cd -- {shell_quote(folder)} || return 1\n"
         self._script.write(enter + command)
         self.output.close()
         self.output = CapturedOutput(self._files, f"{self.name_for_files()}-{self.count}.txt")
-        self.command, self.fence, self.exit_code = command, fence, None
+        self.command, self.is_kept, self.exit_code = command, False, None
         self.started_at = time.monotonic()
         self._is_waiting, self._is_cancelled, self._is_interrupted = True, False, False
         if self._is_ready:
@@ -139,7 +139,7 @@ class Shell:
         return group == self.pid or str(group).encode() == self._last.pid
 
     def command_processes(self) -> set[int]:
-        """Returns the processes of the running command; none while the shell itself runs it."""
+        """Returns the processes of the running command, or an empty set if it runs in the shell itself."""
         group = self.foreground
         return (
             set() if group == 0 or self.is_shell_group(group) else processes.group_processes(group)
@@ -170,7 +170,7 @@ class Shell:
         try:
             self._terminal.write(line)
         except OSError:
-            return  # it has just ended, which the reader notices
+            return  # the shell has just ended, and its exit is handled elsewhere
 
     def _read(self) -> None:
         taken = 0
@@ -245,7 +245,7 @@ class Shell:
         self._on_change()
 
     def _watch_exit(self) -> int | None:
-        """Watches the process itself: a background job may keep the terminal open after the shell has ended."""
+        """Watches the process, because a background job may keep the terminal open after the shell has ended."""
         try:
             watch = os.pidfd_open(self.pid)
         except (AttributeError, OSError):
@@ -301,7 +301,7 @@ class CommandFile:
         self.path = path
 
     def write(self, lines: str) -> None:
-        """For a shell that is not reading the file. Removes the old file first, to free its space. Raises CallError."""
+        """Writes the file while no shell reads it. Removes the old file first to free its space. Raises CallError."""
         self._remove()
         try:
             os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
@@ -310,9 +310,7 @@ class CommandFile:
             raise CallError(f"The sandbox cannot take the command: {error.strerror}.") from None
 
     def replace(self, lines: str) -> None:
-        """For a shell that may be reading the file: it reads the old or the new lines, or no file if the disk is full.
-        For a shell that may be reading the file: it reads the old or the new lines, or no file if the disk is full.
-        """
+        """Replaces the file atomically, because a shell may be reading it. Removes it if the disk is full."""
         fresh = self.path + ".new"
         try:
             _write(fresh, lines)

@@ -54,7 +54,7 @@ class EgressLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressConfig:
-    """What a sandbox may reach. The guard finally decides about each address."""
+    """What a sandbox may reach. Connections that `policy` allows must also pass `guard`."""
 
     policy: EgressPolicy = field(default_factory=EgressPolicy)
     limits: EgressLimits = field(default_factory=EgressLimits)

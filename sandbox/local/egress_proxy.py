@@ -23,7 +23,7 @@ from sandbox.local.egress_policy import MAIL_PORTS, EgressConfig
 
 HEADERS_MAX = 200
 REQUEST_LINE = re.compile(r"([A-Za-z]{1,20}) ([!-~]{1,16000}) HTTP/1\.([01])")
-HEADER_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}):[ \t]*([^\x00\r\n]*)")
+HEADER_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}):[ \t]*+([^\x00\r\n]*)")
 AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]{2,45})\]|([A-Za-z0-9_.-]{1,253}))(?::([0-9]{1,5}))?")
 HOP_BY_HOP_HEADERS = frozenset(
     (b"connection", b"host", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te")
@@ -330,7 +330,7 @@ async def _send_refusal(writer: StreamWriter, refusal: RefusedRequest) -> None:
 
 
 async def _close_writer(writer: StreamWriter) -> None:
-    """Waits a limited time for unsent data: the other end may never read it."""
+    """Closes the writer. Waits a limited time for unsent data, because the other end may never read it."""
     writer.close()
     try:
         with suppress(OSError, TimeoutError):

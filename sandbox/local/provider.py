@@ -12,19 +12,20 @@ from core.domain.errors import SandboxUnavailable
 from core.failpoints import Failpoint
 from core.tasks import cancel, spawn
 from sandbox.client.sandbox_client import SandboxClient
-from sandbox.diagnostics import sandbox_unavailable
-from sandbox.lifecycle import LifecyclePolicy
-from sandbox.limits import LimitState, SandboxLimits
+from sandbox.lifecycle_policy import LifecyclePolicy
+from sandbox.limits import LimitState, SandboxLimits, sandbox_capacity
 from sandbox.local import jail as bwrap
 from sandbox.local import programs
+from sandbox.local.cgroups import Cgroups, find_cgroups, total_memory_bytes
 from sandbox.local.egress_policy import EgressConfig
 from sandbox.local.jail import Jail, JailConfig, runs_as_root, start_jail
 from sandbox.local.lifecycle import ENDED_ALONE, JailLifecycle, WorkspaceArchiver
 from sandbox.local.probe import ProbeResult, try_jail, try_toolbox
 from sandbox.local.programs import MissingRequirement, SandboxToolbox, find_toolbox
-from sandbox.local.resource_limits import Cgroups, MonitoredJail, find_cgroups, run_watchdog
 from sandbox.local.shared_access import RemoteSandbox, SharedAccess
+from sandbox.local.watchdog import MonitoredJail, Watchdog
 from sandbox.local.workspaces import UIDS, Workspaces
+from sandbox.os_errors import sandbox_unavailable
 from sandbox.running_sandboxes import (
     RunningSandbox,
     RunningSandboxes,
@@ -66,7 +67,14 @@ class LocalSandboxProvider:
         self._limits = limits or SandboxLimits()
         self._drops_user = runs_as_root()
         self._workspaces = Workspaces(self._folder / "threads", drops_user=self._drops_user)
-        self._machines = RunningSandboxes(self._start, self._lost, starts_at_once=usable_cores())
+        self._machines = RunningSandboxes(
+            self._start,
+            self._lost,
+            starts_at_once=usable_cores(),
+            most=self._limits.sandboxes
+            or sandbox_capacity(total_memory_bytes=total_memory_bytes()),
+        )
+        self.occupancy = self._machines.occupancy
         self.lifecycle = JailLifecycle(
             self._machines, self._workspaces, lifecycle_policy, now, self._packer
         )
@@ -79,7 +87,8 @@ class LocalSandboxProvider:
         self._preparing = asyncio.Lock()
         self._programs: _JailPrograms | None = None
         self._browser_unavailable_reason = "The machine has not been checked yet."
-        self._watchdog: asyncio.Task[None] | None = None
+        self._watchdog = Watchdog(self._jails, self._limits, self._folder, self._end_over_limit)
+        self._watching: asyncio.Task[None] | None = None
 
     @property
     def name(self) -> str:
@@ -87,7 +96,7 @@ class LocalSandboxProvider:
 
     @property
     def browser_unavailable_reason(self) -> str:
-        """Tells the operator why these sandboxes have no browser; empty if they have one."""
+        """Why these sandboxes have no browser, for the operator. Empty if they have one."""
         return self._browser_unavailable_reason
 
     async def probe(self) -> ProbeResult:
@@ -102,14 +111,17 @@ class LocalSandboxProvider:
         check_thread_id(thread_id)
         self._shared_access.claim_fence(thread_id, fence)
         sandbox = await self._machines.open(thread_id, fence=fence)
+        if self._watching is None:
+            self._watching = spawn(self._watchdog.run(), name="sandbox watchdog")
+        self._watchdog.wake()
         self.lifecycle.start()
         await self.lifecycle.record_use(thread_id)
         if fence:
             self.lifecycle.raise_pending_notice(thread_id)
         return sandbox
 
-    def rest(self, thread_id: str) -> None:
-        del thread_id  # its files are saved as they are written
+    def release(self, thread_id: str) -> None:
+        self._machines.release(thread_id)  # its files are saved as they are written
 
     async def destroy(self, thread_id: str) -> None:
         check_thread_id(thread_id)
@@ -119,51 +131,57 @@ class LocalSandboxProvider:
             await asyncio.to_thread(self._workspaces.delete, thread_id)
 
     async def close(self) -> None:
-        if self._watchdog is not None:
-            await cancel(self._watchdog)
-            self._watchdog = None
+        if self._watching is not None:
+            await cancel(self._watching)
+            self._watching = None
         await self.lifecycle.close()
         await self._shared_access.close()
         await self._machines.close()
 
     async def describe(self) -> tuple[LimitState, ...]:
-        """Returns each limit, whether it is enforced, and how.
+        """Returns each limit with the mechanism that enforces it.
 
         Raises SandboxUnavailable if this machine has no jails.
         """
-        jail_programs = await self._require_programs()
+        group = (await self._require_programs()).cgroups
         limits = self._limits
-        group = jail_programs.cgroups
-        memory = (
-            f"control group (version {group.version})"
-            if group
-            else "checking its processes once a second"
-        )
+        memory = f"{limits.memory_bytes >> 20} MiB"
         return (
+            LimitState(name="memory", held_by="kernel", how=f"{memory} by a control group")
+            if group
+            else LimitState(name="memory", held_by="watchdog", how=f"{memory} by counting"),
             LimitState(
-                name="memory", is_active=True, how=f"{limits.memory_bytes} bytes by {memory}"
+                name="files in memory",
+                held_by="kernel",
+                how=f"{limits.temporary_bytes * 3 // 2 + limits.home_bytes >> 20} MiB by their file systems",
             ),
-            LimitState(name="processes", is_active=True, how=f"{limits.processes} by RLIMIT_NPROC"),
             LimitState(
-                name="user",
-                is_active=self._drops_user,
-                how="a separate uid for each jail"
-                if self._drops_user
-                else "the uid of this program",
+                name="processes", held_by="kernel", how=f"{limits.processes} by RLIMIT_NPROC"
             ),
-            LimitState(name="open files", is_active=True, how=f"{limits.open_files} a process"),
+            LimitState(name="user", held_by="kernel", how="a separate uid for each jail")
+            if self._drops_user
+            else LimitState(name="user", held_by="nobody", how="the uid of this program"),
+            LimitState(name="open files", held_by="kernel", how=f"{limits.open_files} a process"),
+            LimitState(name="file", held_by="kernel", how=f"{limits.file_bytes >> 20} MiB"),
             LimitState(
-                name="disk",
-                is_active=True,
-                how=f"{limits.file_bytes} bytes a file; {limits.workspace_bytes} a workspace, "
-                "checked every few seconds",
+                name="workspace",
+                held_by="watchdog",
+                how=f"{limits.workspace_bytes >> 20} MiB, deleted files that are open included",
+            ),
+            LimitState(
+                name="reserve",
+                held_by="watchdog",
+                how=f"{limits.disk_free_bytes_min >> 20} MiB of disk, "
+                f"{limits.memory_free_bytes_min >> 20} MiB of memory of the machine",
             ),
             LimitState(
                 name="network",
-                is_active=True,
+                held_by="kernel",
                 how="none at all" if self._egress is None else "a proxy to public addresses only",
             ),
-            LimitState(name="time", is_active=True, how=f"{limits.command_seconds:g} s a command"),
+            LimitState(
+                name="time", held_by="program", how=f"{limits.command_seconds:g} s a command"
+            ),
         )
 
     async def _start(self, thread_id: str) -> RunningSandbox:
@@ -191,13 +209,21 @@ class LocalSandboxProvider:
             workspace.close()
             raise
         workspace.record_process(jail.pid)
-        if self._watchdog is None:
-            self._watchdog = spawn(run_watchdog(self._jails, self._limits), name="sandbox watchdog")
         return jail
+
+    async def _end_over_limit(self, ended: MonitoredJail, sentence: str) -> None:
+        """Kills the jail before anything else, because it may be filling the disk."""
+        for thread_id, jail in self._machines.running_by_thread().items():
+            if isinstance(jail, Jail) and jail is ended:
+                jail.kill()
+                jail.connection.mark_lost("over a limit", public_message=sentence)
+                if not jail.connection.loss_was_reported:
+                    self.lifecycle.notices[thread_id] = sentence
+                spawn(self._machines.stop(thread_id, jail), name=f"stop sandbox {thread_id}")
 
     def _lost(self, thread_id: str, machine: RunningSandbox) -> None:
         if isinstance(machine, Jail) and not machine.connection.loss_was_reported:
-            self.lifecycle.notices[thread_id] = ENDED_ALONE
+            self.lifecycle.notices.setdefault(thread_id, ENDED_ALONE)
 
     async def _packer(self) -> WorkspaceArchiver:
         jail_programs = await self._require_programs()
@@ -208,6 +234,9 @@ class LocalSandboxProvider:
         )
 
     def _jails(self) -> list[MonitoredJail]:
+        for machine in self._machines.lost():
+            if isinstance(machine, Jail):
+                machine.kill()  # otherwise its programs could keep running
         return [
             jail for jail in self._machines.running_by_thread().values() if isinstance(jail, Jail)
         ]

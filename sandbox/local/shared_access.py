@@ -24,10 +24,10 @@ from core.http_shutdown import stop_accepting
 from core.tasks import cancel, spawn
 from sandbox.client.call import parse_json_object
 from sandbox.client.connection import Connection
-from sandbox.diagnostics import sandbox_unavailable
 from sandbox.inside import protocol
-from sandbox.local.processes import process_tree
+from sandbox.local.process_table import process_tree
 from sandbox.local.workspaces import LockHolder, Workspace, WorkspaceInUse, Workspaces
+from sandbox.os_errors import sandbox_unavailable
 from sandbox.running_sandboxes import RunningSandbox
 
 HELLO_SECONDS = 5.0

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 
 import grpclib
 import grpclib.exceptions
@@ -26,7 +27,21 @@ GONE = (modal.exception.NotFoundError, modal.exception.ConflictError, modal.exce
 
 TOLD = "Ask the operator to look at it."
 NO_ANSWER = "The service that runs sandboxes does not answer. Try again in a few minutes."
+SPEND_LIMIT = (
+    f"Sandboxes are paused here. {TOLD}",
+    "the budget of the Modal workspace or environment is used up: raise it in Modal's settings, or wait for the next "
+    "billing period",
+)
+SPEND_WORDS = ("spend limit", "spending limit", "budget", "billing", "usage limit")
 _TABLE: tuple[tuple[type[Exception], str, str], ...] = (
+    *(
+        (
+            kind,
+            "The sandbox ended just now. Try again.",
+            "Modal no longer has the sandbox, app or image: the next call looks for it anew",
+        )
+        for kind in GONE
+    ),
     (
         modal.exception.AuthError,
         f"Sandboxes are not set up correctly here. {TOLD}",
@@ -40,7 +55,8 @@ _TABLE: tuple[tuple[type[Exception], str, str], ...] = (
     (
         modal.exception.ResourceExhaustedError,
         "There is no capacity for another sandbox right now. Try again in a few minutes.",
-        "a limit of the Modal workspace is reached: end sandboxes, or raise the plan's limit",
+        "a limit of the Modal workspace is reached (sandboxes, containers or waiting calls): end some, or raise the "
+        "plan's limit",
     ),
     (
         modal.exception.ImageBuildError,
@@ -73,7 +89,12 @@ FOR_OPERATOR = (
     modal.exception.VersionError,
     modal.exception.InvalidError,
 )
-"""Errors that persist until the operator acts."""
+"""Errors that persist until the operator acts, but for GONE."""
+REFUSED = (
+    modal.exception.PermissionDeniedError,
+    modal.exception.ResourceExhaustedError,
+    modal.exception.InvalidError,
+)
 
 
 def unavailable_from_sdk_error(error: Exception, *, doing: str) -> SandboxUnavailable:
@@ -85,26 +106,30 @@ def unavailable_from_sdk_error(error: Exception, *, doing: str) -> SandboxUnavai
 
 def describe_sdk_error(error: Exception) -> tuple[str, str]:
     """Returns the message for users and the hint for the operator."""
+    is_refused = isinstance(error, REFUSED)
+    if is_refused and any(word in str(error).lower() for word in SPEND_WORDS):
+        return SPEND_LIMIT
     found = ((public, hint) for kind, public, hint in _TABLE if isinstance(error, kind))
     return next(found, _ELSE)
 
 
 BUILD_SECONDS_MAX = 1800
-CLOSE_SECONDS = 5.0
+BUILD_PAUSE_SECONDS_MAX = 600.0
 
 log = logging.getLogger(__name__)
 
 
 class ModalAccount:
-    """Connects on first use. Tokens come from the SDK's environment variables or its configuration file."""
+    """Connects on first use, as the SDK does: with its environment variables, its configuration file, or the identity
+    of the function that this process executes."""
 
     def __init__(self, app: str) -> None:
         self._app_name = app
         self._opening = asyncio.Lock()
-        self._client: modal.Client | None = None
-        self._is_own = False
         self._app: modal.App | None = None
         self._building: asyncio.Task[modal.Image] | None = None
+        self._builds_failed = 0
+        self._build_again_at = 0.0
 
     @property
     def app_name(self) -> str:
@@ -120,45 +145,49 @@ class ModalAccount:
         return self._building is not None and not self._building.done()
 
     async def client(self) -> modal.Client:
-        """Raises the SDK's errors, as all methods do."""
-        async with self._opening:
-            if self._client is None:
-                token_id, secret = config.get("token_id"), config.get("token_secret")
-                self._is_own = bool(token_id and secret)
-                if self._is_own:
-                    self._client = await modal.Client.from_credentials.aio(token_id, secret)
-                else:
-                    self._client = await modal.Client.from_env.aio()  # pyright: ignore[reportUnknownMemberType] - the SDK leaves a type out
-            return self._client
+        """Returns the SDK's client. Like all methods, raises the SDK's errors."""
+        return await modal.Client.from_env.aio()  # pyright: ignore[reportUnknownMemberType] - the SDK leaves a type out
 
     async def app(self) -> modal.App:
-        client = await self.client()
-        if self._app is None:
-            self._app = await modal.App.lookup.aio(
-                self._app_name, create_if_missing=True, client=client
-            )
-        return self._app
+        async with self._opening:
+            if self._app is None:
+                self._app = await modal.App.lookup.aio(
+                    self._app_name, create_if_missing=True, client=await self.client()
+                )
+            return self._app
 
     async def image(self) -> modal.Image:
-        """Returns the built image. Cancelling the caller does not cancel the build."""
+        """Returns the built image. Cancelling the caller does not cancel the build. A failed build is retried after a
+        pause that doubles each time; until then, its error is raised again."""
         app = await self.app()
-        if self._building is None or (self._building.done() and failed(self._building)):
-            self._building = spawn(_built(app), name="build the image of sandboxes")
+        has_failed = self._building and self._building.done() and failed(self._building)
+        if self._building is None or (has_failed and time.monotonic() >= self._build_again_at):
+            self._building = spawn(self._build(app), name="build the image of sandboxes")
         return await asyncio.shield(self._building)
+
+    def forget(self) -> None:
+        """Drops the cached app and image, because Modal no longer knows one of them."""
+        self._app = None
+        if not self.is_building:
+            self._building = None
 
     async def close(self) -> None:
         if self._building is not None:
             await cancel(self._building)
-        if self._client is not None and self._is_own:
-            closing = spawn(self._client.close.aio(), name="close the Modal client")
-            await asyncio.wait([closing], timeout=CLOSE_SECONDS)
-        self._client = self._app = self._building = None
+        self._app = self._building = None
+
+    async def _build(self, app: modal.App) -> modal.Image:
+        try:
+            async with asyncio.timeout(BUILD_SECONDS_MAX):
+                image = await sandbox_image().build.aio(app)
+        except modal.exception.ImageBuildError:
+            self._builds_failed += 1
+            pause = min(BUILD_PAUSE_SECONDS_MAX, 15.0 * 2**self._builds_failed)
+            self._build_again_at = time.monotonic() + pause
+            raise
+        self._builds_failed = 0
+        return image
 
 
 def failed(task: "asyncio.Task[modal.Image]") -> bool:
     return task.cancelled() or task.exception() is not None
-
-
-async def _built(app: modal.App) -> modal.Image:
-    async with asyncio.timeout(BUILD_SECONDS_MAX):
-        return await sandbox_image().build.aio(app)

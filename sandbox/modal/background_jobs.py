@@ -9,7 +9,7 @@ import modal
 from core.domain.errors import SandboxUnavailable, StorageUnavailable
 from core.domain.sandbox_records import SandboxRecord
 from core.tasks import cancel, spawn
-from sandbox.lifecycle import next_step
+from sandbox.lifecycle_policy import next_step
 from sandbox.modal.account import SDK_ERRORS, ModalAccount
 from sandbox.modal.config import BORN_TAG, HOME_TAG, ModalConfig, legal_name
 from sandbox.modal.running_sandbox import ModalRunningSandbox
@@ -70,10 +70,10 @@ class ModalBackgroundJobs:
         await _gather_logging_errors(
             [self._stop_one_abandoned(one) for one in left if one.thread_id not in mine]
         )
-        for record in await self._snapshots.unused_records(
+        old = await self._snapshots.unused_records(
             "stopped", for_seconds=lifecycle_policy.archive_after_seconds
-        ):
-            await self._snapshots.archive(record)
+        )
+        await _gather_logging_errors([self._snapshots.archive(record) for record in old])
 
     async def ping(self) -> None:
         """Pings all sandboxes, because the program inside ends after a long silence."""
@@ -150,7 +150,7 @@ async def find_orphaned_sandboxes(
         app_id=app.app_id, tags={HOME_TAG: legal_name(home)}, client=client
     )
     living = [sandbox async for sandbox in listed]
-    sandbox_ids_in_use = await snapshots.sandbox_ids_in_use()
+    sandbox_ids_in_use = await snapshots.sandbox_ids_of_threads()
     found: list[modal.Sandbox] = []
     for sandbox in living:
         if sandbox.object_id not in sandbox_ids_in_use:

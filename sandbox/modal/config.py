@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass, field
 from ipaddress import ip_network
 
-from sandbox.lifecycle import LifecyclePolicy
+from sandbox.lifecycle_policy import LifecyclePolicy
 from sandbox.limits import SandboxLimits
 
 LIFETIME_SECONDS = 24 * 3600
@@ -33,9 +33,10 @@ class ModalConfig:
     `home` distinguishes the sandboxes of one database from those of another in the same app.
     `egress`: host names (`*.` for all subdomains) or networks; empty: no network; ("*",): the whole internet.
     `idle_timeout_seconds` is enforced by Modal, if no process of ours is left to do it. `snapshot_days` 0: no expiry.
+    `is_left_running`: a sandbox outlives the process that opened it, and a janitor elsewhere stops it.
     """
 
-    app: str = "threadhand"
+    app: str = "threadhand-sandboxes"
     home: str = ""
     cpu: tuple[float, float] = (0.5, 2.0)
     memory_mebibytes: tuple[int, int] = (512, 4096)
@@ -44,6 +45,7 @@ class ModalConfig:
     snapshot_seconds: float = 300
     snapshot_days: int = 30
     silence_seconds: float = 300
+    is_left_running: bool = False
     idle_timeout_seconds: int = 1200
     lifecycle_policy: LifecyclePolicy = field(
         default_factory=lambda: LifecyclePolicy(lifetime_seconds=LIFETIME_SECONDS)
@@ -55,7 +57,7 @@ class ModalConfig:
         return self.snapshot_days * 24 * 3600 or None
 
     def rlimits(self) -> dict[str, int]:
-        """Modal limits memory and processes."""
+        """Returns the limits to set per process. Modal itself limits memory and the number of processes."""
         return {
             "RLIMIT_NOFILE": self.limits.open_files,
             "RLIMIT_FSIZE": self.limits.file_bytes,
@@ -63,7 +65,7 @@ class ModalConfig:
         }
 
     def network(self) -> NetworkRules:
-        """Separates networks from host names by their form."""
+        """Returns the SDK arguments for `egress`, with its networks and host names separated."""
         if not self.egress or "*" in self.egress:
             return NetworkRules(is_blocked=not self.egress)
         networks = [place for place in self.egress if is_network(place)]
@@ -83,9 +85,14 @@ def legal_name(text: str) -> str:
     return f"{NOT_LEGAL.sub('-', text)[: NAME_CHARACTERS_MAX - 21]}-{digest}"
 
 
-def sandbox_name(thread_id: str) -> str:
-    """Returns the thread's sandbox name, which never looks like one of Modal's ids."""
-    return legal_name(f"thread.{thread_id}")
+def sandbox_name(thread_id: str, *, after: str, attempt: int = 1) -> str:
+    """Returns the name of the thread's next sandbox, which never looks like one of Modal's ids.
+
+    Modal gives up a name only when its sandbox has ended, up to 35 s after it was terminated, so each has its own. It
+    follows from `after`, the id of the sandbox before, so that processes that create one at the same time collide.
+    """
+    life = hashlib.sha256(f"{after} {attempt}".encode()).hexdigest()[:8]
+    return legal_name(f"thread.{thread_id}.{life}")
 
 
 def is_network(place: str) -> bool:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
 import modal
 import modal.exception
@@ -13,6 +13,7 @@ from core.domain.errors import SandboxReplaced, SandboxUnavailable, StorageUnava
 from core.domain.sandbox_records import SandboxRecord, SandboxRecords
 from core.failpoints import Failpoint
 from core.tasks import cancel, spawn
+from sandbox.client.connection import Connection
 from sandbox.client.sandbox_client import SandboxClient
 from sandbox.local.probe import ProbeResult
 from sandbox.modal.account import (
@@ -25,7 +26,6 @@ from sandbox.modal.account import (
 )
 from sandbox.modal.background_jobs import ModalBackgroundJobs, find_orphaned_sandboxes
 from sandbox.modal.config import BORN_TAG, ModalConfig, sandbox_name
-from sandbox.modal.image import InstalledTools, find_installed_tools
 from sandbox.modal.running_sandbox import ModalRunningSandbox, connect_program
 from sandbox.modal.snapshots import ModalSnapshots
 from sandbox.running_sandboxes import RunningSandbox, RunningSandboxes, check_thread_id
@@ -38,7 +38,7 @@ QUERY = "_modal_connect_token"
 
 
 async def modal_link(machine: RunningSandbox, port: int) -> str | None:
-    """Returns an address of the port with a token that admits whoever has it, or None (logged) if Modal gives none.
+    """Returns an address of the port with a token that admits anyone who has it, or None (logged) if Modal gives none.
 
     The first answer sets the token as a cookie, so that a page's own requests are admitted too
     (https://modal.com/docs/guide/sandbox-networking).
@@ -63,6 +63,15 @@ async def modal_link(machine: RunningSandbox, port: int) -> str | None:
 IMAGE_IS_MADE = (
     "The image that sandboxes start from is being built; the first time, this takes some minutes."
 )
+STILL_STARTING = (
+    "The sandbox is still starting, which takes unusually long. Try again in a minute: it goes on."
+)
+STILL_ENDING = "The files of the sandbox that ended are still being saved. Try again in a minute: they are not lost."
+NOT_STARTED = "The sandbox could not be started. Try again."
+RESTARTED = (
+    "The sandbox ended unexpectedly. A new one has started with all files as they were; running processes were "
+    "lost."
+)
 FORGOTTEN = "This conversation was deleted and no longer has a sandbox."
 LOST_ALL = (
     "The sandbox ended before its files were saved. A fresh, empty one has started: create again what is "
@@ -81,14 +90,13 @@ EXPIRED = (
 CREATE = Failpoint("modal.create")
 TERMINATE = Failpoint("modal.terminate")
 PROBE_SECONDS = 20.0
-END_SECONDS = 30.0
+END_SECONDS = 90.0
+CLOSE_SECONDS = 10.0
+ATTEMPTS = 4
 
 
 class ModalSandboxProvider:
-    """Satisfies `core.ports.SandboxProvider`. `now` returns Unix time in seconds.
-
-    `found` is what the first sandbox was found to contain; empty before.
-    """
+    """Satisfies `core.ports.SandboxProvider`. `now` returns Unix time in seconds."""
 
     def __init__(
         self,
@@ -106,9 +114,9 @@ class ModalSandboxProvider:
         self._notices: dict[str, str] = {}
         self._being_destroyed: set[str] = set()
         self._save_tasks: set[asyncio.Task[None]] = set()
-        self._tool_search: asyncio.Task[None] | None = None
         self._image_task: asyncio.Task[None] | None = None
-        self.found = InstalledTools()
+        self._unfinished: dict[str, str] = {}
+        self._is_closing = False
         self.background_jobs = ModalBackgroundJobs(
             self._machines, self._snapshots, plan, now, self._stop_abandoned
         )
@@ -134,7 +142,10 @@ class ModalSandboxProvider:
         return ProbeResult(ok=True)
 
     def start_background_work(self) -> None:
-        """Starts building the image, and stopping sandboxes that other processes have left."""
+        """Starts the image build and the jobs that stop abandoned sandboxes. Does nothing in a Modal function, where
+        most sandboxes already exist and a janitor stops them."""
+        if self._plan.is_left_running:
+            return
         self.background_jobs.start()
         self._image_task = self._image_task or spawn(
             self._build_image(), name="build the image of sandboxes"
@@ -145,18 +156,15 @@ class ModalSandboxProvider:
         client = await self._machines.open(thread_id, fence=fence)
         self.background_jobs.record_use(thread_id)
         self.background_jobs.start()
-        self._search_tools_once(thread_id)
         notice = self._notices.pop(thread_id, None) if fence else None
         if notice is not None:
             raise SandboxReplaced(notice, detail=f"thread {thread_id}")
         return client
 
-    def rest(self, thread_id: str) -> None:
+    def release(self, thread_id: str) -> None:
         """Saves the files in the background after a run has ended."""
         if thread_id in self._machines.running_by_thread():
-            saving = spawn(self._save(thread_id), name=f"save the sandbox of {thread_id}")
-            self._save_tasks.add(saving)
-            saving.add_done_callback(self._save_tasks.discard)
+            self._in_background(self._save(thread_id), f"save the sandbox of {thread_id}")
 
     async def destroy(self, thread_id: str) -> None:
         check_thread_id(thread_id)
@@ -164,8 +172,8 @@ class ModalSandboxProvider:
         try:
             await self._machines.stop(thread_id)
             async with asyncio.timeout(END_SECONDS):
-                sandbox = await self._find_sandbox(thread_id)
-                if sandbox is not None:
+                record = await self._snapshots.find_record(thread_id)
+                for sandbox in await self._find_sandboxes(thread_id, record):
                     await self._terminate(sandbox)
                 await self._snapshots.delete_thread(thread_id)
         except SDK_ERRORS as error:
@@ -175,14 +183,25 @@ class ModalSandboxProvider:
             self._notices.pop(thread_id, None)
 
     async def close(self) -> None:
+        self._is_closing = True
         await self.background_jobs.close()
-        for task in (self._tool_search, self._image_task):
-            if task is not None:
-                await cancel(task)
+        if self._image_task is not None:
+            await cancel(self._image_task)
+        if self._plan.is_left_running and self._save_tasks:
+            await asyncio.wait(self._save_tasks, timeout=self._plan.snapshot_seconds)
         for saving in tuple(self._save_tasks):
             await cancel(saving)  # stopping the sandbox saves it too
         await self._machines.close()
         await self._account.close()
+
+    async def wait_for_saves(self) -> None:
+        while self._save_tasks:
+            await asyncio.wait(self._save_tasks)
+
+    def _in_background(self, work: Coroutine[object, object, None], name: str) -> None:
+        task = spawn(work, name=name)
+        self._save_tasks.add(task)
+        task.add_done_callback(self._save_tasks.discard)
 
     async def _build_image(self) -> None:
         try:
@@ -191,20 +210,6 @@ class ModalSandboxProvider:
             log.warning(
                 "the image of sandboxes was not built: %s (%s)", describe_sdk_error(error)[1], error
             )
-
-    def _search_tools_once(self, thread_id: str) -> None:
-        """Searches only the first sandbox: all have the same image."""
-        machine = self._machines.running_by_thread().get(thread_id)
-        if self._tool_search is None and isinstance(machine, ModalRunningSandbox):
-            self._tool_search = spawn(
-                self._search_tools(machine.sandbox), name="search the tools of a sandbox"
-            )
-
-    async def _search_tools(self, sandbox: modal.Sandbox) -> None:
-        try:
-            self.found = await find_installed_tools(sandbox)
-        except SDK_ERRORS as error:
-            log.info("the tools of sandboxes could not be determined: %s", error)
 
     async def _save(self, thread_id: str) -> None:
         machine = self._machines.running_by_thread().get(thread_id)
@@ -216,74 +221,114 @@ class ModalSandboxProvider:
             log.warning("the sandbox of thread %s was not saved: %s", thread_id, error)
 
     async def _start(self, thread_id: str) -> ModalRunningSandbox:
+        """Returns a sandbox that has said hello. Creating it, starting the program inside and its hello share
+        `start_seconds`; a sandbox that takes longer goes on starting, and the next call joins it."""
         try:
             async with asyncio.timeout(self._plan.start_seconds):
                 return await self._join_or_create(thread_id)
         except TimeoutError as error:
             if self._account.is_building:
                 raise SandboxUnavailable(IMAGE_IS_MADE, detail="Modal builds the image") from error
+            if told := self._unfinished.get(thread_id):
+                detail = f"thread {thread_id}, after {self._plan.start_seconds:.0f} s"
+                raise SandboxUnavailable(told, detail=detail) from error
             raise self._unavailable(error, "start a sandbox") from error
         except SDK_ERRORS as error:
             raise self._unavailable(error, "start a sandbox") from error
+        finally:
+            self._unfinished.pop(thread_id, None)
 
     async def _join_or_create(self, thread_id: str) -> ModalRunningSandbox:
-        record = await self._snapshots.find_record(thread_id)
-        if record is not None and record.state == "started":
-            try:
-                found = await self._find_sandbox(thread_id)
-                if found is not None:
-                    return await self._join(thread_id, found, record)
-            except GONE as error:
-                log.info("the sandbox of thread %s ended just now: %s", thread_id, error)
-            record, before = await self._snapshots.find_record(thread_id), record
-            if record == before:  # no other process has stopped it meanwhile
-                self._notices[thread_id] = LOST_SOME if before.snapshot_ref else LOST_ALL
+        for attempt in range(1, ATTEMPTS + 1):
+            record = await self._snapshots.find_record(thread_id)
+            if record is not None and record.state == "started":
+                sandbox = await self._find_running(record.provider_ref)
+                machine = sandbox and await self._connect(thread_id, sandbox, record)
+                if machine:
+                    return machine
+                before, record = record, await self._recover(record, sandbox)
+                if record and record.state == "started" and record != before:
+                    continue  # another worker has started the next one
+            image = await self._image_of(thread_id, record)
+            sandbox = image and await self._create(thread_id, image, record, attempt)
+            machine = sandbox and await self._connect(thread_id, sandbox, record)
+            if machine:
+                return machine
+        raise SandboxUnavailable(NOT_STARTED, detail=f"{ATTEMPTS} sandboxes of {thread_id} ended")
+
+    async def _find_running(self, sandbox_id: str) -> modal.Sandbox | None:
         try:
-            return await self._create_restored(thread_id, record)
+            sandbox = await modal.Sandbox.from_id.aio(
+                sandbox_id, client=await self._account.client()
+            )
+        except modal.exception.NotFoundError:
+            return None
+        return sandbox if sandbox.returncode is None else None
+
+    async def _recover(
+        self, record: SandboxRecord, sandbox: modal.Sandbox | None
+    ) -> SandboxRecord | None:
+        """Returns the record of a thread whose sandbox has ended without being saved by us, with the files that Modal
+        saved then. Notes for the thread's next run what was lost."""
+        thread_id = record.thread_id
+        if (newest := await self._snapshots.find_record(thread_id)) != record:
+            return newest
+        self._unfinished[thread_id] = STILL_ENDING
+        if sandbox is not None:
+            await self._terminate(sandbox)
+        is_kept = await self._snapshots.keep_exit_snapshot(record, seconds=END_SECONDS)
+        self._unfinished.pop(thread_id, None)
+        newest = await self._snapshots.find_record(thread_id)
+        if not is_kept and newest == record:
+            self._notices[thread_id] = LOST_SOME if record.snapshot_ref else LOST_ALL
+        elif is_kept and not self._was_idle(record):
+            self._notices[thread_id] = RESTARTED
+        return newest
+
+    def _was_idle(self, record: SandboxRecord) -> bool:
+        """Whether Modal may have ended the sandbox because it was idle, so that no running work was lost."""
+        idle_seconds = self._now() - record.last_used_at.timestamp()
+        return idle_seconds >= self._plan.idle_timeout_seconds
+
+    async def _image_of(self, thread_id: str, record: SandboxRecord | None) -> modal.Image | None:
+        """Returns the thread's saved image, or the base image if there is none. None: the record is outdated."""
+        if record is None or record.snapshot_ref is None:
+            return await self._account.image()
+        saved = await self._snapshots.find_saved_image(record.snapshot_ref)
+        if saved is not None:
+            return saved
+        if await self._snapshots.find_record(thread_id) != record:
+            return None
+        log.warning("the snapshot of thread %s is gone: %s", thread_id, record.snapshot_ref)
+        self._notices[thread_id] = EXPIRED
+        return await self._account.image()
+
+    async def _create(
+        self, thread_id: str, image: modal.Image, record: SandboxRecord | None, attempt: int
+    ) -> modal.Sandbox | None:
+        """Returns the new sandbox, or the one that another worker or an earlier call has created. Looks the app up anew
+        if Modal no longer knows it."""
+        after = record.provider_ref if record else ""
+        name = sandbox_name(thread_id, after=after, attempt=attempt)
+        try:
+            return await self._create_named(thread_id, image, name)
         except modal.exception.AlreadyExistsError:
-            found = await self._find_sandbox(thread_id)  # another worker was faster
-            if found is None:
-                raise
-            self._notices.pop(thread_id, None)
-            return await self._join(thread_id, found, record)
+            return await self._find_named(name)
+        except GONE as error:
+            log.info("Modal no longer knows the app or the image: %s", error)
+            self._account.forget()
+            if record is None or image.object_id != record.snapshot_ref:
+                image = await self._account.image()
+            return await self._create_named(thread_id, image, name)
 
-    async def _join(
-        self, thread_id: str, sandbox: modal.Sandbox, record: SandboxRecord | None
-    ) -> ModalRunningSandbox:
-        tags = await sandbox.get_tags.aio()
-        created_at = float(tags.get(BORN_TAG) or self._now())
-        snapshot_ref = record.snapshot_ref if record else None
-        return await self._connect(thread_id, sandbox, created_at, snapshot_ref)
-
-    async def _create_restored(
-        self, thread_id: str, record: SandboxRecord | None
-    ) -> ModalRunningSandbox:
-        snapshot_ref = record.snapshot_ref if record else None
-        sandbox = None
-        if snapshot_ref:
-            client = await self._account.client()
-            saved = modal.Image.from_id(snapshot_ref, client=client)
-            try:
-                sandbox = await self._create(thread_id, saved)
-            except modal.exception.NotFoundError as error:
-                newest = await self._snapshots.find_record(thread_id)
-                if newest is not None and newest.snapshot_ref != snapshot_ref:
-                    return await self._create_restored(thread_id, newest)
-                log.warning("the snapshot of thread %s is gone: %s", thread_id, error)
-                self._notices[thread_id] = EXPIRED
-                snapshot_ref = None
-        if sandbox is None:
-            sandbox = await self._create(thread_id, await self._account.image())
-        return await self._connect(thread_id, sandbox, self._now(), snapshot_ref)
-
-    async def _create(self, thread_id: str, image: modal.Image) -> modal.Sandbox:
+    async def _create_named(self, thread_id: str, image: modal.Image, name: str) -> modal.Sandbox:
         plan, network = self._plan, self._plan.network()
         app, client = await self._account.app(), await self._account.client()
         with CREATE:
             return await modal.Sandbox.create.aio(  # pyright: ignore[reportUnknownMemberType] - the SDK leaves a type out
                 app=app,
                 image=image,
-                name=sandbox_name(thread_id),
+                name=name,
                 tags=plan.tags(thread_id, created_at=self._now()),
                 timeout=int(plan.lifecycle_policy.lifetime_seconds),
                 idle_timeout=plan.idle_timeout_seconds,
@@ -292,33 +337,103 @@ class ModalSandboxProvider:
                 block_network=network.is_blocked,
                 outbound_cidr_allowlist=network.networks,
                 outbound_domain_allowlist=network.names,
+                experimental_options={"enable_exit_snapshot": True},
                 client=client,
             )
 
     async def _connect(
-        self, thread_id: str, sandbox: modal.Sandbox, created_at: float, snapshot_ref: str | None
-    ) -> ModalRunningSandbox:
-        is_kept = await self._snapshots.record_started(
-            thread_id, sandbox.object_id, snapshot_ref=snapshot_ref
-        )
-        if not is_kept:
+        self, thread_id: str, sandbox: modal.Sandbox, record: SandboxRecord | None
+    ) -> ModalRunningSandbox | None:
+        """Records the sandbox as started once its program has said hello. Returns None if the sandbox has ended, or the
+        thread has a newer one; then it is terminated."""
+        connection = await self._greet(thread_id, sandbox)
+        try:
+            is_recorded = connection and await self._record_started(thread_id, sandbox, record)
+            is_joined = record is not None and record.provider_ref == sandbox.object_id
+            tags = await sandbox.get_tags.aio() if is_joined and is_recorded else {}
+        except BaseException:
+            if connection is not None:
+                await connection.close()
+            raise
+        if connection is None or not is_recorded:
+            if connection is not None:
+                await connection.close()
             await self._terminate(sandbox)
-            raise SandboxUnavailable(FORGOTTEN, detail=f"no record for thread {thread_id}")
-        connection = await connect_program(sandbox, self._plan, label=thread_id)
+            return None
         return ModalRunningSandbox(
             sandbox,
             connection,
             thread_id=thread_id,
-            created_at=created_at,
+            created_at=float(tags.get(BORN_TAG) or self._now()),
             on_stop=self._save_and_terminate,
         )
 
-    async def _find_sandbox(self, thread_id: str) -> modal.Sandbox | None:
+    async def _greet(self, thread_id: str, sandbox: modal.Sandbox) -> Connection | None:
+        """Connects to the sandbox. Returns None if it has ended. Cancelling the caller does not stop the sandbox."""
+        self._unfinished[thread_id] = STILL_STARTING
+        connection = None
+        try:
+            connection = await connect_program(sandbox, self._plan, label=thread_id)
+            await connection.wait_for_hello(
+                2 * self._plan.start_seconds
+            )  # the caller gives up earlier
+        except asyncio.CancelledError:
+            if connection is not None:
+                await connection.close()
+            raise
+        except (*GONE, SandboxUnavailable) as error:
+            log.info("the sandbox %s of thread %s ended: %s", sandbox.object_id, thread_id, error)
+            if connection is not None:
+                await connection.close()
+            return None
+        except SDK_ERRORS:
+            await self._terminate(sandbox)
+            raise
+        return connection
+
+    async def _record_started(
+        self, thread_id: str, sandbox: modal.Sandbox, record: SandboxRecord | None
+    ) -> bool:
+        """Records the sandbox as started. Returns False if the thread's record names another sandbox."""
+        its_id = sandbox.object_id
+        if record is not None and (record.provider_ref, record.state) == (its_id, "started"):
+            return True
+        if await self._snapshots.record_started(thread_id, its_id, expected=record):
+            if record is not None and record.state == "stopped":
+                work = self._end_previous(record)
+                self._in_background(work, f"end the sandbox {record.provider_ref}")
+            return True
+        newest = await self._snapshots.find_record(thread_id)
+        if newest is None:
+            await self._terminate(sandbox)
+            raise SandboxUnavailable(FORGOTTEN, detail=f"no record for thread {thread_id}")
+        return (newest.provider_ref, newest.state) == (its_id, "started")
+
+    async def _end_previous(self, record: SandboxRecord) -> None:
+        """Ends a stopped sandbox for good: its process may have died between the snapshot and the end."""
+        try:
+            sandbox = await self._find_running(record.provider_ref)
+            if sandbox is not None:
+                await self._terminate(sandbox)
+            await self._snapshots.delete_exit_snapshot(record, seconds=END_SECONDS)
+        except SDK_ERRORS as error:
+            log.info("the sandbox %s was not cleaned up: %s", record.provider_ref, error)
+
+    async def _find_sandboxes(
+        self, thread_id: str, record: SandboxRecord | None
+    ) -> list[modal.Sandbox]:
+        """Returns the recorded sandbox and the one that is still starting, if they exist."""
+        after = record.provider_ref if record else ""
+        found = [
+            await self._find_running(after) if after else None,
+            await self._find_named(sandbox_name(thread_id, after=after)),
+        ]
+        return [sandbox for sandbox in found if sandbox is not None]
+
+    async def _find_named(self, name: str) -> modal.Sandbox | None:
         try:
             return await modal.Sandbox.from_name.aio(
-                self._account.app_name,
-                sandbox_name(thread_id),
-                client=await self._account.client(),
+                self._account.app_name, name, client=await self._account.client()
             )
         except modal.exception.NotFoundError:
             return None
@@ -327,11 +442,11 @@ class ModalSandboxProvider:
         """Saves and terminates the sandbox, unless only the connection was lost: another worker may use it, so the next
         opener decides. A sandbox that cannot be saved is left to the background jobs or to Modal's own timeout."""
         thread_id = machine.thread_id
-        if was_lost and machine.is_ready:
+        is_destroyed = thread_id in self._being_destroyed
+        if was_lost or (self._is_closing and self._plan.is_left_running and not is_destroyed):
             return
         try:
-            is_useless = thread_id in self._being_destroyed or not machine.is_ready
-            if is_useless or await self._snapshots.save(thread_id, machine.sandbox, "stopped"):
+            if is_destroyed or await self._snapshots.save(thread_id, machine.sandbox, "stopped"):
                 await self._terminate(machine.sandbox)
         except (*SDK_ERRORS, StorageUnavailable) as error:
             log.warning("the sandbox of thread %s was not stopped: %s", thread_id, error)
@@ -348,16 +463,19 @@ class ModalSandboxProvider:
         return len(left)
 
     async def _stop_abandoned(self, record: SandboxRecord) -> bool:
-        """Saves and terminates a sandbox whose worker is gone; False if it no longer exists.
+        """Saves and terminates a sandbox whose worker is gone. Returns False if it ended and left no files.
 
         Raises the SDK's errors.
         """
-        sandbox = await self._find_sandbox(record.thread_id)
-        if sandbox is None:
-            return False
-        if await self._snapshots.save(record.thread_id, sandbox, "stopped"):
-            await self._terminate(sandbox)
-        return True
+        sandbox = await self._find_running(record.provider_ref)
+        try:
+            if sandbox is not None:
+                if await self._snapshots.save(record.thread_id, sandbox, "stopped"):
+                    await self._terminate(sandbox)
+                return True
+        except GONE as error:
+            log.info("the sandbox %s is ending: %s", record.provider_ref, error)
+        return await self._snapshots.keep_exit_snapshot(record, seconds=END_SECONDS)
 
     async def _terminate(self, sandbox: modal.Sandbox) -> None:
         try:
@@ -368,6 +486,6 @@ class ModalSandboxProvider:
 
     def _unavailable(self, error: Exception, doing: str) -> SandboxUnavailable:
         failure = unavailable_from_sdk_error(error, doing=doing)
-        if isinstance(error, FOR_OPERATOR):
+        if isinstance(error, FOR_OPERATOR) and not isinstance(error, GONE):
             log.error("%s", failure.detail)
         return failure

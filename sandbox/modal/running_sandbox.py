@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Protocol, cast
 
 import grpclib
@@ -16,7 +17,7 @@ from core.tasks import spawn
 from sandbox.client.connection import Connection
 from sandbox.modal.config import ModalConfig
 from sandbox.modal.image import BROWSER_PLACES, WORKSPACE
-from sandbox.packed_program import packed_program
+from sandbox.packed_program import HAS_PROGRAM, packed_program
 
 UNSENT_BYTES_MAX = 512 * 1024
 PIECE_BYTES = 1024 * 1024
@@ -65,6 +66,21 @@ class OutputReader:
         taken = bytes(self._received[:count])
         del self._received[:count]
         return taken
+
+
+class StartReader:
+    """Reads whether the sandbox has the program, before the program's own output, and calls `send` if it has not."""
+
+    def __init__(self, reader: OutputReader, send: Callable[[], None]) -> None:
+        self._reader = reader
+        self._send: Callable[[], None] | None = send
+
+    async def readexactly(self, count: int) -> bytes:
+        if (send := self._send) is not None:
+            self._send = None
+            if await self._reader.readexactly(1) != HAS_PROGRAM:
+                send()
+        return await self._reader.readexactly(count)
 
 
 class InputWriter:
@@ -152,7 +168,6 @@ class ModalRunningSandbox:
         self.sandbox = sandbox
         self.thread_id = thread_id
         self.created_at = created_at
-        self.is_ready = False
         self._connection = connection
         self._save_and_terminate = on_stop
         self._is_stopped = False
@@ -162,7 +177,7 @@ class ModalRunningSandbox:
         return self._connection
 
     async def on_hello(self) -> None:
-        self.is_ready = True
+        """The provider has waited for the hello."""
 
     async def stop(self) -> None:
         if self._is_stopped:
@@ -185,11 +200,14 @@ async def connect_program(sandbox: modal.Sandbox, plan: ModalConfig, *, label: s
             "command_seconds_max": plan.limits.command_seconds,
             "silence_seconds_max": plan.silence_seconds,
             "browser_places": BROWSER_PLACES,
-        }
+        },
+        asks=True,
     )
     with EXEC:
         process = await sandbox.exec.aio(*command, workdir=WORKSPACE, text=False, bufsize=-1)
     reader = OutputReader(cast("AsyncIterator[bytes]", aiter(process.stdout)))
     writer = InputWriter(cast("SdkInput", process.stdin), process.wait.aio, label=label)
-    writer.write(packed.content)
-    return Connection(reader, writer, label=label)
+    # nothing else is written before the program's hello
+    return Connection(
+        StartReader(reader, partial(writer.write, packed.content)), writer, label=label
+    )

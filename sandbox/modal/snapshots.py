@@ -1,4 +1,7 @@
-"""Snapshots of Modal sandboxes and their records. A new snapshot is recorded before the old one is deleted."""
+"""Snapshots of Modal sandboxes and their records.
+
+A snapshot is deleted only after its successor was read back and recorded.
+"""
 
 import asyncio
 import logging
@@ -9,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Protocol, cast
 
 import modal
+import modal.exception
 import modal.experimental
 
 from core.domain.sandbox_records import SandboxRecord, SandboxRecords, SandboxState
@@ -19,6 +23,8 @@ from sandbox.modal.config import ModalConfig
 PROVIDER = "modal"
 AHEAD_SECONDS = 3600
 """How far the clock of another process may be ahead."""
+END_SECONDS_MAX = 60.0
+"""A sandbox that was terminated ends after up to 35 s."""
 SNAPSHOT = Failpoint("modal.snapshot")
 DELETE_IMAGE = Failpoint("modal.delete_image")
 
@@ -32,6 +38,18 @@ class _DeleteImage(Protocol):
 
 
 _delete_image = cast(_DeleteImage, modal.experimental.image_delete)
+
+
+class _ExitSnapshotOf(Protocol):
+    async def aio(self, *, timeout: float) -> modal.Image: ...
+
+
+NO_EXIT_SNAPSHOT = (
+    modal.exception.NotFoundError,
+    modal.exception.SnapshotCreationError,
+    modal.exception.InvalidError,
+)
+"""The sandbox is forgotten, its last files could not be saved, or it was created without exit snapshots."""
 
 
 class ModalSnapshots:
@@ -60,22 +78,19 @@ class ModalSnapshots:
         return await self._records.of_provider(PROVIDER, states=[state], unused_since=since)
 
     async def record_started(
-        self, thread_id: str, sandbox_id: str, *, snapshot_ref: str | None
+        self, thread_id: str, sandbox_id: str, *, expected: SandboxRecord | None
     ) -> bool:
-        """Records the sandbox as the thread's. Returns False if the thread was deleted."""
-        for _ in range(3):  # another process may write at the same moment
-            before = await self.find_record(thread_id)
-            fresh = SandboxRecord(
-                thread_id=thread_id,
-                provider=PROVIDER,
-                provider_ref=sandbox_id,
-                state="started",
-                snapshot_ref=snapshot_ref,
-                last_used_at=self._to_datetime(self._now()),
-            )
-            if await self._records.replace(fresh, expected=before):
-                return True
-        return False
+        """Records the sandbox as the thread's, which keeps its snapshot until the next one is saved. Returns False if
+        another process has changed the record since, or the thread was deleted."""
+        fresh = SandboxRecord(
+            thread_id=thread_id,
+            provider=PROVIDER,
+            provider_ref=sandbox_id,
+            state="started",
+            snapshot_ref=expected.snapshot_ref if expected else None,
+            last_used_at=self._to_datetime(self._now()),
+        )
+        return await self._records.replace(fresh, expected=expected)
 
     async def record_use(self, thread_id: str, at: float) -> None:
         """Records the use for other processes."""
@@ -83,17 +98,19 @@ class ModalSnapshots:
         if before is not None and before.last_used_at < (moment := self._to_datetime(at)):
             await self._records.replace(replace(before, last_used_at=moment), expected=before)
 
-    async def sandbox_ids_in_use(self) -> frozenset[str]:
+    async def sandbox_ids_of_threads(self) -> frozenset[str]:
         """Returns the ids of the sandboxes that belong to a thread."""
         started = await self.unused_records("started", for_seconds=-AHEAD_SECONDS)
         return frozenset(record.provider_ref for record in started)
 
     async def archive(self, record: SandboxRecord) -> None:
-        await self._records.replace(replace(record, state="archived"), expected=record)
+        """Marks the record, and deletes what Modal saved by itself when the sandbox ended: the snapshot has it all."""
+        if await self._records.replace(replace(record, state="archived"), expected=record):
+            await self.delete_exit_snapshot(record, seconds=0)
 
     async def save(self, thread_id: str, sandbox: modal.Sandbox, state: SandboxState) -> bool:
-        """Takes a snapshot, records it, and only then deletes the previous one. Returns False if the sandbox is no
-        longer the thread's. If it raises one of the SDK's errors, nothing has changed."""
+        """Takes a snapshot, reads it back, records it, and only then deletes the previous one. Returns False if the
+        sandbox is no longer the thread's. If it raises one of the SDK's errors, nothing has changed."""
         async with self._locks[thread_id]:
             with SNAPSHOT:
                 image = await sandbox.snapshot_filesystem.aio(
@@ -105,25 +122,70 @@ class ModalSnapshots:
             if before is None or not is_ours or is_late:
                 await self.delete_snapshot(image.object_id)
                 return False
-            after = replace(before, state=state, snapshot_ref=image.object_id)
-            if not await self._records.replace(after, expected=before):
-                await self.delete_snapshot(image.object_id)
-                return False
-            if before.snapshot_ref:
-                await self.delete_snapshot(before.snapshot_ref)
-            return True
+            return await self._replace_snapshot(before, image.object_id, state)
+
+    async def keep_exit_snapshot(self, record: SandboxRecord, *, seconds: float) -> bool:
+        """Records the files that Modal saved when the sandbox ended as the thread's, like `save`. Returns False if
+        there are none, or another process was faster. Waits for the end of the sandbox; raises the SDK's errors."""
+        image_id = await self._find_exit_snapshot(record.provider_ref, seconds)
+        if image_id is None:
+            return False
+        return await self._replace_snapshot(record, image_id, "stopped")
+
+    async def delete_exit_snapshot(self, record: SandboxRecord, *, seconds: float) -> None:
+        """Deletes what Modal saved when the sandbox ended, unless it is the thread's snapshot.
+
+        Raises the SDK's errors.
+        """
+        image_id = await self._find_exit_snapshot(record.provider_ref, seconds)
+        if image_id is not None and image_id != record.snapshot_ref:
+            await self._delete(image_id)
+
+    async def find_saved_image(self, snapshot_ref: str) -> modal.Image | None:
+        """Returns the image, or None if Modal no longer has it. Raises the SDK's errors."""
+        app, client = await self._account.app(), await self._account.client()
+        try:
+            return await modal.Image.from_id(snapshot_ref, client=client).build.aio(app)
+        except modal.exception.NotFoundError:
+            return None
+
+    async def _replace_snapshot(
+        self, before: SandboxRecord, image_id: str, state: SandboxState
+    ) -> bool:
+        if await self.find_saved_image(image_id) is None:
+            raise modal.exception.DataLossError(f"the new snapshot {image_id} cannot be read back")
+        after = replace(before, state=state, snapshot_ref=image_id)
+        if not await self._records.replace(after, expected=before):
+            newest = await self.find_record(before.thread_id)
+            if newest is None or newest.snapshot_ref != image_id:
+                await self.delete_snapshot(image_id)
+            return False
+        if before.snapshot_ref and before.snapshot_ref != image_id:
+            await self.delete_snapshot(before.snapshot_ref)
+        return True
+
+    async def _find_exit_snapshot(self, sandbox_id: str, seconds: float) -> str | None:
+        client = await self._account.client()
+        try:
+            sandbox = await modal.Sandbox.from_id.aio(sandbox_id, client=client)
+            saved = cast(_ExitSnapshotOf, sandbox._experimental_get_exit_snapshot)  # noqa: SLF001 - the SDK's only way
+            return (await saved.aio(timeout=seconds)).object_id
+        except NO_EXIT_SNAPSHOT as error:
+            log.debug("the sandbox %s left no exit snapshot: %s", sandbox_id, error)
+            return None
 
     async def delete_thread(self, thread_id: str) -> None:
-        """Deletes the thread's snapshot and record. Raises the SDK's errors."""
+        """Deletes the thread's snapshots and record, once its sandbox has ended. Raises the SDK's errors."""
         record = await self.find_record(thread_id)
         if record is None:
             return
+        await self.delete_exit_snapshot(record, seconds=END_SECONDS_MAX)
         if record.snapshot_ref:
             await self._delete(record.snapshot_ref)
         await self._records.remove(PROVIDER, thread_id)
 
     async def delete_snapshot(self, image_id: str) -> None:
-        """Logs a snapshot that cannot be deleted; it expires by itself."""
+        """Deletes the snapshot. Only logs a failure, because the snapshot expires anyway."""
         try:
             await self._delete(image_id)
         except SDK_ERRORS as error:

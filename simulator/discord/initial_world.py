@@ -41,7 +41,7 @@ def found_guild(
         people={one: _person(world, one) for one in people},
     )
     world.guilds[guild.guild_id] = guild
-    taken = sum(one.kind == TEXT_CHANNEL for one in world.channels.values())
+    taken = sum(bool(one.guild_id) and not one.is_thread for one in world.channels.values())
     for number, channel_name in enumerate(channels, start=_CHANNEL + taken):
         world.channels[str(number)] = Channel(
             channel_id=str(number), kind=TEXT_CHANNEL, name=channel_name, guild_id=guild.guild_id

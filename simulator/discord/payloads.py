@@ -2,9 +2,12 @@
 
 from simulator.discord.files import signed_url
 from simulator.discord.json_reading import Json, timestamp
+from simulator.discord.settings import EVERYTHING
 from simulator.discord.world import (
+    FORUM,
     HAS_THREAD_FLAG,
-    THREAD,
+    STAGE,
+    VOICE,
     Attachment,
     Channel,
     Guild,
@@ -13,7 +16,7 @@ from simulator.discord.world import (
     World,
 )
 
-ALL_PERMISSIONS = str((1 << 53) - 1)
+ALL_PERMISSIONS = str(EVERYTHING)
 
 
 def user_json(user: User) -> Json:
@@ -26,6 +29,8 @@ def user_json(user: User) -> Json:
         "avatar_decoration_data": None,
         "banner": None,
         "public_flags": 0,
+        "flags": 0,
+        "primary_guild": None,
     }
     if user.is_bot:
         body["bot"] = True
@@ -103,6 +108,8 @@ def message_json(world: World, message: Message, *, is_nested: bool = False) -> 
         ]
     if thread is not None:
         body["thread"] = channel_json(world, thread)
+    if message.poll is not None:
+        body["poll"] = message.poll
     if message.nonce is not None:
         body["nonce"] = message.nonce
     _add_origin(world, message, body, is_nested=is_nested)
@@ -150,7 +157,8 @@ def message_event_json(world: World, message: Message) -> Json:
 
 def blank(body: Json) -> Json:
     """The message as an application without the message content intent receives it."""
-    return {**body, "content": "", "embeds": [], "attachments": [], "components": []}
+    kept = {key: value for key, value in body.items() if key != "poll"}
+    return {**kept, "content": "", "embeds": [], "attachments": [], "components": []}
 
 
 def is_readable_without_intent(world: World, message: Message) -> bool:
@@ -170,15 +178,15 @@ def channel_json(world: World, channel: Channel) -> Json:
             "last_message_id": channel.last_message_id,
             "flags": 0,
         }
-    if channel.kind == THREAD:
+    if channel.is_thread:
         return _thread_json(world, channel)
-    return {
+    body: Json = {
         "id": channel.channel_id,
         "type": channel.kind,
         "guild_id": channel.guild_id,
         "name": channel.name,
         "position": int(channel.channel_id) % 1000,
-        "permission_overwrites": [],
+        "permission_overwrites": world.settings.channel_overwrites.get(channel.channel_id, []),
         "nsfw": False,
         "parent_id": None,
         "topic": channel.topic,
@@ -187,6 +195,16 @@ def channel_json(world: World, channel: Channel) -> Json:
         "last_pin_timestamp": None,
         "flags": 0,
     }
+    if channel.kind in (VOICE, STAGE):
+        body |= {"bitrate": 64000, "user_limit": 0, "rtc_region": None}
+    if channel.kind == FORUM:
+        tags = [
+            {"id": tag_id, "name": name, "moderated": False, "emoji_id": None, "emoji_name": None}
+            for tag_id, name in channel.available_tags.items()
+        ]
+        body |= {"available_tags": tags, "default_reaction_emoji": None, "default_sort_order": None}
+        body |= {"default_forum_layout": 0}
+    return body
 
 
 def _thread_json(world: World, thread: Channel) -> Json:
@@ -202,6 +220,7 @@ def _thread_json(world: World, thread: Channel) -> Json:
         "message_count": count,
         "member_count": min(len(thread.members), 50),
         "total_message_sent": len(thread.messages),
+        "applied_tags": list(thread.applied_tags),
         "rate_limit_per_user": 0,
         "flags": 0,
         "thread_metadata": {

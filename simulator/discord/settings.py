@@ -6,6 +6,11 @@ MESSAGE_CONTENT = 1 << 15
 GUILD_MEMBERS = 1 << 1
 GUILD_PRESENCES = 1 << 8
 
+EVERYTHING = (1 << 53) - 1
+INVITED = sum(1 << bit for bit in (6, 10, 11, 15, 16, 35, 38))
+"""What a bot that works in threads is invited with: it sees the channels, writes there and in threads, opens public
+threads, attaches files, reads back and reacts. It manages nothing."""
+
 _FILE_MIB_BY_TIER = {0: 10, 1: 10, 2: 50, 3: 100}
 
 
@@ -17,6 +22,11 @@ class DiscordSettings:
     `hidden_channels` are ids that answer 50001. `shards` is how many connections a bot is told to make.
     `acknowledge_seconds` is what the network takes: a client holds a heartbeat that is acknowledged at once for late.
     `knows_layouts`: false for a Discord older than layouts, to which a message of nothing else is empty.
+    `names_interaction_channels`: interactions hold `channel`, which Discord's documentation calls optional.
+    `bot_permissions` are those of the bot's roles in every guild; `channel_overwrites` are permission overwrites by
+    channel id, in Discord's form; see `simulator.discord.rules.permissions`. `clock_seconds` is how far the Date of
+    every answer is ahead of this machine's clock.
+    `locale` is the language of everybody's Discord, in which commands are drawn.
     `threads_max` are the active threads that a guild may have.
     `rate_limit_scale` stretches every window; 0 turns limits off.
     """
@@ -35,9 +45,16 @@ class DiscordSettings:
     guild_tier: int = 0
     shards: int = 1
     knows_layouts: bool = True
+    names_interaction_channels: bool = True
     threads_max: int = 1000
     missing_permissions: set[str] = field(default_factory=set[str])
     hidden_channels: set[str] = field(default_factory=set[str])
+    bot_permissions: int = INVITED
+    channel_overwrites: dict[str, list[dict[str, object]]] = field(
+        default_factory=dict[str, list[dict[str, object]]]
+    )
+    clock_seconds: float = 0.0
+    locale: str = "en-US"
 
     @property
     def file_bytes_max(self) -> int:

@@ -12,7 +12,8 @@ from simulator.discord.rest.errors import MISSING_ACCESS, UNKNOWN_CHANNEL, UNKNO
 from simulator.discord.settings import DiscordSettings
 from simulator.faults import Faults
 
-TEXT_CHANNEL, DIRECT_CHANNEL, THREAD = 0, 1, 11
+TEXT_CHANNEL, DIRECT_CHANNEL, VOICE, ANNOUNCEMENTS, STAGE, FORUM = 0, 1, 2, 5, 13, 15
+ANNOUNCEMENT_THREAD, THREAD, PRIVATE_THREAD = 10, 11, 12
 EPHEMERAL, LOADING, COMPONENTS_V2, HAS_THREAD_FLAG = 1 << 6, 1 << 7, 1 << 15, 1 << 5
 SUPPRESS_EMBEDS, SUPPRESS_NOTIFICATIONS = 1 << 2, 1 << 12
 TYPING_SECONDS = 10.0
@@ -66,13 +67,14 @@ class Message:
     reference: Json | None = None
     interaction: Json | None = None
     visible_to: str | None = None
+    poll: Json | None = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Channel:
-    """A text channel, a direct channel or a thread; the thread's own fields are unused in the others.
+    """A channel of a server, a direct channel or a thread; the thread's own fields are unused in the others.
 
-    A direct channel has a recipient, and no guild.
+    A direct channel has a recipient, and no guild. `available_tags` of a forum are names by ids.
     """
 
     channel_id: str
@@ -91,6 +93,12 @@ class Channel:
     messages: dict[str, Message] = field(default_factory=dict[str, Message])
     typing_until: dict[str, float] = field(default_factory=dict[str, float])
     topic: str | None = None
+    available_tags: dict[str, str] = field(default_factory=dict[str, str])
+    applied_tags: list[str] = field(default_factory=list[str])
+
+    @property
+    def is_thread(self) -> bool:
+        return self.kind in (ANNOUNCEMENT_THREAD, THREAD, PRIVATE_THREAD)
 
     @property
     def last_message_id(self) -> str | None:
@@ -110,7 +118,8 @@ class Guild:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Interaction:
-    """`answered` is set by the first callback; `original` is the message that @original names."""
+    """`answered` is set by the first callback; `original` is the message that @original names; `choices` are what an
+    autocompletion offers."""
 
     interaction_id: str
     token: str
@@ -122,6 +131,7 @@ class Interaction:
     source: Message | None = None
     original: Message | None = None
     messages: dict[str, Message] = field(default_factory=dict[str, Message])
+    choices: list[Json] = field(default_factory=list[Json])
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -149,7 +159,7 @@ class Event:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class World:
-    """`guilds` are by id; the first is the one that the world began with."""
+    """`guilds` are by id; the first is the one that the world began with. `apps` are other bots, by name."""
 
     bot: User
     people: dict[str, User]
@@ -160,6 +170,7 @@ class World:
     http_url: str = ""
     gateway_url: str = ""
     publish: Callable[[Event], None] = lambda event: None
+    apps: dict[str, User] = field(default_factory=dict[str, User])
     channels: dict[str, Channel] = field(default_factory=dict[str, Channel])
     attachments: dict[str, Attachment] = field(default_factory=dict[str, Attachment])
     commands: dict[str, dict[str, Json]] = field(default_factory=dict[str, dict[str, Json]])

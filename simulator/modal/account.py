@@ -55,7 +55,7 @@ async def app(
 async def image(
     world: World, request: api_pb2.ImageGetOrCreateRequest, metadata: Mapping[str, object]
 ) -> api_pb2.ImageGetOrCreateResponse:
-    """What a layer says is written down and not carried out; a layer over a snapshot has its files."""
+    """Records the commands of layers without running them. An image based on a snapshot has its files."""
     bases = [world.image(base.image_id) for base in request.image.base_images]
     layers = (*(bases[0].layers if bases else ()), *request.image.dockerfile_commands)
     folder = bases[0].folder if bases else None
@@ -70,7 +70,13 @@ async def image(
 async def build(world: World, stream: RpcStream) -> None:
     request = cast("api_pb2.ImageJoinStreamingRequest", await stream.recv_message())
     world.image(request.image_id)
-    await stream.send_message(api_pb2.ImageJoinStreamingResponse(result=SUCCESS, eof=True))
+    result = SUCCESS
+    if world.failing_builds:
+        world.failing_builds -= 1
+        await world.delete_image(request.image_id)
+        failure = api_pb2.GenericResult.GENERIC_STATUS_FAILURE
+        result = api_pb2.GenericResult(status=failure, exception="apt-get failed")
+    await stream.send_message(api_pb2.ImageJoinStreamingResponse(result=result, eof=True))
 
 
 async def image_by_id(
@@ -101,6 +107,7 @@ async def secret(
 async def mount(
     world: World, request: api_pb2.MountGetOrCreateRequest, metadata: Mapping[str, object]
 ) -> api_pb2.MountGetOrCreateResponse:
+    world.mounted_files.update(one.filename for one in request.files)
     return api_pb2.MountGetOrCreateResponse(mount_id=new_id("mo"))
 
 
@@ -109,7 +116,7 @@ async def files_there(
     request: api_pb2.MountBatchedCheckExistenceRequest,
     metadata: Mapping[str, object],
 ) -> api_pb2.MountBatchedCheckExistenceResponse:
-    """All files of a deployment count as there: nothing is uploaded."""
+    """Reports all files of a deployment as present, so that nothing is uploaded."""
     return api_pb2.MountBatchedCheckExistenceResponse()
 
 

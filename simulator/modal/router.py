@@ -22,6 +22,8 @@ async def start(
     world: World, request: router_pb2.TaskExecStartRequest, metadata: Mapping[str, object]
 ) -> router_pb2.TaskExecStartResponse:
     sandbox = _living(world, request.task_id)
+    await sandbox.started.wait()
+    _living(world, request.task_id)
     if request.exec_id not in sandbox.commands:  # the id makes a repeated call harmless
         if request.HasField("pty_info"):
             raise GRPCError(Status.UNIMPLEMENTED, "the simulated Modal has no terminals")
@@ -154,7 +156,7 @@ async def _fed(command: Command, offset: int, content: bytes, *, is_last: bool) 
 
 def _living(world: World, task_id: str) -> SimulatedSandbox:
     sandbox = world.of_task(task_id)
-    if sandbox is None or sandbox.result is not None:
+    if sandbox is None or sandbox.result is not None or sandbox.is_ending:
         raise GRPCError(Status.NOT_FOUND, f"task {task_id} not found")
     sandbox.last_active_at = world.now()
     return sandbox

@@ -46,7 +46,7 @@ async def router_access(
 ) -> api_pb2.SandboxGetCommandRouterAccessResponse:
     sandbox = world.of_task(request.task_id) if request.task_id else None
     sandbox = sandbox or world.sandbox(request.sandbox_id)
-    if sandbox.result is not None:
+    if sandbox.result is not None or sandbox.is_ending:
         raise GRPCError(Status.FAILED_PRECONDITION, "Sandbox already finished")
     return api_pb2.SandboxGetCommandRouterAccessResponse(
         url=world.router_url, jwt=world.router_token(sandbox)
@@ -79,6 +79,24 @@ async def terminate(
     before = sandbox.result
     await world.end(sandbox, api_pb2.GenericResult(status=ENDED))
     return api_pb2.SandboxTerminateResponse(existing_result=before)
+
+
+async def exit_snapshot(
+    world: World,
+    request: api_pb2.SandboxGetExitSnapshotRequest,
+    metadata: Mapping[str, object],
+) -> api_pb2.SandboxGetExitSnapshotResponse:
+    answer = api_pb2.SandboxGetExitSnapshotResponse
+    sandbox = world.sandbox(request.sandbox_id)
+    if not sandbox.has_exit_snapshot:
+        raise GRPCError(Status.INVALID_ARGUMENT, "exit snapshot is not enabled for this Sandbox")
+    with suppress(TimeoutError):
+        await asyncio.wait_for(sandbox.ended.wait(), request.timeout or 0.001)
+    if sandbox.result is None:
+        return answer(pending=answer.Pending())
+    if not sandbox.exit_image_id:
+        return answer(error=answer.Error(error_code=answer.ERROR_CODE_FILESYSTEM_INCONSISTENT))
+    return answer(success=answer.Success(image_id=sandbox.exit_image_id))
 
 
 async def by_name(
@@ -158,7 +176,7 @@ async def connect_token(
     metadata: Mapping[str, object],
 ) -> api_pb2.SandboxCreateConnectTokenResponse:
     sandbox = world.sandbox(request.sandbox_id)
-    if sandbox.result is not None:
+    if sandbox.result is not None or sandbox.is_ending:
         raise GRPCError(Status.FAILED_PRECONDITION, "Sandbox already finished")
     if not sandbox.container.has_network:
         raise GRPCError(Status.INVALID_ARGUMENT, "this Sandbox has no network")
@@ -191,6 +209,7 @@ ANSWERS: Mapping[str, Answer] = {
     "SandboxGetTaskIdV2": task_id,
     "SandboxWaitV2": wait,
     "SandboxTerminateV2": terminate,
+    "SandboxGetExitSnapshotV2": exit_snapshot,
     "SandboxGetFromNameV2": by_name,
     "SandboxGetFromName": old_by_name,
     "SandboxListV2": listed,

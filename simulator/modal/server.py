@@ -4,6 +4,7 @@ import asyncio
 import shutil
 import tempfile
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self, cast
@@ -17,7 +18,7 @@ from modal_proto.task_command_router_grpc import TaskCommandRouterBase
 from simulator.modal import account, functions, router, sandboxes
 from simulator.modal.container import Jail
 from simulator.modal.rpc import Faults, Gate, service
-from simulator.modal.world import World
+from simulator.modal.world import Pace, World
 from simulator.serving import HOST, PortInUse, cancel, spawn
 
 LOOK_SECONDS = 0.2
@@ -25,7 +26,7 @@ CLOSE_SECONDS = 2.0
 
 
 class _Listening(Server):
-    """Hangs up on whoever is still connected when it closes: the SDK holds its connections for longer."""
+    """Aborts open connections when it closes, because the SDK would keep them open."""
 
     def __init__(self, servicer: object) -> None:
         super().__init__([cast("ModalClientBase", servicer)])
@@ -43,7 +44,7 @@ class _Listening(Server):
         return protocol
 
     async def serve(self, port: int) -> str:
-        """Returns the URL. Raises PortInUse."""
+        """Starts listening and returns the URL. Raises PortInUse."""
         try:
             await self.start(HOST, port)
         except OSError as error:
@@ -55,21 +56,23 @@ class _Listening(Server):
         self.close()
         for transport in tuple(self._connected):
             cast("asyncio.WriteTransport", transport).abort()
-        await asyncio.sleep(0)  # now they are closed
+        await asyncio.sleep(0)  # lets the aborted connections close
         with suppress(TimeoutError):
             await asyncio.wait_for(self.wait_closed(), CLOSE_SECONDS)
 
 
 class ModalSimulator:
-    """A strict Modal. `jail` None: its commands are plain processes of this machine's user. Port 0 picks a free one."""
+    """A strict simulated Modal. Without `jail`, commands are plain processes of this user. Port 0 picks a free one."""
 
-    def __init__(self, jail: Jail | None = None, *, port: int = 0) -> None:
+    def __init__(
+        self, jail: Jail | None = None, *, port: int = 0, pace: Pace | None = None
+    ) -> None:
         self._port = port
         self._folder = Path(tempfile.mkdtemp(prefix="threadhand-modal-"))
         self._folder.chmod(0o711)
         self._servers: list[_Listening] = []
         self.gate = Gate()
-        self.world = World(self._folder, jail)
+        self.world = World(self._folder, jail, replace(pace or Pace()))
         self.url = ""
 
     @property

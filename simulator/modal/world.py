@@ -3,10 +3,11 @@
 import asyncio
 import base64
 import json
+import random
 import secrets
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,33 +17,56 @@ from modal_proto import api_pb2
 from simulator.modal.calls import FunctionCalls
 from simulator.modal.container import Command, Container, Jail, copied
 from simulator.modal.links import Link
+from simulator.serving import cancel, spawn
 
 LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 LIFETIME_SECONDS_MAX = 24 * 3600
 ANSWER_SECONDS = 3600.0
 ENDED = api_pb2.GenericResult.GENERIC_STATUS_TERMINATED
+BROKEN = api_pb2.GenericResult.GENERIC_STATUS_INTERNAL_FAILURE
+NO_ROOM = "the workspace's limit is reached"
 
 
 def new_id(prefix: str, length: int = 22) -> str:
-    """A V1 sandbox is `sb-` and 22 letters, by which the SDK picks its calls; ours are longer."""
+    """Returns a random id. Sandbox ids need more than 22 letters, or the SDK treats them as V1 sandboxes."""
     return f"{prefix}-" + "".join(secrets.choice(LETTERS) for _ in range(length))
 
 
 def token(seconds: float) -> str:
-    """Looks like a JWT that expires; nobody checks a signature."""
+    """Returns an unsigned JWT that expires. Nobody checks a signature."""
     parts = [{"alg": "none"}, {"exp": time.time() + seconds, "jti": secrets.token_hex(6)}]
     coded = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in parts]
     return ".".join([*(part.decode() for part in coded), "none"])
 
 
 @dataclass(slots=True, kw_only=True)
+class Pace:
+    """How long a sandbox takes to end after a terminate, and from its creation to the first command. `scale` converts
+    these to real seconds. The same seed gives the same delays."""
+
+    end_seconds: tuple[float, float] = (0.2, 35.0)
+    start_seconds: tuple[float, float] = (0.0, 0.0)
+    scale: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)
+
+    def draw(self, between: tuple[float, float]) -> float:
+        return self._random.uniform(*between) * self.scale
+
+    _random: random.Random = field(init=False, repr=False)
+
+
+@dataclass(slots=True, kw_only=True)
 class SimulatedImage:
-    """`folder`: a copy of a file system; None: built from `layers`, which are only written down."""
+    """`folder` is a copy of a file system, or None if the image has only `layers`, which are recorded but not built."""
 
     image_id: str
     layers: tuple[str, ...] = ()
     folder: Path | None = None
     expires_at: float | None = None
+    is_exit_snapshot: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,6 +83,9 @@ class SimulatedSandbox:
     router_tokens: list[str]
     commands: dict[str, Command] = field(default_factory=dict[str, Command])
     result: api_pb2.GenericResult | None = None
+    is_ending: bool = False
+    exit_image_id: str = ""
+    started: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     links: dict[int, Link] = field(default_factory=dict[int, Link])
 
@@ -67,24 +94,33 @@ class SimulatedSandbox:
         return self.definition.name
 
     @property
+    def has_exit_snapshot(self) -> bool:
+        return self.definition.experimental_options_v2.get("enable_exit_snapshot") == "True"
+
+    @property
     def is_busy(self) -> bool:
         return any(command.code is None for command in self.commands.values())
 
 
 class World:
-    """Everything of one simulated account. `url` and `router_url` are set when both listen."""
+    """The state of one simulated account. `url` and `router_url` are set once the servers listen."""
 
-    def __init__(self, folder: Path, jail: Jail | None) -> None:
+    def __init__(self, folder: Path, jail: Jail | None, pace: Pace) -> None:
         self._folder = folder
         self._jail = jail
+        self._waits: set[asyncio.Task[None]] = set()
+        self.pace = pace
         self._ahead_seconds = 0.0
-        self.credentials = ("ak-simulated", "as-simulated")
+        self.credentials: tuple[str, str] = ("ak-simulated", "as-simulated")
         self.url = ""
         self.router_url = ""
         self.router_token_seconds = ANSWER_SECONDS
         self.sandboxes_max: int | None = None
+        self.refusal: str = NO_ROOM
+        self.failing_builds = 0
         self.apps: dict[str, str] = {}
         self.deployed: dict[str, list[api_pb2.FunctionCreateRequest]] = {}
+        self.mounted_files: set[str] = set()
         self.published: set[str] = set()
         self.function_calls = FunctionCalls(folder / "calls")
         self.images: dict[str, SimulatedImage] = {}
@@ -95,7 +131,7 @@ class World:
         return time.time() + self._ahead_seconds
 
     async def advance(self, seconds: float) -> None:
-        """Moves the clock; what has outlived its time ends."""
+        """Advances the clock and ends the sandboxes that have reached a timeout."""
         self._ahead_seconds += seconds
         await self.end_expired()
 
@@ -114,7 +150,8 @@ class World:
                 await self.end(sandbox, result(status=result.GENERIC_STATUS_IDLE_TIMEOUT))
 
     def living(self) -> list[SimulatedSandbox]:
-        return [sandbox for sandbox in self.sandboxes.values() if sandbox.result is None]
+        """Returns the sandboxes that have not ended and are not ending."""
+        return [one for one in self.sandboxes.values() if one.result is None and not one.is_ending]
 
     def sandbox(self, sandbox_id: str) -> SimulatedSandbox:
         """Raises GRPCError."""
@@ -127,7 +164,7 @@ class World:
         return next((one for one in self.sandboxes.values() if one.task_id == task_id), None)
 
     def named(self, app_id: str, name: str, *, with_ended: bool = False) -> SimulatedSandbox | None:
-        """The newest of that name."""
+        """Returns the newest sandbox with this name, or None. Ended ones count only if `with_ended`."""
         found = (
             one
             for one in reversed(self.sandboxes.values())
@@ -136,7 +173,7 @@ class World:
         return next(found, None)
 
     def image(self, image_id: str) -> SimulatedImage:
-        """Raises GRPCError for one that is unknown, deleted or too old."""
+        """Raises GRPCError if the image is unknown, deleted or expired."""
         found = self.images.get(image_id)
         is_old = found and found.expires_at is not None and self.now() >= found.expires_at
         if found is None or is_old:
@@ -168,7 +205,7 @@ class World:
             last_active_at=self.now(),
             router_tokens=[],
         )
-        self.sandboxes[sandbox_id] = sandbox  # the name is taken from here on
+        self.sandboxes[sandbox_id] = sandbox  # reserves the name during the awaits below
         try:
             if image.folder is not None:
                 await copied(image.folder, root)
@@ -176,7 +213,17 @@ class World:
         except OSError as error:
             del self.sandboxes[sandbox_id]
             raise GRPCError(Status.INTERNAL, f"the container does not start: {error}") from error
+        self._later(self.pace.draw(self.pace.start_seconds), sandbox.started.set)
         return sandbox
+
+    def _later(self, seconds: float, done: Callable[[], None]) -> None:
+        async def wait() -> None:
+            await asyncio.sleep(seconds)
+            done()
+
+        waiting = spawn(wait(), name="the pace of the simulated Modal")
+        self._waits.add(waiting)
+        waiting.add_done_callback(self._waits.discard)
 
     def _acceptable(self, request: api_pb2.SandboxCreateV2Request) -> SimulatedImage:
         definition = request.definition
@@ -188,7 +235,7 @@ class World:
         if not 0 < definition.timeout_secs <= LIFETIME_SECONDS_MAX:
             raise GRPCError(Status.INVALID_ARGUMENT, "timeout must be at most 24 hours")
         if self.sandboxes_max is not None and len(self.living()) >= self.sandboxes_max:
-            raise GRPCError(Status.RESOURCE_EXHAUSTED, "the workspace's limit is reached")
+            raise GRPCError(Status.RESOURCE_EXHAUSTED, self.refusal)
         return self.image(definition.image_id)
 
     def router_token(self, sandbox: SimulatedSandbox) -> str:
@@ -197,13 +244,31 @@ class World:
         return fresh
 
     async def end(self, sandbox: SimulatedSandbox, result: api_pb2.GenericResult) -> None:
-        if sandbox.result is None:
+        """Kills the sandbox's processes now. It gets its result and releases its name after a delay."""
+        if sandbox.result is not None or sandbox.is_ending:
+            return
+        sandbox.is_ending = True
+        sandbox.started.set()
+        for link in sandbox.links.values():
+            await link.close()
+        await sandbox.container.end()
+        if sandbox.has_exit_snapshot and result.status != BROKEN:
+            sandbox.exit_image_id = await self.snapshot(sandbox, -1)
+            self.images[sandbox.exit_image_id].is_exit_snapshot = True
+        await asyncio.to_thread(shutil.rmtree, sandbox.container.root, ignore_errors=True)
+
+        def has_ended() -> None:
             sandbox.result = result
             sandbox.ended.set()
-            for link in sandbox.links.values():
-                await link.close()
-            await sandbox.container.end()
-            await asyncio.to_thread(shutil.rmtree, sandbox.container.root, ignore_errors=True)
+
+        self._later(self.pace.draw(self.pace.end_seconds), has_ended)
+
+    async def stop_app(self, name: str) -> None:
+        """Ends the app's sandboxes. The next lookup of the name creates a new app."""
+        app_id = self.apps.pop(name)
+        for sandbox in self.living():
+            if sandbox.app_id == app_id:
+                await self.end(sandbox, api_pb2.GenericResult(status=ENDED))
 
     async def snapshot(self, sandbox: SimulatedSandbox, ttl_seconds: int) -> str:
         """Raises GRPCError."""
@@ -227,4 +292,7 @@ class World:
     async def close(self) -> None:
         await self.function_calls.close()
         for sandbox in self.living():
+            sandbox.definition.experimental_options_v2.clear()
             await self.end(sandbox, api_pb2.GenericResult(status=ENDED))
+        for waiting in tuple(self._waits):
+            await cancel(waiting)

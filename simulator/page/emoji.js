@@ -3,7 +3,7 @@
 const NAMES = await fetch("emoji.json").then((answer) => answer.json()).catch(() => ({}));
 const DRAWN = new Map(Object.entries({
   "👀": "eyes", "⏳": "hourglass", "⌛": "hourglass", "✅": "tick", "❌": "cross", "❓": "question", "⚙": "gear", "⚠": "warning",
-  "🛑": "halt", "⏹": "square", "⛔": "entry", "📎": "clip", "📄": "page", "ℹ": "info",
+  "🛑": "halt", "⏹": "square", "⛔": "entry", "📎": "clip", "📄": "page", "ℹ": "info", "👍": "thumb",
 }));
 const CHARACTERS = new RegExp(`(?:${[...DRAWN.keys()].join("|")})\\ufe0f?`, "gu");
 

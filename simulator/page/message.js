@@ -9,22 +9,22 @@ const STATES = { pending: "not begun", in_progress: "under way", complete: "done
 const COLOURS = ["#7a4bb5", "#2f7f8f", "#b0582d", "#3f6f3a", "#a03565", "#4a5fb0"];
 const PICTURES = /^image\/(png|jpeg|gif|webp|svg\+xml)$/;
 
-export function newMessage(message, mine, act) {
+export function newMessage(message, mine, act, shortcuts = []) {
   const root = make("article", "message");
   root.dataset.id = message.message_id;
   const body = make("div", "body");
   root.append(face(message), body);
-  showMessage(root, message, mine, act);
+  showMessage(root, message, mine, act, shortcuts);
   return root;
 }
 
 // Brings a message up to date; a part that did not change keeps its node.
-export function showMessage(root, message, mine, act) {
+export function showMessage(root, message, mine, act, shortcuts = []) {
   const state = JSON.stringify([message, mine]);
   if (root.dataset.state === state) return;
   root.dataset.state = state;
   root.setAttribute("aria-label", `${message.author}, ${timeOf(message)}`);
-  const parts = [[`who ${message.author} ${message.author === mine}`, () => who(message, mine, act)]];
+  const parts = [[`who ${message.author} ${message.author === mine}`, () => who(message, mine, act, shortcuts)]];
   parts.push([`when ${message.edits > 0}`, () => make("small", "when", message.edits ? `${timeOf(message)} (edited)` : timeOf(message))]);
   if (message.visible_to) parts.push(["private", () => make("div", "private", `Only ${message.visible_to} can see this`)]);
   parts.push(["elements", () => make("div", "elements")]);
@@ -36,7 +36,7 @@ export function showMessage(root, message, mine, act) {
 }
 
 // Buttons that follow each other stand in a row. Discord's containers begin and end with a line: they are drawn as a frame.
-function showElements(root, message, act) {
+export function showElements(root, message, act) {
   let elements = message.elements;
   const isFramed = elements.length > 2 && elements[0].kind === "divider" && elements.at(-1).kind === "divider";
   root.classList.toggle("frame", isFramed);
@@ -72,7 +72,7 @@ function timeOf(message) {
   return new Date(message.sent_at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
 }
 
-function who(message, mine, act) {
+function who(message, mine, act, shortcuts) {
   const line = make("div", "who");
   line.append(make("strong", "", message.author));
   if (message.is_bot) line.append(make("span", "tag", "APP"));
@@ -88,6 +88,7 @@ function who(message, mine, act) {
   const id = message.message_id;
   deeds.append(makeButton("", "Reply in thread", () => act({ kind: "reply", message_id: id })));
   deeds.append(makeButton("", "React with a cross (stops the work)", () => act({ kind: "cross", message_id: id })));
+  for (const name of shortcuts) deeds.append(makeButton("", name, () => act({ kind: "shortcut", message_id: id, name })));
   if (message.author === mine) {
     deeds.append(makeButton("", "Edit", () => edit(line, id, act)));
     deeds.append(makeButton("", "Delete", () => act({ kind: "delete", message_id: id })));
@@ -136,7 +137,7 @@ function drawElement(element) {
     case "picture":
       return isOurs(element.url) ? picture(element.url, element.alt) : linkTo(element.url, element.alt || element.url);
   }
-  return document.createTextNode("");
+  return document.createTextNode(`(unsupported block: ${element.kind})`);
 }
 
 // The page shows pictures of the simulators only: anything else would be fetched from the network.

@@ -1,6 +1,7 @@
 // The page: takes the views in as they come, and starts again when the demo was away.
 
 import { Platform } from "./platform.js";
+import { Player } from "./play.js";
 
 const AGAIN_MS = 1000;
 const TOLD_MS = 6000;
@@ -42,3 +43,4 @@ for (const button of tabs) {
 }
 
 listen();
+new Player(platforms, samples, document.getElementById("story")).play();

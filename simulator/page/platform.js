@@ -2,7 +2,8 @@
 
 import { Compose } from "./compose.js";
 import { showForm } from "./forms.js";
-import { newMessage, showMessage } from "./message.js";
+import { Log } from "./log.js";
+import { newMessage, showElements, showMessage } from "./message.js";
 import { make, makeButton, reconcile } from "./nodes.js";
 
 const CROSS = { slack: "x", discord: "❌" };
@@ -23,10 +24,16 @@ export class Platform {
     this.unfolded = new Set();
     this.compose = new Compose(this, samples);
     this.find(".person").addEventListener("change", () => this.moved());
-    this.find(".news").addEventListener("click", () => this.toEnd());
-    this.find(".messages").addEventListener("scroll", () => this.isAtEnd() && (this.find(".news").hidden = true), { passive: true });
-    this.find(".messages").addEventListener("load", (event) => event.target.tagName === "IMG" && this.wasAtEnd && this.toEnd(), true);
+    this.log = new Log(this.find(".messages"), this.find(".news"));
+    this.panel = this.find(".panel");
+    this.replies = new Log(this.find(".replies"), this.find(".panel .news"));
+    this.find(".close").addEventListener("click", () => this.closePanel());
+    this.root.addEventListener("keydown", (event) => event.key === "Escape" && event.target.closest(".panel, .compose") && !event.target.closest(".editor") && this.closePanel());
     this.find(".trouble form").addEventListener("submit", (event) => this.trouble(event));
+    this.find(".trouble").addEventListener("keydown", (event) => event.key === "Escape" && this.closeTrouble());
+    this.root.addEventListener("pointerdown", (event) => !this.find(".trouble").contains(event.target) && (this.find(".trouble").open = false));
+    this.find(".theme").addEventListener("click", () => this.setTheme(this.root.dataset.theme === "dark" ? "light" : "dark"));
+    this.setTheme(localStorage.getItem(`theme of ${name}`) ?? (name === "discord" ? "dark" : "light"));
   }
 
   show(view) {
@@ -36,6 +43,35 @@ export class Platform {
     if (this.threadId && !this.knows(this.threadId)) this.threadId = null;
     this.compose.followThread();
     this.draw();
+  }
+
+  setTheme(theme) {
+    this.root.dataset.theme = theme;
+    localStorage.setItem(`theme of ${this.name}`, theme);
+    this.find(".theme").setAttribute("aria-label", `Show ${LABEL[this.name]} in ${theme === "dark" ? "light" : "dark"} colours`);
+  }
+
+  closeTrouble() {
+    this.find(".trouble").open = false;
+    this.find(".trouble summary").focus();
+  }
+
+  // Slack shows a thread in a panel at the side, Discord below the message that it began with.
+  get hasPanel() {
+    return this.name === "slack";
+  }
+
+  closePanel() {
+    if (this.panel.hidden) return;
+    const threadId = this.threadId;
+    this.enter(null);
+    this.log.toEnd();
+    (this.find(`.messages [data-thread="${CSS.escape(threadId)}"]`) ?? this.compose).focus();
+  }
+
+  // A Discord bot registers its commands after it has connected.
+  get isReady() {
+    return this.name !== "discord" || this.view.commands.length > 0;
   }
 
   get person() {
@@ -66,6 +102,7 @@ export class Platform {
     this.channelId = channelId;
     this.enter(null);
     this.toEnd();
+    if (this.view.has_home && this.channel.is_direct) this.act({ kind: "open_app", value: "messages" });
   }
 
   enter(threadId, { focus = true } = {}) {
@@ -73,6 +110,7 @@ export class Platform {
     this.folded.delete(threadId);
     this.draw();
     if (threadId && focus) this.compose.focus();
+    if (threadId) this.replies.toEnd();
   }
 
   draw() {
@@ -81,6 +119,7 @@ export class Platform {
     const link = this.find(".link");
     link.textContent = `${this.view.bot_name} is ${this.view.is_bot_connected ? "connected" : "away"}`;
     link.classList.toggle("is-on", this.view.is_bot_connected);
+    this.root.classList.toggle("is-ready", this.isReady);
     this.fill(this.find(".person"), this.view.people.map((one) => [one, one]));
     this.drawChannels();
     this.drawMessages();
@@ -104,58 +143,135 @@ export class Platform {
   }
 
   label(channel) {
-    return channel.is_direct ? "Direct message" : `# ${channel.name}`;
+    return channel.is_direct ? this.view.bot_name : `# ${channel.name}`;
+  }
+
+  placeName(channel) {
+    return channel.is_direct ? `your direct messages with ${this.view.bot_name}` : `# ${channel.name}`;
   }
 
   drawChannels() {
     const bar = this.find(".channels");
-    reconcile(bar, this.channels.map((one) => [one.channel_id, () => makeButton("", this.label(one), () => this.go(one.channel_id))]));
-    this.channels.forEach((one, at) => bar.children[at].setAttribute("aria-current", String(one === this.channel)));
+    const items = [["channels", () => make("h3", "", "Channels")]];
+    for (const one of this.channels) {
+      if (one.is_direct) items.push(["direct", () => make("h3", "", "Direct messages")]);
+      items.push([one.channel_id, () => this.channelButton(one)]);
+    }
+    for (const one of this.view.shortcuts.filter((shortcut) => !shortcut.is_for_messages)) {
+      items.push([`shortcut ${one.name}`, () => makeButton("", `⚡ ${one.name}`, () => this.act({ kind: "shortcut", name: one.name }))]);
+    }
+    reconcile(bar, items);
+    bar.setAttribute("aria-label", `Channels in ${LABEL[this.name]}`);
+    for (const button of bar.querySelectorAll("button")) {
+      button.setAttribute("aria-current", String(button.dataset.channel === this.channel.channel_id));
+    }
+  }
+
+  channelButton(channel) {
+    const button = makeButton(channel.is_direct ? "direct" : "", this.label(channel), () => this.go(channel.channel_id));
+    button.dataset.channel = channel.channel_id;
+    return button;
   }
 
   drawMessages() {
-    const box = this.find(".messages");
-    this.wasAtEnd = this.isAtEnd();
-    const height = box.scrollHeight;
     const threads = new Map(this.channel.threads.map((one) => [one.thread_id, one]));
     const items = [];
     const shown = [];
+    const addThread = (thread) => thread && items.push(this.hasPanel ? this.repliesItem(thread) : this.threadItem(thread, shown));
     for (const message of this.channel.messages.filter((one) => this.sees(one))) {
       items.push(this.messageItem(message, shown));
-      const thread = threads.get(message.message_id);
-      if (thread) items.push(this.threadItem(thread, shown));
+      addThread(threads.get(message.message_id));
       threads.delete(message.message_id);
     }
-    for (const thread of threads.values()) items.push(this.threadItem(thread, shown));
+    threads.forEach(addThread);
+    if (this.view.has_home && this.channel.is_direct) items.unshift(this.homeItem(shown));
     if (!items.length) items.push([`nothing ${this.channelId}`, () => this.compose.welcome()]);
-    reconcile(box, items);
-    shown.forEach((show) => show());
-    box.setAttribute("aria-label", `Messages in ${this.label(this.channel)}`);
+    this.log.draw(items, shown);
+    this.log.box.setAttribute("aria-label", `Messages in ${this.placeName(this.channel)}`);
     this.find(".typing").textContent = this.channel.typing.length ? `${this.channel.typing.join(", ")} …` : "";
-    if (this.wasAtEnd) this.toEnd();
-    else if (box.scrollHeight > height) this.find(".news").hidden = false;
+    this.drawPanel();
   }
 
-  isAtEnd() {
-    const box = this.find(".messages");
-    return box.scrollHeight - box.scrollTop - box.clientHeight < 60;
+  drawPanel() {
+    const isOpen = this.hasPanel && this.threadId !== null;
+    this.panel.hidden = !isOpen;
+    this.root.classList.toggle("has-thread", isOpen);
+    if (!isOpen) return this.replies.draw([], []);
+    const place = this.label(this.channel);
+    this.panel.setAttribute("aria-label", `Thread in ${place}`);
+    this.find(".panel small").textContent = place;
+    const thread = this.channel.threads.find((one) => one.thread_id === this.threadId);
+    const root = this.channel.messages.filter((one) => one.message_id === this.threadId && this.sees(one));
+    const replies = this.repliesOf(thread);
+    const items = [];
+    const shown = [];
+    for (const message of root) items.push(this.messageItem(message, shown, this.replies.box));
+    if (replies.length) items.push([`count ${replies.length}`, () => make("div", "count", countOf(replies))]);
+    this.addReplies(items, shown, replies, this.threadId, this.replies.box);
+    this.replies.draw(items, shown);
   }
 
   toEnd() {
-    const box = this.find(".messages");
-    box.scrollTop = box.scrollHeight;
-    this.find(".news").hidden = true;
+    this.log.toEnd();
+    this.replies.toEnd();
   }
 
   sees(message) {
     return !message.visible_to || message.visible_to === this.person;
   }
 
-  messageItem(message, shown) {
+  // The app's own page, which it draws when somebody opens it.
+  homeItem(shown) {
+    shown.push(() => {
+      const home = this.view.homes.find((one) => one.person === this.person);
+      const elements = home?.elements ?? [{ kind: "markdown", text: "Nothing is shown here yet.", flavour: "plain", size: "small" }];
+      showElements(this.find(".home .elements"), { message_id: "home", elements }, () => null);
+    });
+    return [
+      `home ${this.person}`,
+      () => {
+        const root = make("details", "home");
+        root.append(make("summary", "", "Home"), make("div", "elements"));
+        root.addEventListener("toggle", () => root.open && this.act({ kind: "open_app", value: "home" }));
+        return root;
+      },
+    ];
+  }
+
+  get messageShortcuts() {
+    return this.view.shortcuts.filter((one) => one.is_for_messages).map((one) => one.name);
+  }
+
+  messageItem(message, shown, box = this.log.box) {
     const act = (deed) => this.deed(message, deed);
     let node = null;
-    shown.push(() => showMessage(node ?? this.find(`[data-id="${CSS.escape(message.message_id)}"]`), message, this.person, act));
-    return [`message ${this.channelId} ${message.message_id}`, () => (node = newMessage(message, this.person, act))];
+    shown.push(() => showMessage(node ?? box.querySelector(`[data-id="${CSS.escape(message.message_id)}"]`), message, this.person, act, this.messageShortcuts));
+    return [`message ${this.channelId} ${message.message_id}`, () => (node = newMessage(message, this.person, act, this.messageShortcuts))];
+  }
+
+  // The number of replies below a message, which opens the thread in the panel.
+  repliesItem(thread) {
+    const replies = this.repliesOf(thread);
+    const isOpen = thread.thread_id === this.threadId;
+    return [
+      `replies ${thread.thread_id} ${replies.length} ${isOpen}`,
+      () => {
+        const button = makeButton("title open", countOf(replies), () => this.enter(thread.thread_id));
+        button.dataset.thread = thread.thread_id;
+        button.setAttribute("aria-expanded", String(isOpen));
+        return button;
+      },
+    ];
+  }
+
+  repliesOf(thread) {
+    return (thread?.messages ?? []).filter((one) => one.message_id !== thread.thread_id && this.sees(one));
+  }
+
+  addReplies(items, shown, replies, id, box) {
+    const hidden = this.unfolded.has(id) ? 0 : Math.max(0, replies.length - REPLIES_SHOWN);
+    if (hidden) items.push([`earlier ${hidden}`, () => makeButton("title", `Show ${hidden} earlier`, () => this.unfold(id))]);
+    for (const reply of replies.slice(hidden)) items.push(this.messageItem(reply, shown, box));
   }
 
   threadItem(thread, shown) {
@@ -172,18 +288,16 @@ export class Platform {
 
   showThread(root, thread) {
     const id = thread.thread_id;
-    const replies = thread.messages.filter((one) => one.message_id !== id && this.sees(one));
-    const count = `${replies.length} ${replies.length === 1 ? "reply" : "replies"}`;
-    const title = this.name === "discord" && thread.title ? `${thread.title} · ${count}` : count;
+    const replies = this.repliesOf(thread);
+    const count = countOf(replies);
+    const title = thread.title ? `${thread.title} · ${count}` : count;
     const isFolded = this.folded.has(id);
     root.classList.toggle("is-here", id === this.threadId);
     root.setAttribute("aria-label", `Thread, ${title}`);
     const items = [[`title ${title} ${isFolded}`, () => this.threadTitle(id, title, isFolded)]];
     const shown = [];
     if (!isFolded) {
-      const hidden = this.unfolded.has(id) ? 0 : Math.max(0, replies.length - REPLIES_SHOWN);
-      if (hidden) items.push([`earlier ${hidden}`, () => makeButton("title", `Show ${hidden} earlier`, () => this.unfold(id))]);
-      for (const reply of replies.slice(hidden)) items.push(this.messageItem(reply, shown));
+      this.addReplies(items, shown, replies, id);
       if (id !== this.threadId) items.push(["reply", () => makeButton("title", "Reply in this thread", () => this.enter(id))]);
     }
     reconcile(root, items);
@@ -205,6 +319,7 @@ export class Platform {
   }
 
   async deed(message, deed) {
+    if (deed.kind === "shortcut") return (await this.act(deed)) !== null;
     if (deed.kind === "reply") return this.enter(message.thread_id ?? message.message_id);
     const done = deed.kind === "cross" ? { kind: "react", message_id: deed.message_id, emoji: CROSS[this.name] } : deed;
     return (await this.act(done, this.placeOf(message))) !== null;
@@ -239,4 +354,8 @@ export class Platform {
       return null;
     }
   }
+}
+
+function countOf(replies) {
+  return `${replies.length} ${replies.length === 1 ? "reply" : "replies"}`;
 }

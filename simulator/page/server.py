@@ -4,7 +4,7 @@ import asyncio
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import PurePath
 
@@ -34,20 +34,28 @@ Platforms = Mapping[str, SimulatedPlatform]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """What the page offers to begin with: a request with a file, filled in by one click."""
+    """What the page offers to begin with: a request, most with a file, filled in by one click.
+
+    If `plays_on` names a platform, the page sends the request there by itself when it opens, unless somebody has
+    written before, and presses the button labelled `choice`, if there is one, when the bot asks.
+    """
 
     label: str
     text: str
-    file: SentFile
+    file: SentFile | None = None
+    plays_on: str = ""
+    choice: str = ""
 
     def shown(self) -> dict[str, str]:
         """As the page takes it, with the file in base64."""
         return {
             "label": self.label,
             "text": self.text,
-            "file_name": self.file.name,
-            "mime_type": self.file.mime_type,
-            "content": b64encode(self.file.content).decode(),
+            "file_name": self.file.name if self.file else "",
+            "mime_type": self.file.mime_type if self.file else "",
+            "content": b64encode(self.file.content).decode() if self.file else "",
+            "plays_on": self.plays_on,
+            "choice": self.choice,
         }
 
 
@@ -142,4 +150,6 @@ async def _act(request: web.Request) -> web.Response:
     except (ValueError, TimeoutError) as error:
         message = str(error) or "The bot did not answer in 3 seconds."
         return web.json_response({"message": message}, status=400)
-    return web.json_response({"id": made})
+    return web.json_response(
+        {"id": made if isinstance(made, str) else [asdict(one) for one in made]}
+    )

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
@@ -10,7 +10,7 @@ from typing import Self
 from aiohttp import web
 
 from simulator.faults import Faults
-from simulator.serving import HOST, start_listening, stop_server
+from simulator.serving import HOST, date_answers, start_listening, stop_server
 from simulator.slack.events.delivery import Outbox
 from simulator.slack.events.http_events import HttpEvents
 from simulator.slack.events.socket_mode import SocketMode
@@ -148,6 +148,7 @@ class SlackSimulator(BusyPeople):
         responses = ResponseServer(self.workspaces)
         answer = self.web_api.disturbing("response_url", responses.handle)
         application.router.add_post("/actions/{team}/{key}", answer)
+        date_answers(application, lambda: self.settings.clock_seconds)
         self._runner = web.AppRunner(
             application, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS
         )
@@ -204,7 +205,7 @@ class SlackSimulator(BusyPeople):
         self._faults.arm(fault, **settings)
         self.socket_mode.disturb(self._faults)
 
-    async def changes(self) -> AsyncIterator[int]:
+    async def changes(self) -> AsyncGenerator[int]:
         """See SimulatedPlatform.changes."""
         last = -1
         while True:

@@ -155,8 +155,6 @@ def message_form(
         form["bot_id"], form["app_id"] = workspace.bot_id, workspace.app_id
         form["bot_profile"] = bot_form(workspace)
         form |= message.overrides
-    if message.subtype:
-        form["subtype"] = message.subtype
     _add_content(workspace, message, form)
     if message.edited_ts is not None:
         form["edited"] = {"user": message.user_id, "ts": message.edited_ts}
@@ -169,6 +167,12 @@ def message_form(
 
 
 def _add_content(workspace: Workspace, message: Message, form: Payload) -> None:
+    if message.app is not None:
+        if "user" not in message.app:
+            del form["user"]
+        form |= message.app
+    if message.subtype:
+        form["subtype"] = message.subtype
     if message.blocks:
         form["blocks"] = message.blocks
     if message.attachments:

@@ -15,11 +15,12 @@ _NEEDS_TEAM = frozenset(
 
 @dataclass(slots=True)
 class Tenants:
-    """`tokens` are those of workspaces; an organisation keeps its own."""
+    """`tokens` are those of workspaces; an organisation keeps its own. `revoked` were tokens once."""
 
     workspaces: dict[str, Workspace] = field(default_factory=dict[str, Workspace])
     organisations: dict[str, Organisation] = field(default_factory=dict[str, Organisation])
     tokens: dict[str, Workspace] = field(default_factory=dict[str, Workspace])
+    revoked: set[str] = field(default_factory=set[str])
 
     def organisation_with(self, token: str) -> Organisation | None:
         return next(
@@ -40,6 +41,7 @@ class Tenants:
         """The tokens of the workspace stop to work."""
         for token in [old for old, owner in self.tokens.items() if owner is workspace]:
             del self.tokens[token]
+            self.revoked.add(token)
         if workspace.organisation is not None:
             workspace.organisation.alone.discard(workspace.team_id)
 

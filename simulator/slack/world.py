@@ -42,6 +42,8 @@ class Message:
     overrides: Payload = field(default_factory=dict[str, object])
     drawn: SeenMessage | None = None
     is_tombstone: bool = False
+    app: Payload | None = None
+    """What says that another app wrote the message: `bot_id` and what else the platform tells of it."""
 
     @property
     def is_reply(self) -> bool:

@@ -3,16 +3,18 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, column, func, inspect, select, table, text
 
 from core.domain.errors import ConfigurationError
+from storage.sql.columns import DatabaseNow
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0009"
+HEAD = "0013"
 """The newest revision, as a constant because importing Alembic takes longer than the rest of the start."""
 
+_WORKER_GONE_SECONDS = 4.0
 _ADVISORY_LOCK = 7_468_726_561
 
 
@@ -36,17 +38,49 @@ def migrate_connection(connection: Connection) -> None:
     command.upgrade(config, "head")
 
 
+def move_connection(connection: Connection, revision: str) -> None:
+    """Takes the schema to the revision, also back to an older one, in the transaction of the connection. Going back
+    drops the tables and columns that the older version does not have.
+
+    Raises ConfigurationError if this version does not know the revision, and before it goes back if a process is alive.
+    """
+    from alembic import command
+
+    if connection.dialect.name == "postgresql":
+        connection.execute(text(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})"))
+    config, current = _config(), _revision(connection)
+    config.attributes["connection"] = connection
+    refuse_newer(current)
+    if revision not in (known := _known_revisions()):
+        raise ConfigurationError(
+            f"There is no revision {revision}; this version knows {known[0]} to {known[-1]}."
+        )
+    if current is None or current <= revision:
+        command.upgrade(config, revision)
+        return
+    beat = table("worker", column("heartbeat_at"))
+    is_alive = func.abs(DatabaseNow() - beat.c.heartbeat_at) <= _WORKER_GONE_SECONDS
+    if connection.execute(select(func.count()).select_from(beat).where(is_alive)).scalar_one():
+        raise ConfigurationError("A process still uses the database: stop every process first.")
+    command.downgrade(config, revision)
+
+
 def refuse_newer(revision: str | None) -> None:
     """Raises ConfigurationError if this version of the program does not know the revision."""
     if revision is None or revision == HEAD:
         return
+    if revision not in _known_revisions():
+        raise ConfigurationError(
+            f"The database was made by a newer version of Threadhand (revision {revision}); update the program, or go"
+            f" back with `threadhand migrate --to {HEAD}` of the newer version."
+        )
+
+
+def _known_revisions() -> list[str]:
+    """Returns the revisions, oldest first. Their names are in alphabetical order."""
     from alembic.script import ScriptDirectory
 
-    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
-    if revision not in known:
-        raise ConfigurationError(
-            f"The database was made by a newer version of Threadhand (revision {revision}); update the program."
-        )
+    return sorted(one.revision for one in ScriptDirectory.from_config(_config()).walk_revisions())
 
 
 def _config() -> "Config":

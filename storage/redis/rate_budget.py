@@ -100,7 +100,7 @@ class LocalRateBudget(Protocol[AnyAllowanceT]):
 
     learnt_seconds: float
 
-    async def take(
+    async def reserve(
         self, allowances: Sequence[AnyAllowanceT], *, wait_seconds_max: float
     ) -> float: ...
     def is_counted(self, allowances: Sequence[AnyAllowanceT]) -> bool: ...
@@ -137,7 +137,7 @@ class RedisRateBudget(Generic[AllowanceT]):
         async with self._streams.listen(_STREAM, StreamListener(self._note_refusal, lambda: None)):
             yield
 
-    async def take(self, allowances: Sequence[AllowanceT], *, wait_seconds_max: float) -> float:
+    async def reserve(self, allowances: Sequence[AllowanceT], *, wait_seconds_max: float) -> float:
         if not self._own.is_counted(allowances):
             return 0.0
         arguments: list[str | float] = [wait_seconds_max * 1000]
@@ -155,7 +155,7 @@ class RedisRateBudget(Generic[AllowanceT]):
             else:
                 self._mark_reachable()
                 return float(str(answer)) / 1_000_000
-        return await self._own.take(allowances, wait_seconds_max=wait_seconds_max)
+        return await self._own.reserve(allowances, wait_seconds_max=wait_seconds_max)
 
     def is_refused(self, allowances: Sequence[AllowanceT]) -> bool:
         return self._own.is_refused(allowances)

@@ -1,4 +1,4 @@
-"""Run queue, stop signals and handovers of many processes: SAQ's lists, a stream, and keys that expire."""
+"""Run queue, stop signals and handovers of many processes: a sorted set, a stream, and keys that expire."""
 
 import asyncio
 import logging
@@ -9,8 +9,6 @@ from contextlib import asynccontextmanager
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
-from saq import Status
-from saq.queue.redis import RedisQueue
 
 from core.failpoints import Failpoint
 from storage.memory.run_queue import MemoryStopSignals
@@ -19,32 +17,36 @@ from storage.redis.streams import Fields, RedisStreams, StreamListener, redis_ti
 log = logging.getLogger(__name__)
 
 WAIT_SECONDS = 2.0
-SWEEP_SECONDS = 2
 KEPT_MAX = 1_000
-RETRIES_MAX = 1_000_000
 _STOPS = "threadhand:stops"
 _STOPS_LENGTH_MAX = 1_000
 _PUT = Failpoint("redis.put")
 _SEND = Failpoint("redis.send_stop")
 
 
-class RedisRunQueue:
-    """`core.ports.RunQueue`. An entry is done as soon as it is claimed: after that the lease in the database says who
-    has the run, and the sweep of the workers finds runs of dead ones. Entries that Redis does not accept are kept for
-    claims of this process. The sweep finds every run, so without Redis runs start late but are not lost."""
+_ENQUEUE = "return redis.call('ZADD', KEYS[1], 'NX', redis.call('INCR', KEYS[2]), ARGV[1])"
+"""Adds a run behind all others, unless it waits already."""
 
-    def __init__(self, client: Redis, *, name: str = "threadhand") -> None:
-        self._jobs = RedisQueue(client, name=name)
-        self._swept_at = 0.0
+
+class RedisRunQueue:
+    """`core.ports.RunQueue`: a sorted set of runs, by the order of their arrival.
+
+    An entry is gone as soon as it is claimed: after that the lease in the database says who has the run, and the sweep
+    of the workers finds runs of dead ones. Entries that Redis does not accept are kept for claims of this process. The
+    sweep finds every run, so without Redis runs start late but are not lost.
+    """
+
+    def __init__(self, client: Redis, *, name: str = "threadhand:runs") -> None:
+        self._client = client
+        self._name = name
+        self._enqueue = client.register_script(_ENQUEUE)
         self._kept: deque[str] = deque(maxlen=KEPT_MAX)
 
     async def put(self, run_id: str) -> None:
         try:
             with _PUT:
                 async with redis_timeout():
-                    await self._jobs.enqueue(
-                        "run", key=run_id, timeout=0, retries=RETRIES_MAX, ttl=-1
-                    )
+                    await self._enqueue(keys=[self._name, f"{self._name}:count"], args=[run_id])
         except (RedisError, OSError) as error:
             log.warning("redis did not accept run %s: %s", run_id, error)
             if run_id not in self._kept:
@@ -55,28 +57,14 @@ class RedisRunQueue:
             if self._kept:
                 return self._kept.popleft()
             try:
-                run_id = await self._claim_one()
+                async with redis_timeout(after_seconds=WAIT_SECONDS):
+                    entry = await self._client.bzpopmin(self._name, timeout=WAIT_SECONDS)
             except (RedisError, OSError) as error:
                 log.warning("the run queue does not answer: %s", error)
                 await asyncio.sleep(WAIT_SECONDS)
                 continue
-            if run_id is not None:
-                return run_id
-
-    async def _claim_one(self) -> str | None:
-        async with redis_timeout(after_seconds=WAIT_SECONDS):
-            return await self._next()
-
-    async def _next(self) -> str | None:
-        if time.monotonic() - self._swept_at > SWEEP_SECONDS:
-            self._swept_at = time.monotonic()
-            # puts back jobs of workers that died between taking and finishing them
-            await self._jobs.sweep(lock=SWEEP_SECONDS, abort=0.1)
-        job = await self._jobs.dequeue(timeout=WAIT_SECONDS)
-        if job is None:
-            return None
-        await self._jobs.finish(job, Status.COMPLETE)
-        return job.key
+            if entry is not None:
+                return entry[1].decode()
 
 
 class RedisStopSignals:
@@ -137,7 +125,10 @@ class RedisHandovers:
             log.debug("the handover of run %s is known only to this process: %s", run_id, error)
             is_first = not self._is_open_here(run_id)
         if is_first:
-            self._note(run_id)
+            self._begun.pop(run_id, None)
+            self._begun[run_id] = time.monotonic()
+            while len(self._begun) > HANDOVERS_KEPT_MAX:
+                self._begun.pop(next(iter(self._begun)))
         return bool(is_first)
 
     async def end(self, run_id: str) -> None:
@@ -153,12 +144,6 @@ class RedisHandovers:
     def _is_open_here(self, run_id: str) -> bool:
         begun_at = self._begun.get(run_id)
         return begun_at is not None and time.monotonic() - begun_at < HANDOVER_SECONDS
-
-    def _note(self, run_id: str) -> None:
-        self._begun.pop(run_id, None)
-        self._begun[run_id] = time.monotonic()
-        while len(self._begun) > HANDOVERS_KEPT_MAX:
-            self._begun.pop(next(iter(self._begun)))
 
 
 def _key(run_id: str) -> str:

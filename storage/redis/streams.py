@@ -122,7 +122,9 @@ class RedisStreams:
             else:
                 if failures:
                     log.warning("redis is back")
-                    self._report_gap()
+                    for listeners in tuple(self._listeners.values()):
+                        for listener in tuple(listeners):
+                            listener.on_gap()
                 failures = 0
 
     async def _read_once(self) -> None:
@@ -141,8 +143,3 @@ class RedisStreams:
         for _entry_id, fields in entries:
             for listener in tuple(self._listeners.get(stream, ())):
                 listener.on_entry(fields)
-
-    def _report_gap(self) -> None:
-        for listeners in tuple(self._listeners.values()):
-            for listener in tuple(listeners):
-                listener.on_gap()

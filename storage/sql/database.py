@@ -12,7 +12,7 @@ from sqlalchemy.exc import ArgumentError
 
 from core.domain.errors import ConfigurationError, StorageUnavailable
 from core.failpoints import Failpoint
-from storage.migrations import migrate_connection, needs_migration, refuse_newer
+from storage.migrations import migrate_connection, move_connection, needs_migration, refuse_newer
 from storage.sql.statements import CompiledStatement
 
 ResultT = TypeVar("ResultT")
@@ -27,9 +27,17 @@ class Database(Protocol):
     """
 
     async def write(
-        self, point: Failpoint, work: Work[ResultT], *, is_long: bool = False
+        self,
+        point: Failpoint,
+        work: Work[ResultT],
+        *,
+        is_long: bool = False,
+        is_durable: bool = True,
     ) -> ResultT:
-        """Runs a transaction that may write. SQLite runs one at a time. `is_long` lifts the time limit."""
+        """Runs a transaction that may write. SQLite runs one at a time. `is_long` lifts the time limit.
+
+        What the transaction has changed survives a power cut unless `is_durable` is False.
+        """
         ...
 
     async def read(self, work: Work[ResultT]) -> ResultT:
@@ -37,7 +45,12 @@ class Database(Protocol):
         ...
 
     async def write_statement(
-        self, point: Failpoint, statement: CompiledStatement, row: Mapping[str, object]
+        self,
+        point: Failpoint,
+        statement: CompiledStatement,
+        row: Mapping[str, object],
+        *,
+        is_durable: bool = True,
     ) -> int:
         """Runs one statement as a transaction of its own: a single round trip on PostgreSQL. Returns the number of rows
         it affected. The statement must be idempotent, because it may be repeated if the connection breaks."""
@@ -50,6 +63,52 @@ class Database(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class LimitedDatabase:
+    """A database of which its users run at most `transactions_max` transactions at once, so that connections stay
+    free for others. Closing the database is left to its owner."""
+
+    def __init__(self, database: Database, transactions_max: int) -> None:
+        self._database = database
+        self._turns = asyncio.Semaphore(transactions_max)
+
+    async def write(
+        self,
+        point: Failpoint,
+        work: Work[ResultT],
+        *,
+        is_long: bool = False,
+        is_durable: bool = True,
+    ) -> ResultT:
+        async with self._turns:
+            return await self._database.write(point, work, is_long=is_long, is_durable=is_durable)
+
+    async def read(self, work: Work[ResultT]) -> ResultT:
+        async with self._turns:
+            return await self._database.read(work)
+
+    async def write_statement(
+        self,
+        point: Failpoint,
+        statement: CompiledStatement,
+        row: Mapping[str, object],
+        *,
+        is_durable: bool = True,
+    ) -> int:
+        async with self._turns:
+            return await self._database.write_statement(
+                point, statement, row, is_durable=is_durable
+            )
+
+    async def read_statement(
+        self, statement: CompiledStatement, row: Mapping[str, object]
+    ) -> list[dict[str, Any]]:
+        async with self._turns:
+            return await self._database.read_statement(statement, row)
+
+    async def close(self) -> None:
+        pass
 
 
 _OPEN = Failpoint("storage.open")
@@ -81,9 +140,21 @@ async def open_database(url: str) -> Database:
     return database
 
 
-async def migrate(url: str) -> None:
-    """Upgrades the schema to the newest revision. Raises ConfigurationError, also if the database is newer."""
-    await (await open_database(url)).close()
+async def migrate(url: str, *, revision: str = "") -> None:
+    """Upgrades the schema to the newest revision, or takes it to another one, also back.
+
+    Raises ConfigurationError, also if the database is newer than this program, or in use when it is to go back.
+    """
+    if not revision:
+        await (await open_database(url)).close()
+        return
+    database = await asyncio.to_thread(_connect, _parse(url))
+    try:
+        await database.write(_MIGRATE, lambda c: move_connection(c, revision), is_long=True)
+    except StorageUnavailable as fault:
+        raise ConfigurationError(f"The database cannot be used: {fault}") from fault
+    finally:
+        await database.close()
 
 
 def _parse(url: str) -> URL:
@@ -116,9 +187,10 @@ def _connect(url: URL) -> Database:
     """Imports only the driver that the URL needs. Raises ConfigurationError for a file of a newer version without
     touching it."""
     if url.get_backend_name() == "sqlite":
-        from storage.sql.sqlite import SqliteDatabase, revision_of_file
+        from storage.sql.sqlite import SqliteDatabase
+        from storage.sql.sqlite_file import check_file
 
-        refuse_newer(revision_of_file(str(url.database)))
+        refuse_newer(check_file(str(url.database)))
         # Conversations are private to this user; SQLite gives its journal files the mode of the database file.
         # If the file cannot be created, opening it reports why.
         with suppress(OSError):

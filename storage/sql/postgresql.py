@@ -56,7 +56,7 @@ _DRIVER_ERRORS = (SQLAlchemyError, PostgresError, InterfaceError, InternalClient
 
 
 class _PooledConnection(NamedTuple):
-    """A connection as a SQLAlchemy object and as the asyncpg object underneath."""
+    """A SQLAlchemy connection and its underlying asyncpg connection."""
 
     connection: AsyncConnection
     driver: AsyncpgConnection
@@ -93,8 +93,14 @@ class PostgresqlDatabase:
         self._idle: list[_PooledConnection] = []
 
     async def write(
-        self, point: Failpoint, work: Work[ResultT], *, is_long: bool = False
+        self,
+        point: Failpoint,
+        work: Work[ResultT],
+        *,
+        is_long: bool = False,
+        is_durable: bool = True,
     ) -> ResultT:
+        del is_durable  # the server syncs each commit
         with point:
             if is_long:
                 return await self._run(_WRITING_LONG, work, None)
@@ -104,8 +110,14 @@ class PostgresqlDatabase:
         return await self._run(_READING, work, self._answer_seconds)
 
     async def write_statement(
-        self, point: Failpoint, statement: CompiledStatement, row: Mapping[str, object]
+        self,
+        point: Failpoint,
+        statement: CompiledStatement,
+        row: Mapping[str, object],
+        *,
+        is_durable: bool = True,
     ) -> int:
+        del is_durable  # the server syncs each commit
         with point:
             return await self._run(
                 _AUTOCOMMIT, lambda c: statement.execute(c, row), self._answer_seconds
@@ -168,13 +180,13 @@ class PostgresqlDatabase:
         return line
 
     def _distrust_idle(self) -> None:
-        """Closes idle connections after one broke: they lead to the same server and would fail one after the other."""
+        """Closes all idle connections after one broke, because they lead to the same server and would fail, too."""
         for line in self._idle:
             line.driver.terminate()
 
 
 class _Transaction(Generic[ResultT]):
-    """One attempt at a transaction. State: its outcome as far as it is known.
+    """One attempt at a transaction, and what is known about its outcome.
 
     `was_cut_off`: the connection broke and nothing was stored. `has_ended`: the connection can be reused.
     """
@@ -222,7 +234,7 @@ def _begin(driver: AsyncpgConnection, begin: str) -> None:
 
 
 def _commit(driver: AsyncpgConnection) -> None:
-    """The server replies ROLLBACK if an earlier statement failed and its error was suppressed."""
+    """Commits. Raises StorageUnavailable if the server rolls back instead, because a statement failed earlier."""
     if await_in_greenlet(driver.execute("COMMIT")) != "COMMIT":
         raise StorageUnavailable("a statement had failed before the transaction ended")
 

@@ -32,7 +32,7 @@ def _is_good(figure: Figure) -> bool:
         traceback.print_exc()
         note(f"{figure.name} broke while it was measured.")
         return False
-    is_good = value <= figure.bound
+    is_good = figure.is_good(value)
     line = {
         "figure": figure.name,
         "value": float(f"{value:.4g}"),

@@ -15,12 +15,17 @@ class Unmeasurable(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """`measure` answers the value in the unit, or raises Unmeasurable. At most `bound` is good."""
+    """`measure` answers the value in the unit, or raises Unmeasurable. At most `bound` is good; if `is_minimum` is
+    set, at least `bound`."""
 
     name: str
     unit: str
     bound: float
     measure: Callable[[], Awaitable[float]]
+    is_minimum: bool = False
+
+    def is_good(self, value: float) -> bool:
+        return value >= self.bound if self.is_minimum else value <= self.bound
 
 
 def figures() -> dict[str, Figure]:

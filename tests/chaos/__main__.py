@@ -1,4 +1,4 @@
-"""`python -m tests.chaos`: random trouble for a crew at work; exit code 1 if anything is lost."""
+"""`python -m tests.chaos`: random trouble for a cluster at work; exit code 1 if anything is lost."""
 
 import argparse
 import asyncio
@@ -8,6 +8,9 @@ from typing import get_args
 
 from tests.chaos.harness import PlatformName
 from tests.chaos.storm import storm
+
+REASONS_MAX = 6
+LINE_CHARS_MAX = 400
 
 
 def main() -> int:
@@ -22,11 +25,17 @@ def main() -> int:
     try:
         asyncio.run(storm(wanted.seed, wanted.seconds, wanted.platform, _say))
     except AssertionError as error:
-        _say(str(error))
         again = f"--seconds {wanted.seconds:g} --seed {wanted.seed} --platform {wanted.platform}"
-        _say(f"something was lost: scripts/chaos {again}")
+        _say(failure_report(str(error), f"scripts/chaos {again}"))
         return 1
     return 0
+
+
+def failure_report(message: str, command: str) -> str:
+    """Returns the whole message and, after its logs, once more the violated invariants and how to repeat the storm."""
+    reasons = [line[:LINE_CHARS_MAX] for line in message.partition("\n--- ")[0].splitlines()]
+    more = [f"and {len(reasons) - REASONS_MAX} more lines"] if len(reasons) > REASONS_MAX else []
+    return "\n".join([message, "", "FAILED:", *reasons[:REASONS_MAX], *more, f"again: {command}"])
 
 
 def _say(sentence: str) -> None:

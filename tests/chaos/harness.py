@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Literal
 
 from bots.demo.thread_reader import buttons_of, format_transcript, messages_of, text_of
+from bots.slack.install.manifest import build_manifest
 from core.domain.messages import JsonObject
 from core.llm.scripted.scenario import load_scenario
 from core.llm.scripted.server import ScriptedServer, serve_scenario
 from simulator.discord.server import DiscordSimulator
 from simulator.slack.server import SlackSimulator
-from simulator.slack.settings import SlackSettings
+from simulator.slack.settings import SlackSettings, read_manifest
 from simulator.view import Button, PlatformView, SeenMessage, SentFile
-from tests.chaos.ledgers import Ledger, Rows, sqlite_ledger
+from tests.chaos.database_readers import DatabaseReader, Rows, sqlite_reader
 from tests.chaos.program import Program
 
 PlatformName = Literal["slack", "discord"]
@@ -42,7 +43,7 @@ class Stage:
     platform: SlackSimulator | DiscordSimulator
     script: ScriptedServer
     program: Program
-    ledger: Ledger
+    database_reader: DatabaseReader
     worker: Program | None = None
     requests_told: int = 0
     patience_seconds: float = PATIENCE_SECONDS
@@ -135,6 +136,19 @@ class Stage:
                 if self.button(label) is None:
                     return
 
+    async def details(self) -> str:
+        """Presses Details below the newest status and returns what only the person then sees."""
+        seen = {one.message_id for one in self.messages()}
+
+        def shown() -> list[SeenMessage]:
+            return [one for one in self.messages() if one.message_id not in seen]
+
+        await self.press("Details")
+        await self.until(shown, "the details are shown")
+        (told,) = shown()
+        assert told.visible_to == PERSON
+        return text_of(told)
+
     @property
     def executor(self) -> Program:
         """The process that executes the runs."""
@@ -142,7 +156,7 @@ class Stage:
 
     def rows(self, query: str, *values: object) -> Rows:
         """Returns the current rows of a query, or none if the database does not exist yet."""
-        return self.ledger(query, values)
+        return self.database_reader(query, values)
 
     @property
     def http_port(self) -> int:
@@ -221,8 +235,10 @@ async def staged(
             program.change(http_port=events_port, slack_app_token="", **SIGNED)
         program.change(**settings)
         stack.callback(program.kill)
-        ledger = sqlite_ledger(folder / "data" / "threadhand.db")
-        yield Stage(platform=simulated, script=script, program=program, ledger=ledger)
+        database_reader = sqlite_reader(folder / "data" / "threadhand.db")
+        yield Stage(
+            platform=simulated, script=script, program=program, database_reader=database_reader
+        )
 
 
 def _platform(name: PlatformName, events_port: str) -> SlackSimulator | DiscordSimulator:
@@ -230,10 +246,13 @@ def _platform(name: PlatformName, events_port: str) -> SlackSimulator | DiscordS
         url = f"http://127.0.0.1:{events_port}/slack/events" if events_port else None
         return SlackSimulator(
             settings=SlackSettings(
-                people=(PERSON, "bob"), retry_seconds=RETRY_SECONDS, events_url=url
+                people=(PERSON, "bob", "carol"),
+                retry_seconds=RETRY_SECONDS,
+                events_url=url,
+                **read_manifest(build_manifest()),
             )
         )
-    return DiscordSimulator(people=(PERSON, "bob"))
+    return DiscordSimulator(people=(PERSON, "bob", "carol"))
 
 
 def _settings(
@@ -243,6 +262,7 @@ def _settings(
         "THREADHAND_ALLOWED_WORKSPACES": "*",
         "THREADHAND_DATA_DIR": str(folder / "data"),
         "THREADHAND_HTTP_PORT": "0",
+        "THREADHAND_STATUS_AFTER_SECONDS": "0",  # each run has a status, however fast the machine is
         "THREADHAND_SANDBOX": sandbox,
         "THREADHAND_MODEL": MODEL,
         "THREADHAND_LLM_BASE_URL": script.base_url,

@@ -99,10 +99,8 @@ def check_forgotten(stage: Stage) -> None:
 
 
 def _known_to_the_model(stage: Stage) -> str:
-    """Returns the system prompt of the last request to the model."""
-    messages = stage.last_request()["messages"]
-    assert isinstance(messages, list)
-    return str(messages[0])
+    """Returns the last request to the model."""
+    return str(stage.last_request()["messages"])
 
 
 def _through_litellm(stage: Stage) -> None:

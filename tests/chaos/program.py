@@ -3,20 +3,18 @@
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.fork_server import PASSED_ON, ForkedProcess, start_program
 from tests.paths import REPOSITORY
-
-PASSED_ON = ("PATH", "LANG", "LC_ALL", "TMPDIR", "COVERAGE_PROCESS_START")
 
 
 class Program:
     """`python -m bots up` with the given settings. Its output goes to `log_path`.
 
-    `environment` holds additional variables that are not settings. `wrapped_in` is a command prefix.
+    `environment` holds additional variables that are not settings. `wrapped_in` is a command prefix. Unless `is_forked`
+    is true, the program is started anew instead of being forked from a process that has imported it.
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
@@ -24,8 +22,9 @@ class Program:
         self.log_path = folder / "program.log"
         self.environment: dict[str, str] = {}
         self.wrapped_in: tuple[str, ...] = ()
+        self.is_forked = True
         self.settings = dict(settings)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ForkedProcess | None = None
         self._log_before = 0
 
     def start(self, *, failpoints: str = "", arguments: tuple[str, ...] = ("up",)) -> None:
@@ -33,14 +32,11 @@ class Program:
         assert self._process is None or self._process.poll() is not None
         self._log_before = len(self.log())
         known = {name: os.environ[name] for name in PASSED_ON if name in os.environ}  # noqa: TID251 - tests
-        with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*self.wrapped_in, sys.executable, "-m", "bots", *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=self.folder,
-                env={
+        with self.log_path.open("ab") as log, Path(os.devnull).open("rb") as nothing:
+            self._process = start_program(
+                arguments,
+                folder=self.folder,
+                environment={
                     **known,
                     "HOME": str(self.folder),
                     "PYTHONPATH": str(REPOSITORY),
@@ -49,7 +45,11 @@ class Program:
                     **self.settings,
                     "THREADHAND_FAILPOINTS": failpoints,
                 },
-                start_new_session=True,
+                stdin=nothing.fileno(),
+                stdout=log.fileno(),
+                stderr=log.fileno(),
+                prefix=self.wrapped_in,
+                is_forked=self.is_forked,
             )
 
     def beside(self, name: str) -> "Program":
@@ -99,7 +99,10 @@ class Program:
         """Whether the program is frozen, by `pause` or by a failpoint."""
         if not self.is_running:
             return False
-        status = Path(f"/proc/{self.pid}/stat").read_text()
+        try:
+            status = Path(f"/proc/{self.pid}/stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return False  # it ended meanwhile
         return status.rpartition(") ")[2].startswith("T")
 
     @property
@@ -132,3 +135,13 @@ class Program:
             if line.startswith(figure):
                 return int(line.split()[1]) * 1024
         raise AssertionError("the machine does not tell")
+
+
+def armed_at(place: str, at: str, action: str) -> str:
+    """Returns the setting that arms a failpoint, whose name ends with `.before` or `.after`.
+
+    `at` is the pass: `step`, `step:number`, `:number`, or "" for the first one. A step is a function that is being
+    executed (core/failpoints.py).
+    """
+    step, _, number = at.partition(":")
+    return f"{place}{step and '@' + step}:{action}:{number or 1}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import aiohttp
 
 from bots.demo.thread_reader import text_of
+from simulator.slack.server import SlackSimulator
 from tests.chaos import report_story
 from tests.chaos.harness import PERSON, PlatformName, Stage
 
@@ -98,6 +99,38 @@ def check_retried(stage: Stage) -> None:
     assert stage.runs() == ["failed", "completed"]
     assert _count(stage, "Hi there.") == 1
     assert len(stage.ours()) == 3, "two status messages and an answer"
+
+
+WRITTEN = " ".join(f"Sentence {number} of the answer." for number in range(1, 41))
+WRITING = f"""
+conversations:
+  - name: essay
+    when: {{user: {{contains: "essay"}}}}
+    steps:
+      - text: "{WRITTEN}"
+        chunk_characters: 40
+        chunk_delay_seconds: 0.12
+"""
+
+
+async def direct(stage: Stage) -> None:
+    """Asks in a direct message, where the answer is streamed."""
+    await stage.connected()
+    slack = stage.platform
+    assert isinstance(slack, SlackSimulator)
+    with_bot = slack.workspace.direct_with(
+        slack.member(PERSON).user_id, slack.workspace.bot.user_id
+    )
+    stage.thread_id = await slack.say(PERSON, with_bot.channel_id, "Write an essay")
+    await stage.until(lambda: stage.runs() == ["completed"], "it answers")
+
+
+def check_streamed(stage: Stage) -> None:
+    """Checks that the answer is there once and whole, whether its stream was kept or replaced."""
+    assert stage.runs() == ["completed"]
+    assert _count(stage, WRITTEN) == 1
+    assert _count(stage, "Sentence 1 of") == 1
+    assert not any("Writing" in str(one.elements) for one in stage.ours())
 
 
 def word(said: str, *answers: str) -> Callable[[Stage], Awaitable[None]]:
@@ -233,6 +266,7 @@ REPORT_IN_DISCORD = Story(
     runs=2,
     platform="discord",
 )
+STREAM = Story(scenario=WRITING, tell=direct, check=check_streamed)
 STOP = Story(scenario=SLEEP, tell=stop, check=check_stopped)
 STOP_OVER_REDIS = replace(STOP, over_redis=True)
 RETRY = Story(scenario=FAILING, tell=retry, check=check_retried, runs=2)
@@ -250,7 +284,7 @@ USE = Story(
 )
 FORGET = Story(
     scenario=TALK,
-    tell=word("forget", "Forgotten", "no conversation with me here"),
+    tell=word("forget yes", "Forgotten", "no conversation with me here"),
     check=check_talk,
     runs=0,
 )

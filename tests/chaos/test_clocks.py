@@ -5,7 +5,7 @@ import time
 import pytest
 
 from tests.chaos.clocks import Clock
-from tests.chaos.crew import crew
+from tests.chaos.cluster import open_cluster
 from tests.chaos.invariants import settle_and_check
 from tests.chaos.outages import servers
 from tests.servers import server_folder
@@ -24,24 +24,29 @@ BY_ANOTHER_CLOCK = """
 async def test_the_clocks_of_bot_and_worker_may_jump(seconds: int) -> None:
     with server_folder("thclock-") as folder:
         ours, theirs = Clock(folder, "ours"), Clock(folder, "theirs")
-        async with servers() as (_, cache, url), crew("slack", url, cache.answer) as told:
-            for program in (told.bots[0], told.workers[0]):
+        async with (
+            servers() as (_, cache, url),
+            open_cluster("slack", url, cache.answer) as cluster,
+        ):
+            for program in (cluster.bots[0], cluster.workers[0]):
                 program.environment |= ours.environment
-            told.workers[1].environment |= theirs.environment
-            await told.start()
-            await told.say("Stream", "a1")
-            await told.say("Work", "a2")
-            await told.until(lambda: told.stage.workspace_file("marks.txt"), "the command runs")
+            cluster.workers[1].environment |= theirs.environment
+            await cluster.start()
+            await cluster.say("Stream", "a1")
+            await cluster.say("Work", "a2")
+            await cluster.until(
+                lambda: cluster.stage.workspace_file("marks.txt"), "the command runs"
+            )
             ours.jump(seconds)
             theirs.jump(-seconds)
-            await told.say("Work", "a3")
-            await told.say("Hello", "a4")
-            await settle_and_check(told)
-            assert await told.rows(BY_ANOTHER_CLOCK)
+            await cluster.say("Work", "a3")
+            await cluster.say("Hello", "a4")
+            await settle_and_check(cluster)
+            assert await cluster.rows(BY_ANOTHER_CLOCK)
             ours.jump(0)
-            told.workers[0].kill()
-            await told.say("Hello", "a5", thread_id=told.told[0].thread_id)
-            await settle_and_check(told)
+            cluster.workers[0].kill()
+            await cluster.say("Hello", "a5", thread_id=cluster.sent[0].thread_id)
+            await settle_and_check(cluster)
 
 
 @pytest.mark.parametrize("seconds", [HOUR, -HOUR])
@@ -51,16 +56,16 @@ async def test_the_clock_of_the_database_may_jump(seconds: int) -> None:
         clock = Clock(folder, "database")
         async with (
             servers(clock=clock.environment) as (_, cache, url),
-            crew("slack", url, cache.answer) as told,
+            open_cluster("slack", url, cache.answer) as cluster,
         ):
-            await told.start()
-            await told.say("Stream", "a1")
-            await told.say("Work", "a2")
-            worker = await told.executor()
+            await cluster.start()
+            await cluster.say("Stream", "a1")
+            await cluster.say("Work", "a2")
+            worker = await cluster.executor()
             worker.pause()  # so that it sends no heartbeat after the jump
             clock.jump(seconds)
             worker.kill()
-            await told.say("Hello", "a3")
-            await settle_and_check(told)
-            ((now,),) = await told.rows("SELECT extract(epoch FROM clock_timestamp())")
+            await cluster.say("Hello", "a3")
+            await settle_and_check(cluster)
+            ((now,),) = await cluster.rows("SELECT extract(epoch FROM clock_timestamp())")
             assert abs(float(str(now)) - time.time() - seconds) < HOUR / 2

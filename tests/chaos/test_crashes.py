@@ -11,10 +11,11 @@ from core.tasks import cancel, spawn
 from simulator.modal.server import ModalSimulator
 from tests.chaos import knowledge_stories, stories, tool_stories
 from tests.chaos.harness import Stage, staged
-from tests.chaos.program import REPOSITORY
+from tests.chaos.program import armed_at
 from tests.chaos.stories import Story
-from tests.integration.sandbox.modal_stage import environment_of
+from tests.integration.sandbox.modal_stage import SLOW_ENDS, environment_of
 from tests.integration.sandbox.providers import local_jails
+from tests.paths import REPOSITORY
 from tests.servers import redis
 
 STORIES: dict[str, Story] = {
@@ -22,97 +23,107 @@ STORIES: dict[str, Story] = {
     for name, story in {**vars(stories), **vars(tool_stories), **vars(knowledge_stories)}.items()
     if isinstance(story, Story)
 }
-PASSED: dict[str, dict[str, tuple[int, ...]]] = {
+FIRST = ("",)
+PASSED: dict[str, dict[str, tuple[str, ...]]] = {
     "report": {
-        "storage.open": (1,),
-        "storage.migrate": (1,),
-        "storage.sweep_events": (1,),
-        "storage.expire_approvals": (1,),
-        "storage.sweep_audit": (1,),
-        "storage.sweep_keys": (1,),
-        "storage.accept": (1, 2),
-        "storage.claim_run": (1,),
-        "storage.record_agent": (1,),
-        "storage.heartbeat": (3,),
-        "storage.claim_rendering": (1,),
-        "storage.plan": (1, 4),
-        "storage.record": (1, 2, 5),
-        "storage.close_rendering": (1,),
-        "storage.write": (1, 3, 6),
-        "storage.finish": (1, 2),
-        "slack.post": (1, 2, 4),
-        "slack.edit": (1, 3),
-        "slack.upload": (1, 2),
-        "slack.react": (1,),
-        "slack.download": (1,),
-        "slack.typing": (1,),
-        "slack.read_talk": (1,),
-        "sandbox.open": (1,),
-        "sandbox.execute": (1, 2),
-        "sandbox.write": (1,),
-        "sandbox.delete": (1,),
-        "sandbox.terminate": (1,),
-        "llm.openai.request": (1, 3),
+        "storage.open": FIRST,
+        "storage.migrate": FIRST,
+        "storage.sweep_events": FIRST,
+        "storage.expire_approvals": FIRST,
+        "storage.sweep_audit": FIRST,
+        "storage.sweep_keys": FIRST,
+        "storage.accept": ("on_event", "on_click"),
+        "storage.claim_run": FIRST,
+        "storage.record_agent": FIRST,
+        "storage.heartbeat": (":3",),
+        "storage.claim_rendering": FIRST,
+        "storage.plan": ("play", "deliver_outbox"),
+        "storage.record": ("show_status", "show_status:2", "deliver_ask:3", "deliver_answer:4"),
+        "storage.close_rendering": FIRST,
+        "storage.write": ("inputs", "inputs:2", "inputs:3"),
+        "storage.finish": ("", ":2"),
+        "slack.post": ("show_status", "deliver_ask"),
+        "slack.edit": ("leave", "deliver_ask", "leave:3"),
+        "slack.upload": FIRST,
+        "slack.react": FIRST,
+        "slack.download": FIRST,
+        "slack.typing": FIRST,
+        "slack.read_talk": FIRST,
+        "sandbox.open": FIRST,
+        "sandbox.execute": ("", ":2"),
+        "sandbox.write": FIRST,
+        "sandbox.delete": FIRST,
+        "sandbox.terminate": FIRST,
+        "llm.openai.request": ("", ":3"),
     },
     "report_in_discord": {
-        "storage.forward": (1, 2),
-        "storage.accept": (1,),
-        "storage.finish": (1,),
-        "discord.post": (1, 2),
-        "discord.edit": (1,),
-        "discord.upload": (1,),
-        "discord.react": (1,),
-        "discord.download": (1,),
-        "discord.open_thread": (1,),
-        "discord.acknowledge": (1,),
-        "discord.read_talk": (1,),
+        "storage.forward": ("record_new_channels", "start_thread"),
+        "storage.accept": FIRST,
+        "storage.finish": FIRST,
+        "discord.post": ("show_status", "deliver_ask"),
+        "discord.edit": FIRST,
+        "discord.upload": FIRST,
+        "discord.react": FIRST,
+        "discord.download": FIRST,
+        "discord.open_thread": FIRST,
+        "discord.acknowledge": FIRST,
+        "discord.read_talk": FIRST,
     },
-    "stop": {"sandbox.interrupt": (1,), "storage.request_stop": (1,)},
-    "retry": {"storage.retry": (1,)},
-    "status": {"storage.claim_key": (1, 2), "slack.notice": (1,)},
-    "new": {"storage.renew": (1,)},
-    "use": {"storage.choose_agent": (1,)},
-    "forget": {"storage.forget": (1,)},
-    "forget_in_a_jail": {"sandbox.destroy": (1,)},
+    "stream": {
+        "slack.start_stream": FIRST,
+        "slack.append_stream": ("", ":2"),
+        "slack.finish_stream": FIRST,
+    },
+    "stop": {"sandbox.interrupt": FIRST, "storage.request_stop": FIRST},
+    "retry": {"storage.retry": FIRST},
+    "status": {"storage.claim_key": ("is_answered", "answer:2"), "slack.notice": FIRST},
+    "new": {"storage.renew": FIRST},
+    "use": {"storage.choose_agent": FIRST},
+    "forget": {"storage.forget": FIRST},
+    "forget_in_a_jail": {"sandbox.destroy": FIRST},
     "forget_at_modal": {
-        "modal.create": (1,),
-        "modal.exec": (1,),
-        "modal.snapshot": (1,),
-        "modal.delete_image": (1,),
-        "modal.terminate": (1,),
-        "storage.replace_sandbox": (1,),
-        "storage.remove_sandbox": (1,),
+        "modal.create": FIRST,
+        "modal.exec": FIRST,
+        "modal.snapshot": FIRST,
+        "modal.delete_image": FIRST,
+        "modal.terminate": FIRST,
+        "storage.replace_sandbox": FIRST,
+        "storage.remove_sandbox": FIRST,
     },
-    "status_in_discord": {"discord.reply": (1,)},
-    "slash": {"discord.acknowledge": (1,)},
-    "end": {"storage.release_run": (1,)},
-    "http": {"storage.create_thread": (1,), "web.receive": (1,), "web.spool": (1,)},
+    "status_in_discord": {"discord.reply": FIRST},
+    "slash": {"discord.acknowledge": FIRST},
+    "end": {"storage.release_run": FIRST},
+    "http": {"storage.create_thread": FIRST, "web.receive": FIRST, "web.spool": FIRST},
     "tool_server": {
-        "mcp.connect": (1,),
-        "mcp.list": (1,),
-        "mcp.call": (1,),
-        "storage.suspend": (1,),
+        "mcp.connect": FIRST,
+        "mcp.list": FIRST,
+        "mcp.call": FIRST,
+        "storage.suspend": FIRST,
     },
-    "plan": {"storage.change_plans": (1,)},
-    "litellm": {"llm.litellm.request": (1,)},
+    "plan": {"storage.change_plans": FIRST},
+    "litellm": {"llm.litellm.request": FIRST},
     "know": {
-        "knowledge.parse": (1,),
-        "storage.knowledge_begin": (1,),
-        "storage.knowledge_chunks": (1, 2),
-        "storage.knowledge_finish": (1,),
-        "storage.knowledge_vectors": (1,),
-        "storage.book_usage": (1,),
-        "llm.openai.embed": (1, 2),
+        "knowledge.parse": FIRST,
+        "storage.knowledge_begin": FIRST,
+        "storage.knowledge_chunks": ("", ":2"),
+        "storage.knowledge_finish": FIRST,
+        "storage.knowledge_vectors": FIRST,
+        "storage.book_usage": FIRST,
+        "llm.openai.embed": ("", ":2"),
     },
-    "know_through_litellm": {"llm.litellm.embed": (1,)},
-    "unlearn": {"storage.knowledge_remove": (1,)},
-    "status_over_redis": {"redis.put": (1,), "redis.publish": (2,)},
-    "stop_over_redis": {"redis.send_stop": (1,)},
+    "know_through_litellm": {"llm.litellm.embed": FIRST},
+    "unlearn": {"storage.knowledge_remove": FIRST},
+    "status_over_redis": {"redis.put": FIRST, "redis.publish": ("finish:2",)},
+    "stop_over_redis": {"redis.send_stop": FIRST},
 }
-"""The passes of each failpoint at which a test kills the program, by test scenario."""
+"""The passes of each failpoint at which a test kills the program, by test scenario: `step`, `step:number` or `:number`.
+
+A step is a function on the call stack (core/failpoints.py). The number counts what the scenario names: turns, commands,
+files, runs, or the attempt, the success and the end of one delivery. It is 1 if it is missing.
+"""
 TWICE = {
-    "storage.mark_worker_dead": "storage.write.before:kill:2",
-    "slack.find": "slack.post.after:kill:2",
+    "storage.mark_worker_dead": "storage.write.before@inputs:kill:2",
+    "slack.find": "slack.post.after@deliver_ask:kill",
 }
 """Failpoints that a program passes only after it was killed."""
 NOT_PASSED = {
@@ -125,6 +136,9 @@ NOT_PASSED = {
     "modal.link": "only asks: an address that nobody was told leads nowhere",
     "modal.spawn": "tests/integration/e2e/test_modal_runs.py kills the bot there, which has no worker of its own",
     "storage.record_audit": "an entry alone, of what the next event of the platform tells again",
+    "storage.reopen_rendering": "one transaction, made by Retry; where it is lost, the person presses it again",
+    "storage.change_budget_limit": "one row with its entry; a repeated command sets the same limit",
+    "storage.set_follow_mode": "one row with its entry; the person says it again",
     "storage.ask_pairing": "one row; a code that nobody saw runs out, and a later message gets another",
     "storage.pair": "one row with its entry; a repeated word finds it done, as at storage.choose_agent",
     "storage.unpair": "as storage.pair",
@@ -133,7 +147,15 @@ NOT_PASSED = {
     "storage.join_organisation": "one row with its entry; the next event of the workspace does it again",
     "storage.leave_workspace": "Slack tells it again where it was not taken",
     "slack.catch_up": "only reads: the marks move afterwards; test_catchup.py ends an app there and starts it again",
-    "slack.list_channels": "as slack.catch_up, in test_unheard.py",
+    "slack.tell": "a private notice that a long wait goes on: the next process tells it again",
+    "storage.save_agent": "one transaction, as storage.choose_agent; the person says it again",
+    "discord.tag": "shows what the reaction shows; the next reaction sets it again",
+    "slack.open_form": "only opens a form: the person chooses the shortcut again",
+    "slack.begin": "Slack tells the person that it failed; what was posted is one line without a run",
+    "slack.greet": "a greeting that is lost is not told again; mentions work without it",
+    "slack.publish_home": "the next opening of the Home publishes it again",
+    "storage.record_feedback": "one row; Slack shows a failed click, and the last one counts",
+    "slack.list_channels": "as slack.catch_up, in test_first_messages.py",
     "slack.oauth": "only asks; whoever installs begins again",
     "sandbox.pack": "tests/integration/sandbox/test_archive.py has the folder as a crash leaves it at each step",
     "sandbox.unpack": "as sandbox.pack",
@@ -141,7 +163,7 @@ NOT_PASSED = {
     "docker.remove": "as docker.start",
     "sandbox.egress": "a program inside connects, not the run: the crash ends the jail, and with it that program",
     "outside.fetch": "only asks: a tool call that a crash cut off is mended as that at sandbox.execute",
-    "outside.request": "test_deployments.py has the one that changes something there; the others are as outside.fetch",
+    "outside.request": "test_site_deploys.py has the one that changes something; the others are as outside.fetch",
     "llm.litellm.draw": "as outside.fetch",
     "redis.take_turn": "only counts: a place that nobody uses is over in a moment",
     "redis.begin_handover": "what was not handed over after it is, a minute later: as modal.spawn.before",
@@ -172,13 +194,13 @@ def tier(story: str, place: str, *, is_first: bool) -> tuple[pytest.MarkDecorato
 CASES = [
     pytest.param(
         story,
-        f"{place}.{when}:kill:{hit}",
-        id=f"{story}-{place}.{when}-{hit}",
-        marks=tier(story, place, is_first=(when, hit) == ("after", hits[0])),
+        armed_at(f"{place}.{when}", at, "kill"),
+        id=f"{story}-{place}.{when}-{at or 1}",
+        marks=tier(story, place, is_first=(when, at) == ("after", passes[0])),
     )
     for story, places in PASSED.items()
-    for place, hits in places.items()
-    for hit in hits
+    for place, passes in places.items()
+    for at in passes
     for when in ("before", "after")
 ]
 
@@ -190,6 +212,9 @@ def test_every_place_of_the_program_is_tried() -> None:
 
     assert places == tried | {*NOT_PASSED}
     assert not tried & {*NOT_PASSED}
+    passes = {at for places in PASSED.values() for each in places.values() for at in each}
+    steps = {at.partition(":")[0] for at in passes} - {""}
+    assert steps <= {name for text in sources for name in re.findall(r"\bdef _*(\w+)\(", text)}
 
 
 @pytest.mark.parametrize(("story", "failpoint"), CASES)
@@ -215,7 +240,7 @@ async def play(story: Story, deaths: Sequence[str]) -> None:
         )
         modal = None
         if story.sandbox == "modal":
-            modal = await stack.enter_async_context(ModalSimulator())
+            modal = await stack.enter_async_context(ModalSimulator(pace=SLOW_ENDS))
             stage.program.environment |= environment_of(modal)
         story.prepare(stage)
         stage.program.start(failpoints=deaths[0])

@@ -2,69 +2,72 @@
 
 import pytest
 
-from tests.chaos.crew import Crew, crew
+from tests.chaos.cluster import Cluster, open_cluster
 from tests.chaos.invariants import settle_and_check
 from tests.chaos.outages import servers
 from tests.contracts.redis_servers import redis_client
 
 
-async def _busy(told: Crew) -> None:
-    """Starts the crew, one run that streams, and another that executes a command."""
-    await told.start()
-    await told.say("Stream", "a1")
-    await told.say("Work", "a2")
-    await told.until(lambda: told.stage.workspace_file("marks.txt"), "the command runs")
+async def _busy(cluster: Cluster) -> None:
+    """Starts the cluster, one run that streams, and another that executes a command."""
+    await cluster.start()
+    await cluster.say("Stream", "a1")
+    await cluster.say("Work", "a2")
+    await cluster.until(lambda: cluster.stage.workspace_file("marks.txt"), "the command runs")
 
 
 @pytest.mark.slow
 async def test_an_emptied_redis_loses_nothing() -> None:
-    async with servers() as (_, cache, url), crew("slack", url, cache.answer) as told:
-        await _busy(told)
+    async with servers() as (_, cache, url), open_cluster("slack", url, cache.answer) as cluster:
+        await _busy(cluster)
         async with redis_client(cache.answer):
             pass  # entering the context empties Redis
-        await told.say("Work", "a3")
-        await settle_and_check(told)
+        await cluster.say("Work", "a3")
+        await settle_and_check(cluster)
 
 
 @pytest.mark.long
 async def test_redis_may_go_away_and_come_back() -> None:
-    async with servers() as (_, cache, url), crew("slack", url, cache.answer) as told:
-        await _busy(told)
+    async with servers() as (_, cache, url), open_cluster("slack", url, cache.answer) as cluster:
+        await _busy(cluster)
         await cache.begin()
-        await told.say("Hello", "a3")
-        await told.until(lambda: told.has_ended("a3"), "it answers", seconds=60)
+        await cluster.say("Hello", "a3")
+        await cluster.until(lambda: cluster.has_ended("a3"), "it answers", seconds=60)
         await cache.end()
-        await told.say("Work", "a4")
-        await settle_and_check(told)
+        await cluster.say("Work", "a4")
+        await settle_and_check(cluster)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("with_redis", [pytest.param(False, marks=pytest.mark.long), True])
 async def test_postgresql_may_go_away_and_come_back(with_redis: bool) -> None:
-    async with servers() as (database, cache, url), crew("slack", url, cache.answer) as told:
-        await _busy(told)
+    async with (
+        servers() as (database, cache, url),
+        open_cluster("slack", url, cache.answer) as cluster,
+    ):
+        await _busy(cluster)
         await database.begin()
         if with_redis:
             await cache.begin()
-        await told.say("Hello", "a3")
+        await cluster.say("Hello", "a3")
         if with_redis:
             await cache.end()
         await database.end()
-        await told.say("Work", "a4")
-        await settle_and_check(told, seconds=120)
+        await cluster.say("Work", "a4")
+        await settle_and_check(cluster, seconds=120)
 
 
 @pytest.mark.long
 async def test_connections_to_the_database_may_break() -> None:
-    async with servers() as (_, cache, url), crew("slack", url, cache.answer) as told:
-        await _busy(told)
+    async with servers() as (_, cache, url), open_cluster("slack", url, cache.answer) as cluster:
+        await _busy(cluster)
         for _ in range(5):
-            await told.rows(
+            await cluster.rows(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
             )
-        await told.say("Work", "a3")
-        await settle_and_check(told)
+        await cluster.say("Work", "a3")
+        await settle_and_check(cluster)
 
 
 @pytest.mark.slow
@@ -80,8 +83,8 @@ conversations:
 """
     async with (
         servers() as (_, cache, url),
-        crew("slack", url, cache.answer, scenario=scenario) as told,
+        open_cluster("slack", url, cache.answer, scenario=scenario) as cluster,
     ):
-        await told.start()
-        await told.say("Hello", "a1")
-        await settle_and_check(told)
+        await cluster.start()
+        await cluster.say("Hello", "a1")
+        await settle_and_check(cluster)

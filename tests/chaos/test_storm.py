@@ -3,6 +3,7 @@
 from itertools import islice
 
 from core import failpoints
+from tests.chaos.__main__ import failure_report
 from tests.chaos.actions import BOT_PLACES, WORKER_PLACES, actions, failpoint
 from tests.chaos.test_crashes import PASSED
 
@@ -29,3 +30,19 @@ def test_every_choice_of_a_place_can_be_armed() -> None:
             failpoints.arm(",".join(chosen))
     finally:
         failpoints.arm("")
+
+
+def test_a_failed_storm_ends_with_its_reason() -> None:
+    logs = "--- thread\nhello\n--- bot0.log\n" + "noise\n" * 50
+    problems = [f"w{number}x has 2 answers" for number in range(8)]
+    message = "\n".join([*problems, logs])
+    report = failure_report(message, "scripts/chaos --seed 1")
+    assert report.startswith(message)
+    assert report.splitlines()[-9:] == [
+        "FAILED:",
+        *problems[:6],
+        "and 2 more lines",
+        "again: scripts/chaos --seed 1",
+    ]
+    late = failure_report(f"within 90 s: all ends\n{logs}", "scripts/chaos --seed 1")
+    assert late.splitlines()[-3:-1] == ["FAILED:", "within 90 s: all ends"]

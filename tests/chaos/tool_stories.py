@@ -53,6 +53,14 @@ def with_tool_server(stage: Stage) -> None:
     stage.program.change(mcp_config=str(place))
 
 
+def with_planning_tool(stage: Stage) -> None:
+    """Gives the default agent the tools that it has only if its file says so."""
+    folder = stage.program.folder / "agents"
+    folder.mkdir(exist_ok=True)
+    (folder / "threadhand.yaml").write_text("name: Threadhand\ndescription: Plans.\n")
+    stage.program.change(agents_dir=str(folder))
+
+
 async def approve(stage: Stage) -> None:
     """Approves a tool call. Waits for the tool server first, because a run skips a server that is not ready."""
     await stage.connected()
@@ -103,18 +111,18 @@ def check_forgotten(stage: Stage) -> None:
 
 
 TOOL_SERVER = Story(scenario=ECHO, tell=approve, check=check_approved, prepare=with_tool_server)
-PLAN = Story(scenario=PLANNED, tell=talk, check=check_planned)
+PLAN = Story(scenario=PLANNED, tell=talk, check=check_planned, prepare=with_planning_tool)
 LITELLM = Story(scenario=TALK, tell=talk, check=check_talk, prepare=through_litellm)
 FORGET_IN_A_JAIL = Story(
     scenario=SECRET,
-    tell=word("forget", "Forgotten", "no conversation with me here"),
+    tell=word("forget yes", "Forgotten", "no conversation with me here"),
     check=check_forgotten,
     runs=0,
     sandbox="local",
 )
 FORGET_AT_MODAL = Story(
     scenario=SECRET,
-    tell=word("forget", "Forgotten", "no conversation with me here"),
+    tell=word("forget yes", "Forgotten", "no conversation with me here"),
     check=check_forgotten,
     runs=0,
     sandbox="modal",

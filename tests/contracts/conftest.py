@@ -1,12 +1,18 @@
-"""Stores over each database, for the contract suites."""
+"""Stores over each database and a sandbox of each provider, for the contract suites."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
+import pytest_asyncio
 
+from core.ports import Sandbox
+from sandbox.limits import SandboxLimits
 from storage.sql.database import Database
 from tests.contracts.stores import Stores, stores_over
+from tests.integration.sandbox.all_providers import PROVIDERS, clear, sandbox_of
 from tests.servers import redis
+
+SANDBOX_LIMITS = SandboxLimits(file_bytes=300 << 20)
 
 
 @pytest.fixture
@@ -18,3 +24,16 @@ def stores(database: Database) -> Stores:
 def redis_url() -> Iterator[str]:
     with redis() as url:
         yield url
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=PROVIDERS)
+async def shared_sandbox(request: pytest.FixtureRequest) -> AsyncIterator[Sandbox]:
+    async with sandbox_of(request.param, SANDBOX_LIMITS) as opened:
+        yield opened
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def sandbox(shared_sandbox: Sandbox) -> AsyncIterator[Sandbox]:
+    """A sandbox that the tests of a module use one after another. Such tests run in the event loop of the module."""
+    yield shared_sandbox
+    await clear(shared_sandbox)

@@ -33,6 +33,7 @@ from storage.sql.stores.run_claims import SqlRunClaims, SqlStopRequests
 from storage.sql.stores.run_journal import SqlRunJournal
 from storage.sql.stores.run_transitions import SqlAsks
 from storage.sql.stores.takeover_claims import SqlTakeoverClaims
+from storage.sql.stores.talk import SqlFeedback
 from storage.sql.stores.usage import SqlLedger
 from storage.sql.stores.workspaces import SqlInstallations, SqlPairings
 
@@ -64,6 +65,7 @@ class Stores:
     pairings: SqlPairings
     installations: SqlInstallations
     takeover_claims: SqlTakeoverClaims
+    feedback: SqlFeedback
 
     async def say(
         self, words: str, *, key: str | None = None, decide: Decide | None = None, **changes: object
@@ -128,6 +130,7 @@ def stores_over(database: Database) -> Stores:
         SqlPairings(database),
         SqlInstallations(database),
         SqlTakeoverClaims(database),
+        SqlFeedback(database),
     )
 
 

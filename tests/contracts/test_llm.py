@@ -19,7 +19,7 @@ from core.ports import (
     ThinkingDelta,
     ToolCallDelta,
 )
-from tests.fakes.stand_in import says, stand_in
+from tests.fakes.web_service import fake_web_service, says
 
 # litellm reads a deprecated attribute of its own models
 pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince211")
@@ -278,7 +278,7 @@ async def test_a_character_that_was_cut_in_two_arrives_whole(kind: str):
         call.format(r"\ude42\"}"),
     )
     answer = "".join(map(chunk, said)) + chunk("{}", '"stop"') + "data: [DONE]\n\n"
-    async with stand_in([]) as server, model(kind, f"{server.url}/v1") as llm:
+    async with fake_web_service([]) as server, model(kind, f"{server.url}/v1") as llm:
         server.faults["/chat/completions"] = says(answer.encode(), "text/event-stream")
         got = await deltas(llm, ask("anything"))
     assert (
@@ -293,7 +293,7 @@ async def test_a_character_that_was_cut_in_two_arrives_whole(kind: str):
 async def test_thoughts_that_stand_in_the_answer_are_told_as_thoughts(kind: str):
     said = (r'{"content":"<thi"}', r'{"content":"nk>Hm.</think>\n\n"}', r'{"content":"Yes. <"}')
     answer = "".join(map(chunk, said)) + chunk("{}", '"stop"') + "data: [DONE]\n\n"
-    async with stand_in([]) as server, model(kind, f"{server.url}/v1") as llm:
+    async with fake_web_service([]) as server, model(kind, f"{server.url}/v1") as llm:
         server.faults["/chat/completions"] = says(answer.encode(), "text/event-stream")
         got = await deltas(llm, ask("anything"))
     assert "".join(one.text for one in got if isinstance(one, ThinkingDelta)) == "Hm."

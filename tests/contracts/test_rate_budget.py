@@ -38,12 +38,12 @@ class Stage:
     pass_time: Callable[[float], Awaitable[None]]
     waits: list[float] = field(default_factory=list)
 
-    async def take(self, *allowances: RateLimit, at_most: float = LONG) -> float:
+    async def reserve(self, *allowances: RateLimit, at_most: float = LONG) -> float:
         """Rounded to ten seconds."""
-        return round(await self.here.take(allowances, wait_seconds_max=at_most), -1)
+        return round(await self.here.reserve(allowances, wait_seconds_max=at_most), -1)
 
-    async def take_there(self, *allowances: RateLimit) -> float:
-        return round(await self.there.take(allowances, wait_seconds_max=LONG), -1)
+    async def reserve_there(self, *allowances: RateLimit) -> float:
+        return round(await self.there.reserve(allowances, wait_seconds_max=LONG), -1)
 
 
 async def age(client: Redis, seconds: float) -> None:
@@ -91,35 +91,35 @@ async def heard(stage: Stage, allowance: RateLimit) -> None:
 
 
 async def test_after_a_burst_each_call_has_a_place_of_its_own(stage: Stage) -> None:
-    assert [await stage.take(KEPT) for _ in range(6)] == [0, 0, 0, 100, 200, 300]
+    assert [await stage.reserve(KEPT) for _ in range(6)] == [0, 0, 0, 100, 200, 300]
 
 
 async def test_two_processes_draw_from_one_budget(stage: Stage) -> None:
-    first = [await stage.take(KEPT), await stage.take_there(KEPT)]
+    first = [await stage.reserve(KEPT), await stage.reserve_there(KEPT)]
     assert first == [0, 0]
-    assert [await stage.take_there(KEPT), await stage.take(KEPT)] == [0, 100]
-    assert await stage.take_there(KEPT) == 200
+    assert [await stage.reserve_there(KEPT), await stage.reserve(KEPT)] == [0, 100]
+    assert await stage.reserve_there(KEPT) == 200
 
 
 async def test_time_gives_places_back_up_to_the_burst(stage: Stage) -> None:
     for _ in range(4):
-        await stage.take(KEPT)
+        await stage.reserve(KEPT)
     await stage.pass_time(100)
-    assert await stage.take(KEPT) == 100
+    assert await stage.reserve(KEPT) == 100
     await stage.pass_time(5_000)
-    assert [await stage.take(KEPT) for _ in range(4)] == [0, 0, 0, 100]
+    assert [await stage.reserve(KEPT) for _ in range(4)] == [0, 0, 0, 100]
 
 
 async def test_who_will_not_wait_so_long_takes_no_place(stage: Stage) -> None:
     for _ in range(3):
-        await stage.take(KEPT)
-    assert [await stage.take(KEPT, at_most=50) for _ in range(3)] == [100, 100, 100]
-    assert await stage.take(KEPT, at_most=150) == 100
-    assert await stage.take(KEPT) == 200
+        await stage.reserve(KEPT)
+    assert [await stage.reserve(KEPT, at_most=50) for _ in range(3)] == [100, 100, 100]
+    assert await stage.reserve(KEPT, at_most=150) == 100
+    assert await stage.reserve(KEPT) == 200
 
 
 async def test_nothing_is_counted_before_the_platform_refuses(stage: Stage) -> None:
-    assert [await stage.take(LEARNT) for _ in range(20)] == [0] * 20
+    assert [await stage.reserve(LEARNT) for _ in range(20)] == [0] * 20
     assert not stage.here.is_refused([LEARNT])
 
 
@@ -127,8 +127,8 @@ async def test_a_refusal_holds_for_everybody_and_then_the_pace(stage: Stage) -> 
     await stage.here.refuse([LEARNT], seconds=500)
     await heard(stage, LEARNT)
     assert stage.here.is_refused([LEARNT])
-    assert await stage.take_there(LEARNT) == 500
-    assert [await stage.take(LEARNT), await stage.take_there(LEARNT)] == [600, 700]
+    assert await stage.reserve_there(LEARNT) == 500
+    assert [await stage.reserve(LEARNT), await stage.reserve_there(LEARNT)] == [600, 700]
 
 
 async def test_a_pace_that_was_learnt_is_given_up_again(stage: Stage) -> None:
@@ -136,39 +136,39 @@ async def test_a_pace_that_was_learnt_is_given_up_again(stage: Stage) -> None:
     await heard(stage, LEARNT)
     await stage.pass_time(540)
     assert not stage.there.is_refused([LEARNT])
-    assert [await stage.take(LEARNT), await stage.take_there(LEARNT)] == [0, 100]
+    assert [await stage.reserve(LEARNT), await stage.reserve_there(LEARNT)] == [0, 100]
     await stage.pass_time(50)
-    assert [await stage.take(LEARNT), await stage.take_there(LEARNT)] == [0, 0]
+    assert [await stage.reserve(LEARNT), await stage.reserve_there(LEARNT)] == [0, 0]
 
 
 async def test_a_refusal_uses_up_the_burst(stage: Stage) -> None:
     await stage.here.refuse([KEPT], seconds=500)
-    assert [await stage.take(KEPT), await stage.take_there(KEPT)] == [500, 600]
+    assert [await stage.reserve(KEPT), await stage.reserve_there(KEPT)] == [500, 600]
 
 
 async def test_a_shorter_refusal_does_not_end_a_longer_one(stage: Stage) -> None:
     await stage.here.refuse([LEARNT], seconds=500)
     await stage.here.refuse([LEARNT], seconds=10)
-    assert await stage.take(LEARNT) == 500
+    assert await stage.reserve(LEARNT) == 500
 
 
 async def test_one_method_and_one_token_says_nothing_of_another(stage: Stage) -> None:
     await stage.here.refuse([LEARNT], seconds=500)
     await heard(stage, LEARNT)
     for other in (replace(LEARNT, name="read"), replace(LEARNT, owner="slack:another"), KEPT):
-        assert await stage.take(other) == 0, other
-        assert await stage.take_there(other) == 0, other
+        assert await stage.reserve(other) == 0, other
+        assert await stage.reserve_there(other) == 0, other
 
 
 async def test_a_call_that_two_count_waits_for_the_later_and_is_counted_by_both(
     stage: Stage,
 ) -> None:
     await stage.here.refuse([LEARNT], seconds=50)
-    assert await stage.take(LEARNT, KEPT) == 50
-    assert await stage.take(LEARNT) == 150
+    assert await stage.reserve(LEARNT, KEPT) == 50
+    assert await stage.reserve(LEARNT) == 150
     await stage.here.refuse([replace(KEPT, name="elsewhere")], seconds=800)
-    assert await stage.take(LEARNT, replace(KEPT, name="elsewhere")) == 800
-    assert await stage.take(LEARNT) == 900
+    assert await stage.reserve(LEARNT, replace(KEPT, name="elsewhere")) == 800
+    assert await stage.reserve(LEARNT) == 900
 
 
 async def test_a_token_cannot_be_had_from_its_owner() -> None:
@@ -183,6 +183,6 @@ async def test_what_passes_without_a_pace_is_not_held_against_later_calls(stage:
     await stage.pass_time(200)
     for number in range(20):
         place = replace(KEPT, name=f"post {number}")
-        assert await stage.take(LEARNT, place) == 0
+        assert await stage.reserve(LEARNT, place) == 0
     await stage.here.refuse([LEARNT], seconds=50)
-    assert await stage.take(LEARNT) == 50
+    assert await stage.reserve(LEARNT) == 50

@@ -25,8 +25,8 @@ KEPT = RateLimit(
 LEARNT = RateLimit(owner=rate_limit_owner("slack", TOKEN), name="edit", interval_seconds=100)
 
 
-async def take(budget: RedisRateBudget, allowance: RateLimit) -> float:
-    return round(await budget.take([allowance], wait_seconds_max=1_000), -1)
+async def reserve(budget: RedisRateBudget, allowance: RateLimit) -> float:
+    return round(await budget.reserve([allowance], wait_seconds_max=1_000), -1)
 
 
 async def commands(client: rate_budget.Redis) -> int:
@@ -36,7 +36,7 @@ async def commands(client: rate_budget.Redis) -> int:
 async def test_what_is_over_is_forgotten_by_itself_and_no_token_is_in_it(redis_url: str) -> None:
     async with redis_client(redis_url) as (client, streams):
         budget = RedisRateBudget(client, streams, MemoryRateBudget())
-        await take(budget, KEPT)
+        await reserve(budget, KEPT)
         await budget.refuse([LEARNT], seconds=30)
         keys = [key async for key in client.scan_iter("*")]
         assert len(keys) == 3
@@ -51,13 +51,13 @@ async def test_a_call_that_nobody_limits_costs_no_round_trip(redis_url: str) -> 
         budget = RedisRateBudget(client, streams, MemoryRateBudget(clock=clock))
         before = await commands(client)
         for _ in range(100):
-            assert await take(budget, LEARNT) == 0
+            assert await reserve(budget, LEARNT) == 0
         assert await commands(client) == before + 1
         await budget.refuse([LEARNT], seconds=30)
-        assert await take(budget, LEARNT) == 30
+        assert await reserve(budget, LEARNT) == 30
         clock.now += 100
         before = await commands(client)
-        assert await take(budget, LEARNT) == 0
+        assert await reserve(budget, LEARNT) == 0
         assert await commands(client) == before + 1
 
 
@@ -85,19 +85,19 @@ async def test_without_redis_a_process_goes_by_what_it_knows_and_says_so_once(
             budget = RedisRateBudget(
                 client, RedisStreams(client), MemoryRateBudget(clock=clock), clock=clock
             )
-            assert await take(budget, KEPT) == 0
+            assert await reserve(budget, KEPT) == 0
         with caplog.at_level(logging.WARNING, rate_budget.__name__):
-            assert [await take(budget, KEPT) for _ in range(3)] == [0, 100, 200]
+            assert [await reserve(budget, KEPT) for _ in range(3)] == [0, 100, 200]
             await budget.refuse([LEARNT], seconds=30)
             clock.now += 2 * rate_budget.PAUSE_SECONDS
-            assert await take(budget, KEPT) == 290
+            assert await reserve(budget, KEPT) == 290
             assert budget.is_refused([LEARNT])
         assert len(caplog.records) == 1, caplog.text
         assert "each process keeps its own rate budget" in caplog.text
         caplog.clear()
         with redis(folder), caplog.at_level(logging.WARNING, rate_budget.__name__):
             clock.now += rate_budget.PAUSE_SECONDS
-            assert [await take(budget, KEPT) for _ in range(2)] == [0, 100]
+            assert [await reserve(budget, KEPT) for _ in range(2)] == [0, 100]
             await client.aclose()
         assert [one.getMessage() for one in caplog.records] == ["rate budgets are shared again"]
 
@@ -116,8 +116,8 @@ async def test_a_redis_that_says_nothing_holds_up_one_call_and_not_the_next(
     client = create_redis_client(f"redis://127.0.0.1:{port}")
     budget = RedisRateBudget(client, RedisStreams(client), MemoryRateBudget(), clock=Clock())
     calls: list[Callable[[], Awaitable[object]]] = [
-        lambda: take(budget, KEPT),
-        lambda: take(budget, KEPT),
+        lambda: reserve(budget, KEPT),
+        lambda: reserve(budget, KEPT),
         lambda: budget.refuse([LEARNT], seconds=30),
     ]
     async with asyncio.timeout(20):

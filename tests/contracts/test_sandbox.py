@@ -2,23 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from uuid import uuid4
 
 import pytest
+import pytest_asyncio
 
 from core.domain.errors import LeaseLost, SandboxUnavailable, ToolError
 from core.ports import Sandbox, SandboxProvider
-from sandbox.unsafe_process import UnsafeProcessProvider
 from tests.fakes.sandbox_memory import MemorySandboxes, hanging, printing
-from tests.integration.sandbox.modal_stage import modal_stage
-from tests.integration.sandbox.providers import (
-    ENDED,
-    content,
-    docker_containers,
-    local_jails,
-    pieces,
-    reachable_folder,
-    run,
-)
+from tests.integration.sandbox.all_providers import PROVIDERS, clear, provider_of
+from tests.integration.sandbox.providers import ENDED, content, pieces, run
 
 SCRIPTS = {
     "true": printing(""),
@@ -28,29 +21,35 @@ SCRIPTS = {
 }
 
 
-@pytest.fixture(params=["local", "unsafe-process", "modal", "docker", "memory"])
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=[*PROVIDERS, "memory"])
 async def provider(request: pytest.FixtureRequest) -> AsyncIterator[SandboxProvider]:
     if request.param == "memory":
         yield MemorySandboxes(SCRIPTS)
-    elif request.param == "local":
-        async with local_jails() as jails:
-            yield jails
-    elif request.param == "docker":
-        async with docker_containers() as containers:
-            yield containers
-    elif request.param == "modal":
-        async with modal_stage() as stage:
-            yield stage.worker()
+        return
+    async with provider_of(request.param) as opened:
+        yield opened
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def sandbox(provider: SandboxProvider) -> AsyncIterator[Sandbox]:
+    """A sandbox that the tests of this module use one after another."""
+    opened = await provider.open("shared", fence=1)
+    yield opened
+    if isinstance(provider, MemorySandboxes):
+        await provider.destroy("shared")
     else:
-        async with reachable_folder() as folder:
-            processes = UnsafeProcessProvider(folder)
-            yield processes
-            await processes.close()
+        await clear(opened)
 
 
-@pytest.fixture
-async def sandbox(provider: SandboxProvider) -> Sandbox:
-    return await provider.open("thread", fence=1)
+@pytest_asyncio.fixture(loop_scope="module")
+async def thread_id(provider: SandboxProvider) -> AsyncIterator[str]:
+    """A thread of this test alone, for tests that close or destroy its sandbox."""
+    name = uuid4().hex
+    yield name
+    await provider.destroy(name)
 
 
 async def test_a_command_tells_its_output_exit_code_and_folder(sandbox: Sandbox) -> None:
@@ -169,7 +168,7 @@ async def test_what_is_not_there_is_told(sandbox: Sandbox, path: str) -> None:
         await sandbox.files.delete(path)
 
 
-@pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/passwd", "../thread/workspace/x"])
+@pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/passwd", "../shared/workspace/x"])
 async def test_a_path_that_leads_out_is_refused(sandbox: Sandbox, path: str) -> None:
     await sandbox.files.write("a/b", pieces(b"x"))
     with pytest.raises(ToolError, match="leads out of"):
@@ -188,21 +187,26 @@ async def test_a_folder_is_no_file_to_write(sandbox: Sandbox) -> None:
         await sandbox.files.write("a", pieces(b"x"))
 
 
-async def test_the_same_thread_gets_the_same_machine(provider: SandboxProvider) -> None:
+async def test_the_same_thread_gets_the_same_machine(
+    provider: SandboxProvider, thread_id: str
+) -> None:
     first, second = await asyncio.gather(
-        provider.open("thread", fence=1), provider.open("thread", fence=1)
+        provider.open(thread_id, fence=1), provider.open(thread_id, fence=1)
     )
     await run(first, "true", session="shared")
     assert [session.name for session in await second.shell.sessions()] == ["shared"]
-    other = await provider.open("other", fence=1)
+    other = await provider.open(f"{thread_id}2", fence=1)
     assert await other.shell.sessions() == ()
+    await provider.destroy(f"{thread_id}2")
 
 
-async def test_a_higher_fence_ends_the_commands_of_the_lower(provider: SandboxProvider) -> None:
-    old = await provider.open("thread", fence=1)
+async def test_a_higher_fence_ends_the_commands_of_the_lower(
+    provider: SandboxProvider, thread_id: str
+) -> None:
+    old = await provider.open(thread_id, fence=1)
     await old.files.write("kept", pieces(b"x"))
     await run(old, "echo started; sleep 1000", seconds=0.3)
-    new = await provider.open("thread", fence=2)
+    new = await provider.open(thread_id, fence=2)
     assert (await new.shell.check("main")).exit_code in ENDED
     with pytest.raises(LeaseLost):
         await run(old, "true")
@@ -210,15 +214,55 @@ async def test_a_higher_fence_ends_the_commands_of_the_lower(provider: SandboxPr
     assert (await run(new, "echo hello")).output == "hello\n"
 
 
-async def test_a_lower_fence_changes_nothing(provider: SandboxProvider) -> None:
-    current = await provider.open("thread", fence=5)
+async def test_a_command_in_the_background_outlives_its_run(
+    provider: SandboxProvider, thread_id: str
+) -> None:
+    old = await provider.open(thread_id, fence=1)
+    for session in ("server", "waited-for"):
+        await run(old, "echo started; sleep 1000", session=session, seconds=0.3)
+    await old.shell.keep_running("server")
+    new = await provider.open(thread_id, fence=2)
+    assert (await new.shell.check("server")).exit_code is None
+    assert (await new.shell.check("waited-for")).exit_code in ENDED
+    with pytest.raises(LeaseLost):
+        await old.shell.keep_running("server")
+    await new.shell.keep_running("unknown")
+    await new.interrupt()
+    assert (await new.shell.check("server")).exit_code in ENDED
+    await run(new, "echo started; sleep 1000", session="server", seconds=0.3)
+    newest = await provider.open(thread_id, fence=3)
+    assert (await newest.shell.check("server")).exit_code in ENDED
+
+
+async def test_a_run_that_lost_the_sandbox_reaches_no_command_of_the_newer(
+    provider: SandboxProvider, thread_id: str
+) -> None:
+    old = await provider.open(thread_id, fence=1)
+    new = await provider.open(thread_id, fence=2)
+    await run(new, "echo started; sleep 1000", seconds=0.3)
+    for reach in (
+        lambda: old.shell.type_text("main", "exit\n"),
+        lambda: old.shell.terminate("main"),
+        old.interrupt,
+    ):
+        with pytest.raises(LeaseLost):
+            await reach()
+    assert (await new.shell.check("main")).exit_code is None
+    await new.interrupt()
+    assert (await new.shell.check("main")).exit_code in ENDED
+
+
+async def test_a_lower_fence_changes_nothing(provider: SandboxProvider, thread_id: str) -> None:
+    current = await provider.open(thread_id, fence=5)
     await run(current, "echo started; sleep 1000", seconds=0)
-    await provider.open("thread", fence=0)
+    await provider.open(thread_id, fence=0)
     assert (await current.shell.check("main")).exit_code is None
 
 
-async def test_a_closed_sandbox_is_lost_and_its_files_are_kept(provider: SandboxProvider) -> None:
-    first = await provider.open("thread", fence=1)
+async def test_a_closed_sandbox_is_lost_and_its_files_are_kept(
+    provider: SandboxProvider, thread_id: str
+) -> None:
+    first = await provider.open(thread_id, fence=1)
     await first.files.write("kept", pieces(b"x"))
     waiting = asyncio.ensure_future(run(first, "echo started; sleep 1000", session="w", seconds=2))
     while not await first.shell.sessions():
@@ -228,27 +272,25 @@ async def test_a_closed_sandbox_is_lost_and_its_files_are_kept(provider: Sandbox
         await waiting
     with pytest.raises(SandboxUnavailable):
         await run(first, "true")
-    second = await provider.open("thread", fence=2)
+    second = await provider.open(thread_id, fence=2)
     assert await content(second, "kept") == b"x"
     assert await second.shell.sessions() == ()
 
 
-async def test_a_destroyed_workspace_is_gone(provider: SandboxProvider) -> None:
-    first = await provider.open("thread", fence=1)
+async def test_a_destroyed_workspace_is_gone(provider: SandboxProvider, thread_id: str) -> None:
+    first = await provider.open(thread_id, fence=1)
     await first.files.write("a/b", pieces(b"x"))
-    await provider.destroy("thread")
-    await provider.destroy("thread")
+    await provider.destroy(thread_id)
+    await provider.destroy(thread_id)
     await provider.destroy("never-seen")
-    second = await provider.open("thread", fence=2)
+    second = await provider.open(thread_id, fence=2)
     assert await second.files.list("") == ()
 
 
-@pytest.mark.parametrize("thread_id", ["", "..", "a/b", "/etc", "x" * 200, "a\0b"])
-async def test_a_thread_id_that_is_no_name_is_refused(
-    provider: SandboxProvider, thread_id: str
-) -> None:
+@pytest.mark.parametrize("name", ["", "..", "a/b", "/etc", "x" * 200, "a\0b"])
+async def test_a_thread_id_that_is_no_name_is_refused(provider: SandboxProvider, name: str) -> None:
     with pytest.raises(SandboxUnavailable):
-        await provider.open(thread_id, fence=1)
+        await provider.open(name, fence=1)
 
 
 async def test_a_command_of_a_session_that_is_still_starting_is_interrupted(

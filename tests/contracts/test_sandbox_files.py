@@ -3,24 +3,19 @@
 import asyncio
 import resource
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import cast
 
 import pytest
 
-from core.domain.errors import ToolError
-from core.ports import Sandbox
-from sandbox.limits import SandboxLimits
-from tests.integration.sandbox.everywhere import PROVIDERS, sandbox_of
+from core.domain.errors import FileChanged, ToolError
+from core.ports import NO_FILE, Sandbox, file_version
 from tests.integration.sandbox.providers import content, pieces, run
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 MEBIBYTE = 1 << 20
-LIMITS = SandboxLimits(file_bytes=300 * MEBIBYTE)
-
-
-@pytest.fixture(params=PROVIDERS)
-async def sandbox(request: pytest.FixtureRequest) -> AsyncIterator[Sandbox]:
-    async with sandbox_of(request.param, LIMITS) as opened:
-        yield opened
 
 
 async def zeros(mebibytes: int) -> AsyncIterator[bytes]:
@@ -55,6 +50,23 @@ async def test_a_link_inside_is_followed_and_deleted_as_a_link(sandbox: Sandbox)
     assert kinds == {"abs": "link", "d": "folder", "e": "folder", "l": "link"}
     await sandbox.files.delete("l")
     assert await content(sandbox, "d/f") == b"2"
+
+
+async def test_a_write_that_expects_another_version_changes_nothing(sandbox: Sandbox) -> None:
+    first = file_version(b"one")
+    await sandbox.files.write("f", pieces(b"one"), expected=NO_FILE)
+    for expected in (NO_FILE, file_version(b"two"), file_version(b"longer")):
+        with pytest.raises(FileChanged):
+            await sandbox.files.write("f", pieces(b"lost"), expected=expected)
+    assert await content(sandbox, "f") == b"one"
+    await run(sandbox, "printf two >f")
+    with pytest.raises(FileChanged):
+        await sandbox.files.write("f", pieces(b"lost"), expected=first)
+    await sandbox.files.write("f", pieces(b"three"), expected=file_version(b"two"))
+    await sandbox.files.delete("f")
+    with pytest.raises(FileChanged):
+        await sandbox.files.write("f", pieces(b"lost"), expected=file_version(b"three"))
+    assert await sandbox.files.list("") == ()
 
 
 async def test_links_in_a_circle_are_told(sandbox: Sandbox) -> None:
@@ -137,9 +149,8 @@ async def test_commands_overtake_bulk_data(sandbox: Sandbox) -> None:
 async def test_a_reader_that_stops_early_leaves_the_sandbox_usable(sandbox: Sandbox) -> None:
     await sandbox.files.write("large", zeros(20))
     for _ in range(50):
-        stream = sandbox.files.read("large")
-        await anext(stream)
-        await stream.aclose()
+        async with aclosing(cast("AsyncGenerator[bytes]", sandbox.files.read("large"))) as stream:
+            await anext(stream)
     assert (await run(sandbox, "true")).exit_code == 0
 
 

@@ -2,15 +2,15 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
 
 import pytest
 
 from core.domain.errors import ToolError
 from core.ports import PortStream, Sandbox
-from tests.integration.sandbox.everywhere import PROVIDERS, sandbox_of
 from tests.integration.sandbox.providers import pieces, run
 from tests.requirements_of_the_machine import lacking
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SERVER = """
 import hashlib, socket, sys, threading
@@ -40,12 +40,6 @@ threading.Thread(target=accept, daemon=True).start()
 open("port", "w").write(str(server.getsockname()[1]))
 threading.Event().wait()
 """
-
-
-@pytest.fixture(params=PROVIDERS)
-async def sandbox(request: pytest.FixtureRequest) -> AsyncIterator[Sandbox]:
-    async with sandbox_of(request.param) as opened:
-        yield opened
 
 
 async def serving(sandbox: Sandbox, *, ipv6: bool = False) -> int:
@@ -113,6 +107,11 @@ async def test_a_port_where_nobody_listens_is_told(sandbox: Sandbox) -> None:
     for port in (0, -1, 65_536):
         with pytest.raises(ToolError, match="is no port"):
             await sandbox.connect(port)
+
+
+async def test_the_port_of_the_sandboxs_own_proxy_is_not_handed_out(sandbox: Sandbox) -> None:
+    with pytest.raises(ToolError, match="belongs to the sandbox itself"):
+        await sandbox.connect(3128)
 
 
 async def test_ipv6_is_found_too(sandbox: Sandbox, request: pytest.FixtureRequest) -> None:

@@ -1,20 +1,13 @@
 """When a command of a session begins and ends: interrupts before it, text that nobody reads, shells in the shell."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from core.ports import Sandbox
-from tests.integration.sandbox.everywhere import PROVIDERS, sandbox_of
 from tests.integration.sandbox.providers import ENDED, run
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 SLOW_PROMPT = 'PROMPT_COMMAND="$PROMPT_COMMAND; sleep 1"'  # between the mark and the next read
-
-
-@pytest.fixture(params=PROVIDERS)
-async def sandbox(request: pytest.FixtureRequest) -> AsyncIterator[Sandbox]:
-    async with sandbox_of(request.param) as opened:
-        yield opened
 
 
 @pytest.mark.slow

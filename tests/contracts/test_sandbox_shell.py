@@ -3,21 +3,15 @@
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator
 
 import pytest
 
 from core.domain.errors import ToolError
 from core.ports import CommandOutput, Sandbox
 from sandbox.client.sandbox_client import ShellClient
-from tests.integration.sandbox.everywhere import PROVIDERS, sandbox_of
 from tests.integration.sandbox.providers import ENDED, content, pieces, run
 
-
-@pytest.fixture(params=PROVIDERS)
-async def sandbox(request: pytest.FixtureRequest) -> AsyncIterator[Sandbox]:
-    async with sandbox_of(request.param) as opened:
-        yield opened
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 def some_seconds() -> str:

@@ -3,6 +3,7 @@
 import asyncio
 
 from core.agents.definition import AgentDefinition
+from core.domain.threads import Person
 from tests.contracts.stores import ADDRESS, Stores
 
 RESEARCH = AgentDefinition(
@@ -33,6 +34,13 @@ async def test_the_same_content_is_the_same_version_for_ever(stores: Stores) -> 
     assert first.content_hash == RESEARCH.content_hash != second.content_hash
 
 
+async def test_versions_are_listed_in_order_for_one_agent(stores: Stores) -> None:
+    first, second = await stores.agents.record(RESEARCH), await stores.agents.record(changed("x"))
+    await stores.agents.record(RESEARCH.model_copy(update={"agent_id": "coding", "team": ()}))
+    assert await stores.agents.list("research") == (first, second)
+    assert await stores.agents.list("nobody") == ()
+
+
 async def test_each_agent_counts_its_own_versions(stores: Stores) -> None:
     other = RESEARCH.model_copy(update={"agent_id": "coding", "team": ()})
     await stores.agents.record(RESEARCH)
@@ -53,6 +61,29 @@ async def test_recording_at_once_makes_each_version_once(stores: Stores) -> None
     assert {one.number for one in versions} == {1, 2, 3, 4}
     assert len({one.agent_version_id for one in versions}) == 4
     assert await stores.count("agent_version") == 4
+
+
+async def test_a_saved_version_is_current_until_it_is_reset(stores: Stores) -> None:
+    """A version that is saved again keeps its number."""
+    bob = Person(person_id="U2", name="bob")
+    assert await stores.agents.saved() == {}
+    first = await stores.agents.save(RESEARCH, at=ADDRESS, by=bob)
+    second = await stores.agents.save(changed("x"))
+    assert (first.number, second.number) == (1, 2)
+    assert await stores.agents.saved() == {"research": second}
+    assert await stores.agents.save(RESEARCH) == first
+    assert await stores.agents.saved() == {"research": first}
+    assert not await stores.agents.reset("coding", at=ADDRESS, by=bob)
+    assert await stores.agents.reset("research", at=ADDRESS, by=bob)
+    assert await stores.agents.saved() == {}
+    assert await stores.agents.list("research") == (first, second)
+    assert await stores.count("audit_entry") == 2
+
+
+async def test_saving_at_once_leaves_one_current_version(stores: Stores) -> None:
+    await asyncio.gather(*(stores.agents.save(changed(f"{n}")) for n in range(8)))
+    assert await stores.count("saved_agent") == 1
+    assert await stores.count("agent_version") == 8
 
 
 async def test_a_thread_keeps_its_choice(stores: Stores) -> None:

@@ -2,12 +2,15 @@
 
 from dataclasses import replace
 
-from core.domain.approval import APPROVE_ALWAYS, Approval
+from core.domain.approval import APPROVE_ALWAYS, Approval, CallToApprove, asked_tools
 from core.domain.threads import Accept, Lease, Reply, StopRun
 from core.stores import JournalEntry, RunResult
 from tests.contracts.stores import ADDRESS, BOB, Stores, deciding, message
 
-APPROVAL = Approval(turn_id="turn", tools=("deploy",), reasons=("Deploy the site",))
+DEPLOY = CallToApprove(
+    index=0, tool="deploy", headline="Deploy the site", arguments={"name": "spring"}
+)
+APPROVAL = Approval(turn_id="turn", calls=(DEPLOY,))
 
 
 async def _waiting(stores: Stores) -> tuple[Lease, str]:
@@ -39,8 +42,14 @@ async def test_a_click_queues_the_same_run_and_is_no_input(stores: Stores) -> No
     assert [one.text for one in await stores.journal.inputs(again)] == ["hello"]
     ask = await stores.journal.approval(lease.run_id)
     assert ask is not None
-    assert (ask.state, ask.answered_by, ask.subject) == ("answered", BOB, "turn deploy")
-    assert await stores.journal.approved_tools(lease.thread_id) == {"deploy"}
+    assert (ask.state, ask.answered_by, asked_tools(ask)) == ("answered", BOB, ("deploy",))
+    assert await _granted(stores, lease.run_id) == {DEPLOY.grant}
+
+
+async def _granted(stores: Stores, run_id: str) -> frozenset[str]:
+    loaded = await stores.conversations.load_run(run_id)
+    assert loaded is not None
+    return loaded.granted
 
 
 async def test_words_queue_the_run_and_stay_as_input(stores: Stores) -> None:
@@ -50,7 +59,7 @@ async def test_words_queue_the_run_and_stay_as_input(stores: Stores) -> None:
     again = await stores.claims.claim(lease.run_id, "w2")
     assert again is not None
     assert [one.text for one in await stores.journal.inputs(again)] == ["hello", "rather not"]
-    assert await stores.journal.approved_tools(lease.thread_id) == frozenset()
+    assert await _granted(stores, lease.run_id) == frozenset()
 
 
 async def test_the_second_of_two_clicks_changes_nothing(stores: Stores) -> None:

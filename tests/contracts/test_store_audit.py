@@ -3,13 +3,14 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from core.domain.approval import APPROVE_ALWAYS, DENY, Approval
+from core.domain.approval import APPROVE_ALWAYS, DENY, ONE_BY_ONE, Approval, CallToApprove
 from core.domain.audit import AuditEntry
 from core.domain.threads import Accept, Ignore, StopRun
 from core.stores import JournalEntry
 from tests.contracts.stores import ADDRESS, ALICE, BOB, FAILED, Stores, deciding, message
 
-PIN = Approval(turn_id="t1", tools=("pin", "post"), reasons=("Pin a note.",))
+PIN = CallToApprove(index=0, tool="pin", headline="Pin a note.", arguments={})
+POST = CallToApprove(index=1, tool="post", headline="Post it.", arguments={})
 
 
 async def acts(stores: Stores) -> list[tuple[str, str, str]]:
@@ -51,14 +52,18 @@ async def test_an_answer_to_a_question_and_a_stop_are_recorded(stores: Stores) -
 
 async def test_approvals_are_recorded_with_the_tools(stores: Stores) -> None:
     lease = await stores.started()
-    await stores.journal.suspend(lease, JournalEntry(), PIN)
-    await stores.say(APPROVE_ALWAYS, key="k1", author=BOB)
-    again = await stores.claims.claim(lease.run_id, "w1")
-    assert again is not None
-    await stores.journal.suspend(again, JournalEntry(), PIN)
-    await stores.say(DENY, key="k2", author=BOB)
+    for key, calls, said in (
+        ("k1", (PIN,), APPROVE_ALWAYS),
+        ("k2", (PIN, POST), ONE_BY_ONE),
+        ("k3", (PIN, POST), DENY),
+    ):
+        await stores.journal.suspend(lease, JournalEntry(), Approval(turn_id="t1", calls=calls))
+        await stores.say(said, key=key, author=BOB)
+        again = await stores.claims.claim(lease.run_id, "w1")
+        assert again is not None
+        lease = again
     assert (await acts(stores))[1:] == [
-        ("approval_given", "bob", "pin, post (always in this conversation)"),
+        ("approval_given", "bob", "pin (always in this conversation)"),
         ("approval_denied", "bob", "pin, post"),
     ]
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import update
 
-from core.domain.approval import Approval
+from core.domain.approval import Approval, CallToApprove
 from core.stores import JournalEntry
 from storage.sql.database import Database
 from storage.sql.stores.run_claims import SqlBacklogs
@@ -54,7 +54,8 @@ async def test_a_run_that_goes_on_with_an_answer_waits_from_then_on(
 ) -> None:
     lease = await stores.started()
     await made_long_ago(database)
-    approval = Approval(turn_id="t", tools=("echo",), reasons=("Say it?",))
+    call = CallToApprove(index=0, tool="echo", headline="Say it?", arguments={})
+    approval = Approval(turn_id="t", calls=(call,))
     await stores.journal.suspend(lease, JournalEntry(), approval)
     assert await oldest(database) == 0
     await stores.say("rather not")

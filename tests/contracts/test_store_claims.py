@@ -7,11 +7,13 @@ import pytest
 
 from core.domain.errors import LeaseLost
 from core.domain.ids import new_id
+from core.domain.threads import Person
 from core.stores import JournalEntry
 from storage.sql.stores.run_claims import SqlBacklogs, SqlRunClaims
 from tests.contracts.stores import (
     ADDRESS,
     ALICE,
+    BOB,
     COMPLETED,
     FAILED,
     Stores,
@@ -293,3 +295,46 @@ async def test_of_a_long_line_the_oldest_runs_are_found_until_they_are_taken(
     assert await claims.claimable_runs() == tuple(line[:2])
     assert await claims.claim(line[0], "w1") is not None
     assert await claims.claimable_runs() == tuple(line[1:])
+
+
+async def _queued(stores: Stores, channel: str, person: Person, workspace: str = "T1") -> str:
+    address = replace(ADDRESS, workspace_id=workspace, channel_id=channel, thread_key=new_id())
+    receipt = await stores.say("hello", address=address, author=person)
+    return receipt.run_id or ""
+
+
+async def test_a_busy_channel_lets_the_others_have_their_turn(stores: Stores) -> None:
+    people = [Person(person_id=f"P{n}", name=f"p{n}") for n in range(6)]
+    busy = [await _queued(stores, "C1", person) for person in people]
+    quiet = await _queued(stores, "C2", BOB)
+
+    assert await stores.claims.claimable_runs() == (busy[0], quiet, *busy[1:])
+
+
+async def test_a_busy_person_lets_the_others_have_their_turn(stores: Stores) -> None:
+    busy = [await _queued(stores, f"C{n}", ALICE) for n in range(6)]
+    quiet = await _queued(stores, "C1", BOB)
+
+    found = await stores.claims.claimable_runs()
+    assert found.index(quiet) <= 2
+    assert [run_id for run_id in found if run_id != quiet] == busy
+
+
+async def test_a_busy_workspace_lets_the_others_have_their_turn(stores: Stores) -> None:
+    people = [Person(person_id=f"P{n}", name=f"p{n}") for n in range(6)]
+    busy = [await _queued(stores, f"C{n}", person) for n, person in enumerate(people)]
+    quiet = await _queued(stores, "C1", BOB, workspace="T2")
+
+    assert await stores.claims.claimable_runs() == (busy[0], quiet, *busy[1:])
+
+
+async def test_what_a_channel_has_under_way_counts(stores: Stores) -> None:
+    first = await _queued(stores, "C1", ALICE)
+    people = [Person(person_id=f"P{n}", name=f"p{n}") for n in range(3)]
+    more = [await _queued(stores, "C1", person) for person in people]
+    await stores.claims.heartbeat("w1")
+    assert await stores.claims.claim(first, "w1") is not None
+    quiet = [await _queued(stores, "C2", Person(person_id=f"Q{n}", name="q")) for n in range(2)]
+
+    found = await stores.claims.claimable_runs()
+    assert found[:3] == (quiet[0], more[0], quiet[1])

@@ -2,14 +2,26 @@
 
 import asyncio
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from core.domain.errors import LeaseLost
-from core.domain.threads import Address, Usage
-from core.stores import JournalEntry, UsageEntry
+from core.domain.threads import Address, Overhear, Usage
+from core.stores import ErasedCounts, JournalEntry, UsageEntry
 from storage.sql.tables import METADATA
-from tests.contracts.stores import ADDRESS, Stores, added, asking
+from tests.contracts.stores import (
+    ADDRESS,
+    ALICE,
+    BOB,
+    Stores,
+    accept,
+    added,
+    asking,
+    deciding,
+    message,
+    told,
+)
 
 
 async def test_an_address_nobody_wrote_to_leads_nowhere(stores: Stores) -> None:
@@ -112,3 +124,76 @@ async def test_runs_come_oldest_first(stores: Stores) -> None:
     snapshot = await stores.conversations.find(ADDRESS)
     assert snapshot is not None
     assert snapshot.last_run == runs[1]
+
+
+async def test_what_is_stored_about_a_person_goes_and_the_rest_stays(stores: Stores) -> None:
+    lease = await stores.started("my secret", worker="w1")
+    await stores.journal.write(
+        lease,
+        JournalEntry(
+            messages=(
+                replace(
+                    told(lease, "my secret"),
+                    type="user",
+                    metadata={"author_id": "U1", "author": "alice"},
+                ),
+                replace(
+                    told(lease, "not mine"),
+                    type="user",
+                    metadata={"author_id": "U2", "author": "bob"},
+                ),
+                replace(
+                    told(
+                        lease, '[Said]\n{"from": "alice", "id": "U1"}\n{"from": "bob", "id": "U2"}'
+                    ),
+                    type="user",
+                    metadata={"is_heard": True},
+                ),
+            ),
+            usage=(UsageEntry(turn_id="t", model="m", usage=Usage(input_tokens=5)),),
+        ),
+    )
+    heard = replace(message("lunch?", key="h1"), message_ref="h1", author=BOB)
+    await stores.inbox.accept(heard, deciding(Overhear(reason="to others")))
+    other = replace(ADDRESS, workspace_id="T2")
+    elsewhere = replace(message("hello", key="e1"), address=other)
+    await stores.inbox.accept(elsewhere, accept)
+
+    counts = await stores.conversations.erase_person(ADDRESS, ALICE.person_id)
+
+    assert (counts.messages, counts.usage) == (2, 1)
+    assert counts.names > 0
+    history = await stores.conversations.history(lease.thread_id)
+    contents = [str(one.content["content"]) for one in history]
+    assert [("secret" in one, "alice" in one) for one in contents] == [(False, False)] * 3
+    assert "not mine" in contents[1]
+    assert '{"from": "bob", "id": "U2"}' in contents[2]
+    (run,) = await stores.conversations.runs(lease.thread_id)
+    assert run.requester is None
+    late = datetime.now(UTC) + timedelta(days=1)
+    assert [
+        one.author for one in await stores.conversations.heard(lease.thread_id, None, late)
+    ] == [BOB]
+    assert (await stores.conversations.usage(thread_id=lease.thread_id)).input_tokens == 5
+    there = await stores.conversations.find(other)
+    assert there is not None
+    assert there.last_run is not None
+    assert there.last_run.requester == ALICE
+    assert await stores.conversations.erase_person(ADDRESS, ALICE.person_id) == ErasedCounts(
+        messages=0, names=0, usage=0
+    )
+
+
+async def test_the_runs_of_a_person_are_theirs_in_this_workspace_newest_first(
+    stores: Stores,
+) -> None:
+    runs = [(await stores.say("one")).run_id]
+    elsewhere = replace(ADDRESS, thread_key="200.1")
+    runs.append((await stores.say("two", address=elsewhere)).run_id)
+    await stores.say("three", address=replace(ADDRESS, thread_key="300.1"), author=BOB)
+    await stores.say("four", address=replace(ADDRESS, workspace_id="T2"))
+    found = await stores.conversations.runs_of_person("slack", "T1", ALICE.person_id, limit=10)
+    assert [run.run_id for run, _ in found] == runs[::-1]
+    assert [thread.address for _, thread in found] == [elsewhere, ADDRESS]
+    newest = await stores.conversations.runs_of_person("slack", "T1", ALICE.person_id, limit=1)
+    assert newest == found[:1]

@@ -27,6 +27,21 @@ async def test_a_new_run_is_to_be_shown(stores: Stores) -> None:
     assert await stores.deliveries.open_runs() == (first.run_id, second.run_id)
 
 
+async def test_a_run_knows_whether_an_earlier_one_of_its_thread_is_still_shown(
+    stores: Stores,
+) -> None:
+    lease, rendering = await _showing(stores)
+    assert await stores.finish(lease)
+    second = await stores.say("and that")
+    other = await stores.say("hello", address=replace(ADDRESS, thread_key="2"))
+
+    assert await stores.deliveries.has_earlier(second.run_id or "")
+    assert not await stores.deliveries.has_earlier(lease.run_id)
+    assert not await stores.deliveries.has_earlier(other.run_id or "")
+    assert await stores.deliveries.close(rendering)
+    assert not await stores.deliveries.has_earlier(second.run_id or "")
+
+
 async def test_runs_of_the_api_are_not_shown(stores: Stores) -> None:
     receipt = await stores.say("hello", address=replace(ADDRESS, platform="api"))
 
@@ -154,3 +169,36 @@ async def test_another_runs_delivery_is_not_touched(stores: Stores) -> None:
     await stores.deliveries.record(theirs, replace(status, state="failed"))
 
     assert await stores.deliveries.plan(mine, []) == (status,)
+
+
+async def test_refused_messages_are_made_pending_again(stores: Stores) -> None:
+    lease, rendering = await _showing(stores)
+    assert not await stores.deliveries.reopen(lease.run_id)
+    (status,) = await stores.deliveries.plan(rendering, [STATUS])
+    await stores.deliveries.record(rendering, replace(status, state="failed", error="is_archived"))
+    assert not await stores.deliveries.reopen(lease.run_id)  # a status alone is no result
+    drafts = (
+        DeliveryDraft(slot="answer", body={"text": "done"}),
+        DeliveryDraft(slot="file", body={"path": "a"}),
+        DeliveryDraft(slot="notice", body={}),
+    )
+    assert await stores.finish(lease, replace(COMPLETED, deliveries=drafts))
+    _, answer, file, notice = await stores.deliveries.plan(rendering, [])
+    for refused in (answer, file, notice):
+        await stores.deliveries.record(
+            rendering, replace(refused, state="failed", error="is_archived")
+        )
+    assert await stores.deliveries.close(rendering)
+    assert await stores.deliveries.claim(lease.run_id, "w1") is None
+
+    assert await stores.deliveries.reopen(lease.run_id)
+    again = await stores.deliveries.claim(lease.run_id, "w1")
+    assert again is not None
+    planned = await stores.deliveries.plan(again, [])
+    assert [(one.slot, one.state, one.error) for one in planned] == [
+        ("status", "pending", None),
+        ("answer", "pending", None),
+        ("file", "pending", None),
+        ("notice", "failed", "is_archived"),
+    ]
+    assert not await stores.deliveries.reopen(lease.run_id)

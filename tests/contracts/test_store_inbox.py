@@ -2,16 +2,21 @@
 
 import asyncio
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from core.domain.threads import (
+    APP_PREFIX,
+    APP_REQUESTS_SECONDS,
     Accept,
+    ChatMessage,
     Ignore,
     InboxItem,
     IncomingFile,
     JoinedThread,
+    Overhear,
+    Person,
     Receipt,
     StopRun,
     ThreadSnapshot,
@@ -237,16 +242,16 @@ async def test_a_bare_key_is_claimed_once(stores: Stores) -> None:
 
 async def test_a_cursor_never_goes_back(stores: Stores) -> None:
     for cursor in ("99", "100", "98", "1000", "999"):
-        await stores.inbox.forward("discord", "C1", cursor)
-    await stores.inbox.forward("discord", "C2", "5")
-    await stores.inbox.forward("slack", "C1", "7")
+        await stores.inbox.advance_cursor("discord", "C1", cursor)
+    await stores.inbox.advance_cursor("discord", "C2", "5")
+    await stores.inbox.advance_cursor("slack", "C1", "7")
 
     assert await stores.inbox.cursors("discord") == {"C1": "1000", "C2": "5"}
 
 
 async def test_cursors_forwarded_at_once_end_at_the_highest(stores: Stores) -> None:
     await asyncio.gather(
-        *(stores.inbox.forward("discord", "C1", str(n)) for n in (5, 300, 20, 299, 7, 100))
+        *(stores.inbox.advance_cursor("discord", "C1", str(n)) for n in (5, 300, 20, 299, 7, 100))
     )
 
     assert await stores.inbox.cursors("discord") == {"C1": "300"}
@@ -279,3 +284,52 @@ async def test_the_threads_of_a_workspace_that_the_agent_is_in(stores: Stores) -
     )
     assert await stores.inbox.joined("slack", "T1", limit=1) == joined[:1]
     assert await stores.inbox.joined("slack", "T3", limit=5) == ()
+
+
+async def test_messages_that_were_not_for_the_agent_can_be_read(stores: Stores) -> None:
+    await stores.say("hello", key="m1")
+    noon = datetime(2026, 1, 2, 12, tzinfo=UTC)
+    file = IncomingFile(file_ref="ref", name="a.csv", mime_type="text/csv", size_bytes=3)
+    for minute in range(3):
+        said = replace(
+            message(f"lunch {minute}", key=f"h{minute}"),
+            message_ref=f"h{minute}",
+            sent_at=noon + timedelta(minutes=minute),
+            files=(file,),
+        )
+        await stores.inbox.accept(said, deciding(Overhear(reason="to others")))
+    snapshot = await stores.conversations.find(ADDRESS)
+    assert snapshot is not None
+    end = noon + timedelta(minutes=2)
+    heard = await stores.conversations.heard(snapshot.thread.thread_id, None, end)
+    assert [(one.text, one.message_ref) for one in heard] == [("lunch 0", "h0"), ("lunch 1", "h1")]
+    assert heard[0] == ChatMessage(
+        author=ALICE, text="lunch 0", sent_at=noon, message_ref="h0", files=(file,)
+    )
+    later = await stores.conversations.heard(snapshot.thread.thread_id, noon, end)
+    assert [one.text for one in later] == ["lunch 1"]
+
+
+async def test_an_app_has_two_requests_in_ten_minutes_in_a_channel(stores: Stores) -> None:
+    app, now = Person(person_id=f"{APP_PREFIX}A1", name="Alerts"), datetime.now(UTC)
+
+    async def asked(key: str, **changes: object) -> bool:
+        arrival = replace(
+            message("hello", key=key),
+            **{
+                "address": replace(ADDRESS, thread_key=key),
+                "author": app,
+                "sent_at": now,
+                **changes,
+            },
+        )
+        receipt = await stores.inbox.accept(arrival, deciding(Accept()))
+        return isinstance(receipt.decision, Accept) and not receipt.is_duplicate
+
+    assert [await asked(key) for key in ("1.1", "1.2", "1.3")] == [True, True, False]
+    # other apps, people and channels are counted by themselves, and the time passes
+    assert await asked("2.1", author=replace(app, person_id=f"{APP_PREFIX}A2"))
+    assert await asked("2.2", author=ALICE)
+    assert await asked("2.3", address=replace(ADDRESS, channel_id="C2"))
+    later = now + timedelta(seconds=APP_REQUESTS_SECONDS)
+    assert await asked("1.3", sent_at=later)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from tests.fakes.stand_in import StandIn, form_of, stand_in
+from tests.fakes.web_service import FakeWebService, fake_web_service, form_of
 
 TOKEN = "cf-secret-token-0123456789"
 UPLOAD_TOKEN = "upload.jwt.secret"
@@ -34,7 +34,7 @@ def _is_signed(request: web.Request, token: str) -> bool:
 class Pages:
     """A fake account. `sites` maps each project to its newest files by path."""
 
-    standing: StandIn = field(default_factory=StandIn)
+    standing: FakeWebService = field(default_factory=FakeWebService)
     projects: dict[str, str] = field(default_factory=dict)
     assets: dict[str, tuple[bytes, str]] = field(default_factory=dict)
     kept: set[str] = field(default_factory=set)
@@ -126,6 +126,6 @@ class Pages:
 async def cloudflare() -> AsyncIterator[Pages]:
     """Context manager: serves one account inside the block."""
     pages = Pages()
-    async with stand_in(pages.routes()) as standing:
+    async with fake_web_service(pages.routes()) as standing:
         pages.standing = standing
         yield pages

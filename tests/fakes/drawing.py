@@ -8,7 +8,7 @@ from aiohttp import web
 from PIL import Image
 
 from tests.fakes.made_pictures import picture
-from tests.fakes.stand_in import form_of
+from tests.fakes.web_service import form_of
 
 KEY = "sk-draw-secret-0123456789"
 DRAWN = picture("PNG", (80, 60), color="blue")

@@ -40,7 +40,7 @@ def parsed(text: str, *, cuts: Sequence[int] = (), is_whole: bool = True, calls_
     calls = [one for one in found if isinstance(one, CallComplete)]
     assert [one.index for one in calls] == list(range(len(calls)))
     visible = "".join(one.text for one in found if isinstance(one, DisplayText))
-    return visible, [_plain(one.call) for one in calls], parser.text
+    return visible, [_plain(one.call) for one in calls], parser.raw_text
 
 
 def _plain(call: ToolCall):

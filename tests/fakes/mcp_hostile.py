@@ -35,6 +35,7 @@ def wrong(_cursor: object) -> dict[str, Any]:
         tool(
             "wide", inputSchema={"properties": {f"p{n}": {"const": "x" * 99} for n in range(999)}}
         ),
+        tool("task", execution={"taskSupport": "required"}),
         "not a tool",
         None,
     ]

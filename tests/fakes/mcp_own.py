@@ -2,12 +2,14 @@
 
 import asyncio
 import base64
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 from pydantic import BaseModel, Field
 
 from core.domain.messages import Message
-from core.mcp.server import serve_stdio
+from core.mcp.own_server import serve_stdio
 from core.ports import Sandbox
 from core.tools.replies import ask
 from core.tools.tool import Tool, ToolContext, ToolOutput, ToolSet
@@ -55,11 +57,18 @@ async def send(_params: Nothing, _context: ToolContext) -> str:
 ALL: dict[str, Tool[Any]] = {
     tool.name: tool
     for tool in (
-        Tool(name="greet", params=Greet, run=greet, title=lambda _params: "greet"),
-        Tool(name="draw", params=Nothing, run=draw, title=lambda _params: "draw"),
-        Tool(name="break", params=Nothing, run=break_down, title=lambda _params: "break"),
+        Tool(name="greet", effect="reads", params=Greet, run=greet, title=lambda _params: "greet"),
+        Tool(name="draw", effect="reads", params=Nothing, run=draw, title=lambda _params: "draw"),
+        Tool(
+            name="break",
+            effect="acts",
+            params=Nothing,
+            run=break_down,
+            title=lambda _params: "break",
+        ),
         Tool(
             name="send",
+            effect="acts",
             params=Nothing,
             run=send,
             title=lambda _params: "send",
@@ -74,6 +83,11 @@ async def no_sandbox() -> Sandbox:
     raise AssertionError("none of these needs one")
 
 
+def always(context: ToolContext) -> Callable[[], AbstractAsyncContextManager[ToolContext]]:
+    """Returns a function that opens the same context for every session."""
+    return lambda: nullcontext(context)
+
+
 if __name__ == "__main__":
     shared = ToolContext(thread_id="stdio", run_id="stdio", sandbox=no_sandbox)
-    asyncio.run(serve_stdio(ToolSet(ALL), lambda: shared))
+    asyncio.run(serve_stdio(ToolSet(ALL), always(shared)))

@@ -11,13 +11,14 @@ from core.domain.errors import AgentError
 from core.domain.events import AgentEvent, MessageAdded, RunFinished, ToolStarted
 from core.domain.messages import Message
 from core.domain.threads import ToolCallRecord
-from core.loop.loop import RunContext, run_agent
-from core.loop.run_context import LoopPolicy
+from core.loop.loop import run_agent
+from core.loop.run_context import LoopPolicy, RunContext
 from core.ports import ModelDelta, ModelRequest, Sandbox
+from core.prompt.system_prompt import RunPrompt
 from core.stores import UsageEntry
 from core.tasks import StopSwitch
 from core.tools.tool import Tool, ToolContext, ToolSet
-from tests.fakes.played_model import PlayedModel
+from tests.fakes.streamed_model import StreamedModel
 
 THREAD_ID = "thread"
 
@@ -65,7 +66,7 @@ class MemoryRunLog:
 class MemoryRun:
     """Runs the loop on a history in memory. Messages in `steering` are added before the next turn."""
 
-    model: PlayedModel
+    model: StreamedModel
     tools: Sequence[Tool[Any]] = ()
     dialect: Dialect = field(default_factory=NativeDialect)
     policy: LoopPolicy = field(default_factory=LoopPolicy)
@@ -73,17 +74,23 @@ class MemoryRun:
     switch: StopSwitch = field(default_factory=StopSwitch)
     steering: list[Message] = field(default_factory=list[Message])
     budget_error: AgentError | None = None
+    sandbox: Sandbox | None = None
+    history: tuple[Message, ...] = ()
 
     async def start(self, text: str, *, turns_done: int = 0) -> RunFinished | Approval:
-        return await run_agent([user_message(text)], self._context(), turns_done=turns_done)
+        return await run_agent(
+            [*self.history, user_message(text)], self._context(), turns_done=turns_done
+        )
 
     def _context(self) -> RunContext:
         return RunContext(
             model="played",
-            system_prompt="You are a test.",
+            prompt=RunPrompt(system="You are a test."),
             dialect=self.dialect,
             toolbox=ToolSet({tool.name: tool for tool in self.tools}),
-            context=ToolContext(thread_id=THREAD_ID, run_id="run", sandbox=_no_sandbox),
+            tool_context=ToolContext(
+                thread_id=THREAD_ID, run_id="run", sandbox=self._open_sandbox, emit=self.log.emit
+            ),
             policy=self.policy,
             run_log=self.log,
             ask_model=self._ask_model,
@@ -95,6 +102,10 @@ class MemoryRun:
     def _ask_model(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         return self.model.stream(request)
 
+    async def _open_sandbox(self) -> Sandbox:
+        assert self.sandbox is not None, "these tools need no sandbox"
+        return self.sandbox
+
     async def _take_steering(self) -> Sequence[Message]:
         taken, self.steering = self.steering, []
         return taken
@@ -102,10 +113,6 @@ class MemoryRun:
     async def _check_budget(self) -> None:
         if self.budget_error is not None:
             raise self.budget_error
-
-
-async def _no_sandbox() -> Sandbox:
-    raise AssertionError("these tools need no sandbox")
 
 
 def user_message(text: str) -> Message:
@@ -118,4 +125,4 @@ def user_message(text: str) -> Message:
 
 
 def in_sequence(policy: LoopPolicy = LoopPolicy()) -> LoopPolicy:  # noqa: B008 - a frozen value
-    return replace(policy, is_sequential=True)
+    return replace(policy, strategy="sequential")

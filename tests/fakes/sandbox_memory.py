@@ -5,9 +5,18 @@ import posixpath
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 
-from core.domain.errors import LeaseLost, SandboxUnavailable, ToolError
-from core.ports import Browser, CommandOutput, FileEntry, PortStream, ShellSession
+from core.domain.errors import FileChanged, LeaseLost, SandboxUnavailable, ToolError
+from core.ports import (
+    NO_FILE,
+    Browser,
+    CommandOutput,
+    FileEntry,
+    PortStream,
+    ShellSession,
+    file_version,
+)
 from sandbox.client.sandbox_client import workspace_relative_path
 from sandbox.running_sandboxes import check_thread_id
 
@@ -50,6 +59,7 @@ class _Session:
     exit_code: int | None = 0
     started_at: float = 0.0
     task: asyncio.Task[None] | None = None
+    is_kept: bool = False
 
     async def run(self, script: Script) -> None:
         try:
@@ -81,8 +91,7 @@ class MemorySandbox:
         self, command: str, *, session: str, folder: str | None, timeout_seconds: float, fence: int
     ) -> CommandOutput:
         self._check_alive()
-        if fence < self.fence:
-            raise LeaseLost("another run uses this sandbox")
+        self._refuse_stale(fence)
         known = self._sessions.setdefault(session, _Session(Terminal("/workspace", self.content)))
         if known.exit_code is None:
             raise ToolError(f"The session {session!r} is still running {known.command!r}.")
@@ -94,6 +103,7 @@ class MemorySandbox:
             ).rstrip("/")
         self.commands.append(command)
         known.command, known.exit_code, known.started_at = command, None, time.monotonic()
+        known.is_kept = False
         known.terminal.printed.clear()
         missing = printing(f"bash: {command.split(' ')[0]}: command not found\n", 127)
         script = self.scripts.get(command, missing)
@@ -108,12 +118,30 @@ class MemorySandbox:
         output = "".join(known.terminal.printed)
         return CommandOutput(output=output, exit_code=known.exit_code, folder=known.terminal.folder)
 
-    async def type_text(self, session: str, text: str) -> None:
+    async def keep_running(self, session: str, *, fence: int) -> None:
+        self._check_alive()
+        self._refuse_stale(fence)
+        if session in self._sessions:
+            self._sessions[session].is_kept = True
+
+    async def raise_fence(self, fence: int) -> None:
+        self.fence = fence
+        for known in self._sessions.values():
+            if not known.is_kept:
+                await known.end()
+
+    def _refuse_stale(self, fence: int) -> None:
+        if fence < self.fence:
+            raise LeaseLost("another run uses this sandbox")
+
+    async def type_text(self, session: str, text: str, *, fence: int) -> None:
         """Checks that a command is running. Discards the text, because scripts read no input."""
+        self._refuse_stale(fence)
         if self._known(session).exit_code is not None:
             raise ToolError("No command is running in this session that could read input.")
 
-    async def terminate(self, session: str) -> None:
+    async def terminate(self, session: str, *, fence: int) -> None:
+        self._refuse_stale(fence)
         await self._known(session).end()
         del self._sessions[session]
 
@@ -130,7 +158,8 @@ class MemorySandbox:
             for name, known in self._sessions.items()
         )
 
-    async def interrupt(self) -> None:
+    async def interrupt(self, *, fence: int) -> None:
+        self._refuse_stale(fence)
         self._check_alive()
         for known in self._sessions.values():
             await known.end()
@@ -139,24 +168,35 @@ class MemorySandbox:
         self, path: str, *, offset: int = 0, length: int | None = None
     ) -> AsyncIterator[bytes]:
         name = self._name(path)
+        await asyncio.sleep(0)
         if name not in self.content:
             raise ToolError("There is no such file or folder.")
         content = self.content[name][offset:]
         yield content if length is None else content[:length]
 
     async def write(
-        self, path: str, pieces: AsyncIterator[bytes], *, mode: int | None = 0o644
+        self,
+        path: str,
+        pieces: AsyncIterator[bytes],
+        *,
+        mode: int | None = 0o644,
+        expected: str | None = None,
     ) -> int:
         name = self._name(path)
         if name in self.folders:
             raise ToolError("The path is a folder.")
         whole = b"".join([piece async for piece in pieces])
+        await asyncio.sleep(0)
+        now = file_version(self.content[name]) if name in self.content else NO_FILE
+        if expected not in (None, now):
+            raise FileChanged("The file has changed meanwhile.")
         self.content[name] = whole
         while name := posixpath.dirname(name):
             self.folders.add(name)
         return len(whole)
 
     async def list(self, path: str) -> tuple[FileEntry, ...]:
+        await asyncio.sleep(0)
         name = self._name(path)
         if name in self.content:
             return (self._entry(name),)
@@ -210,8 +250,6 @@ class _Shell:
         self._sandbox = sandbox
         self._fence = fence
         self.check = sandbox.check
-        self.type_text = sandbox.type_text
-        self.terminate = sandbox.terminate
         self.sessions = sandbox.sessions
 
     async def execute(
@@ -225,12 +263,21 @@ class _Shell:
             fence=self._fence,
         )
 
+    async def keep_running(self, session: str) -> None:
+        await self._sandbox.keep_running(session, fence=self._fence)
+
+    async def type_text(self, session: str, text: str) -> None:
+        await self._sandbox.type_text(session, text, fence=self._fence)
+
+    async def terminate(self, session: str) -> None:
+        await self._sandbox.terminate(session, fence=self._fence)
+
 
 class _Opened:
     def __init__(self, sandbox: MemorySandbox, fence: int) -> None:
         self.files = sandbox
         self.shell = _Shell(sandbox, fence)
-        self.interrupt = sandbox.interrupt
+        self.interrupt = partial(sandbox.interrupt, fence=fence)
         self.close = sandbox.stop
 
     @property
@@ -258,11 +305,10 @@ class MemorySandboxes:
         machine = self.machines.setdefault(thread_id, MemorySandbox(self.scripts))
         machine.is_lost = False
         if fence > machine.fence:
-            machine.fence = fence
-            await machine.interrupt()
+            await machine.raise_fence(fence)
         return _Opened(machine, fence)
 
-    def rest(self, thread_id: str) -> None:
+    def release(self, thread_id: str) -> None:
         del thread_id  # nothing to do, because files are saved as they are written
 
     async def destroy(self, thread_id: str) -> None:

@@ -1,22 +1,31 @@
 """A fake chat platform in memory, which keeps posted messages and fails as configured."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from bots.delivery.content import Content
-from core.domain.errors import SurfaceError
+from core.domain.errors import SurfaceError, SurfaceRefused
 from core.domain.threads import Address
 from core.ports import OutgoingFile, Precondition, Reaction
+
+ELSEWHERE = (
+    Address(platform="slack", workspace_id="T1", channel_id="C-parent", thread_key="parent"),
+    Address(platform="slack", workspace_id="T1", channel_id="D1", thread_key=""),
+)
+"""The places where a person is told what cannot be said in the thread."""
 
 
 @dataclass
 class Posted:
     message_ref: str
     delivery_id: str
+    address: Address
     contents: list[Content] = field(default_factory=list)
     file_name: str = ""
     file_bytes: bytes = b""
+    files: dict[str, tuple[str, bytes]] = field(default_factory=dict)
+    """Names and contents of the files in the message, by delivery id."""
 
     @property
     def newest(self) -> Content:
@@ -36,29 +45,41 @@ class FakeSurface:
     platform = "slack"
     answer_limit = 1000
     file_bytes_max = 10_000
+    files_per_message = 2
     edit_interval_seconds = 0.05
+    closed_reasons: Mapping[str, str] = {"is_archived": "the channel is archived"}
 
     def __init__(self) -> None:
         self.posted: list[Posted] = []
         self.reactions: list[tuple[str, Reaction | None]] = []
         self.failures: list[Failure] = []
+        self.told: list[tuple[Address, str, str]] = []
         self.edits = 0
-        self.is_typing = False
+        self.is_typing = self.was_typing = False
+        self.closed: set[Address] = set()
 
     async def post(
         self,
         address: Address,
         content: Content,
         *,
+        files: Sequence[OutgoingFile] = (),
         delivery_id: str,
         precondition: Precondition | None = None,
     ) -> str:
+        sent = {
+            one.delivery_id: (one.name, b"".join([piece async for piece in one.pieces]))
+            for one in files
+        }
+
         def carry_out() -> str:
+            if address in self.closed:
+                raise SurfaceRefused("no", code="is_archived")
             ref = f"m{len(self.posted) + 1}"
-            self.posted.append(Posted(ref, delivery_id, [content]))
+            self.posted.append(Posted(ref, delivery_id, address, [content], files=sent))
             return ref
 
-        return await self._do("post", carry_out, precondition)
+        return await self._do("post with files" if files else "post", carry_out, precondition)
 
     async def edit(
         self,
@@ -70,6 +91,8 @@ class FakeSurface:
     ) -> None:
         def carry_out() -> str:
             self.edits += 1
+            if address in self.closed:
+                raise SurfaceRefused("no", code="is_archived")
             found = next(one for one in self.posted if one.message_ref == message_ref)
             found.contents.append(content)
             return message_ref
@@ -88,14 +111,39 @@ class FakeSurface:
 
         def carry_out() -> str:
             ref = f"f{len(self.posted) + 1}"
-            self.posted.append(Posted(ref, delivery_id, [], file.name, whole))
+            self.posted.append(Posted(ref, delivery_id, address, [], file.name, whole))
             return ref
 
         return await self._do("upload", carry_out, precondition)
 
+    async def streams(self, address: Address) -> None:
+        return None
+
+    async def tell_privately(self, address: Address, person_id: str, text: str) -> None:
+        await self._do("tell", lambda: self.told.append((address, person_id, text)))
+
     async def find(self, address: Address, delivery_id: str) -> str | None:
-        found = [one.message_ref for one in self.posted if one.delivery_id == delivery_id]
+        found = [
+            one.message_ref
+            for one in self.posted
+            if delivery_id == one.delivery_id or delivery_id in one.files
+        ]
         return await self._do("find", lambda: found[0] if found else None)
+
+    def all_files(self) -> list[tuple[str, bytes]]:
+        """Names and contents of all files that were posted, alone or with a message."""
+        return [
+            file
+            for one in self.posted
+            for file in (
+                *([(one.file_name, one.file_bytes)] if one.file_name else []),
+                *one.files.values(),
+            )
+        ]
+
+    async def fallback_addresses(self, address: Address, person_id: str) -> AsyncIterator[Address]:
+        for elsewhere in ELSEWHERE:
+            yield elsewhere
 
     async def react(
         self,
@@ -111,7 +159,7 @@ class FakeSurface:
 
     @asynccontextmanager
     async def typing(self, address: Address) -> AsyncIterator[None]:
-        self.is_typing = True
+        self.is_typing = self.was_typing = True
         try:
             yield
         finally:

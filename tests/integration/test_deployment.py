@@ -10,6 +10,7 @@ import pytest
 import typer
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
+from typer.core import TyperGroup
 
 from bots.__main__ import app
 from bots.observability.metrics import Metrics
@@ -36,7 +37,7 @@ def instructions(name: str) -> list[str]:
 
 def commands() -> set[str]:
     group = typer.main.get_command(app)
-    assert isinstance(group, typer.core.TyperGroup)
+    assert isinstance(group, TyperGroup)
     return set(group.commands)
 
 
@@ -44,6 +45,12 @@ def test_every_setting_of_the_deployment_is_one() -> None:
     named = set(re.findall(r"THREADHAND_[A-Z_]+", f"{DOCKERFILE} {COMPOSE} {EXAMPLE}"))
     assert len(named) > 10
     assert named <= set(VARIABLE_NAMES)
+
+
+def test_containers_with_jails_have_limits() -> None:
+    for name in OURS:
+        service = COMPOSE["services"][name]
+        assert {"mem_limit", "pids_limit", "ulimits"} <= set(service), name
 
 
 def test_what_is_filled_in_by_the_example_is_accepted(tmp_path: Path) -> None:

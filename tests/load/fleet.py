@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Callable
@@ -25,7 +26,7 @@ from simulator.slack.server import SlackSimulator
 from simulator.slack.settings import SlackSettings
 from storage.sql.database import Database, migrate, open_database
 from tests.chaos.program import Program
-from tests.load.places import Place, discord_places, install, slack_places
+from tests.load.places import Place, discord_places, install, slack_channels, slack_places
 from tests.servers import postgresql, redis
 
 WORKSPACES = 20
@@ -33,7 +34,10 @@ PATIENCE_SECONDS = 300.0
 
 
 class Watched:
-    """Slack's way to the app, with the time each event waited for its acknowledgement."""
+    """Slack's way to the app, with the time each mention waited for its acknowledgement.
+
+    The events of the bot's own posts and reactions are left out: nothing is stored for them, so they are quick.
+    """
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -48,7 +52,9 @@ class Watched:
     async def send(self, delivery: Delivery, *, ack_seconds: float) -> Payload | None:
         began = time.monotonic()
         answer = await self._transport.send(delivery, ack_seconds=ack_seconds)
-        self.waits_ms.append((time.monotonic() - began) * 1000)
+        event = delivery.payload.get("event")
+        if isinstance(event, dict) and event.get("type") == "app_mention":
+            self.waits_ms.append((time.monotonic() - began) * 1000)
         return answer
 
 
@@ -108,9 +114,12 @@ def _servers_cpu() -> dict[str, float]:
 
 
 @asynccontextmanager
-async def fleet(scenario: str, *, workers: int) -> AsyncGenerator[Fleet, None]:
+async def fleet(
+    scenario: str, *, workers: int, workspaces: int = WORKSPACES, channels: int = 0
+) -> AsyncGenerator[Fleet, None]:
     """One bot and so many workers, connected, for as many Slack workspaces that have installed the bot as Discord
-    servers. The platforms set no rate limits."""
+    servers. The platforms set no rate limits. With `channels` there is one workspace and one server with so many
+    channels each, and the limits are on."""
     async with AsyncExitStack() as stack:
         url_of = stack.enter_context(postgresql())
         redis_url = stack.enter_context(redis())
@@ -118,11 +127,20 @@ async def fleet(scenario: str, *, workers: int) -> AsyncGenerator[Fleet, None]:
         database = await open_database(url_of("postgres"))
         stack.push_async_callback(database.close)
         script = await stack.enter_async_context(serve_scenario(load_scenario(scenario)))
-        slack, acks = await _slack(stack)
+        names = ("general", *(f"quiet{number}" for number in range(1, channels)))
+        slack, acks = await _slack(stack, names, rate_scale=float(channels > 0))
         discord = await stack.enter_async_context(
-            DiscordSimulator(settings=DiscordSettings(rate_limit_scale=0))
+            DiscordSimulator(
+                settings=DiscordSettings(rate_limit_scale=float(channels > 0)), channels=names
+            )
         )
-        in_slack, in_discord = slack_places(slack, WORKSPACES), discord_places(discord, WORKSPACES)
+        if channels:
+            in_slack, in_discord = slack_channels(slack, names), discord_places(discord, 1)
+        else:
+            in_slack, in_discord = (
+                slack_places(slack, workspaces),
+                discord_places(discord, workspaces),
+            )
         folder = Path(tempfile.mkdtemp(prefix="threadhand-load-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         folder.chmod(0o711)
@@ -138,15 +156,17 @@ async def fleet(scenario: str, *, workers: int) -> AsyncGenerator[Fleet, None]:
             **_settings(slack, discord),
         }
         bot = Program(folder, {f"THREADHAND_{name.upper()}": one for name, one in settings.items()})
-        crew = tuple(bot.beside(f"worker{number}") for number in range(workers))
+        workers_started = tuple(bot.beside(f"worker{number}") for number in range(workers))
         bot.change(http_port=str(port))
-        for program in (bot, *crew):
+        for program in (bot, *workers_started):
             stack.callback(program.kill)
+            if channels:
+                program.wrapped_in = (sys.executable, "-m", "tests.load.paced")
         bot.start(arguments=("up", "--no-worker"))
-        for worker in crew:
+        for worker in workers_started:
             worker.start(arguments=("worker",))
         await _until(lambda: slack.view().is_bot_connected and discord.view().is_bot_connected, bot)
-        await install(URL(settings["public_url"]), in_slack)
+        await install(URL(settings["public_url"]), in_slack[:1] if channels else in_slack)
         yield Fleet(
             script=script,
             slack=slack,
@@ -155,14 +175,18 @@ async def fleet(scenario: str, *, workers: int) -> AsyncGenerator[Fleet, None]:
             in_discord=in_discord,
             acks=acks,
             bot=bot,
-            workers=crew,
+            workers=workers_started,
             database=database,
             redis_url=redis_url,
         )
 
 
-async def _slack(stack: AsyncExitStack) -> tuple[SlackSimulator, Watched]:
-    settings = SlackSettings(rate_scale=0, retry_seconds=(0.1, 60.0, 300.0))
+async def _slack(
+    stack: AsyncExitStack, channels: tuple[str, ...], *, rate_scale: float
+) -> tuple[SlackSimulator, Watched]:
+    settings = SlackSettings(
+        rate_scale=rate_scale, retry_seconds=(0.1, 60.0, 300.0), channels=channels
+    )
     slack = await stack.enter_async_context(SlackSimulator(settings=settings))
     acks = slack.outbox.transport = Watched(slack.outbox.transport)
     return slack, acks

@@ -48,6 +48,20 @@ def slack_places(slack: SlackSimulator, workspaces: int) -> tuple[Place, ...]:
     )
 
 
+def slack_channels(slack: SlackSimulator, names: Sequence[str]) -> tuple[Place, ...]:
+    """The channels of the first workspace, which has not installed the bot."""
+    workspace = slack.workspace
+    return tuple(
+        Place(
+            people=slack,
+            bot_name=workspace.bot.name,
+            workspace_id=workspace.team_id,
+            channel_id=workspace.channel_names[name].channel_id,
+        )
+        for name in names
+    )
+
+
 def discord_places(discord: DiscordSimulator, servers: int) -> tuple[Place, ...]:
     """One channel of each. The servers are made, with the bot in them."""
     for number in range(1, servers):

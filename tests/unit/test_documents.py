@@ -8,6 +8,7 @@ from typing import get_args
 import pytest
 import typer
 from pydantic import SecretStr
+from typer.core import TyperGroup
 
 from bots.__main__ import app
 from bots.settings import PREFIX, VARIABLE_NAMES, Settings
@@ -104,7 +105,9 @@ def test_every_route_is_named(tmp_path: Path) -> None:
         if route.resource is not None and route.method != "HEAD"
     }
     told = re.findall(
-        r"^\| `((?:GET|POST) [^`?]+)", text_of("docs/developers/http-api.md"), re.MULTILINE
+        r"^\| `((?:GET|POST|PUT|PATCH|DELETE) [^`?]+)",
+        text_of("docs/developers/http-api.md"),
+        re.MULTILINE,
     )
     assert sorted(told) == sorted(served)
 
@@ -186,7 +189,7 @@ def test_scripts_and_paths_that_are_named_are_there(document: str) -> None:
 
 def test_commands_that_are_named_exist() -> None:
     command = typer.main.get_command(app)
-    assert isinstance(command, typer.core.TyperGroup)
+    assert isinstance(command, TyperGroup)
     known = set(command.commands)
     assert "up" in known
     for document in DOCUMENTS:

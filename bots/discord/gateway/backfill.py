@@ -31,7 +31,7 @@ async def read_gap(
             channel = await client.fetch_channel(channel_id)
         if not isinstance(channel, discord.abc.Messageable):
             return
-        channel_cursors.set_guild(channel_id, _guild_of(channel))
+        channel_cursors.record_guild_of_channel(channel_id, _guild_of(channel))
         if not channel_cursors.is_on_own_shards(channel_id):
             return
         count = 0
@@ -75,7 +75,7 @@ async def record_new_channels(guild: discord.Guild, channel_cursors: ChannelCurs
     known = await channel_cursors.load()
     for channel in guild.text_channels:
         if channel.id not in known:
-            channel_cursors.set_guild(channel.id, guild.id)
+            channel_cursors.record_guild_of_channel(channel.id, guild.id)
             await channel_cursors.advance(channel.id, channel.last_message_id or channel.id)
             channel_cursors.mark_current(channel.id)
 

@@ -2,22 +2,24 @@
 
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import aiohttp
 import discord
 from discord.gateway import KeepAliveHandler
 
+from bots.discord.address import ChannelLocation
 from bots.discord.gateway import backfill
 from bots.discord.gateway.cursors import ChannelCursors, CursorStore
 from bots.discord.gateway.events import EventHandler
 from bots.discord.interactions import commands
-from bots.discord.interactions.controls import AskControl, RunControl, handle_form_submit
+from bots.discord.interactions.controls import AskComponent, RunButton, handle_form_submit
 from bots.discord.interactions.responses import InteractionHandler
+from bots.discord.permissions import CLOSED_CODES
 from bots.discord.rest.client import RestClient
 from bots.discord.rest.thread_opener import ThreadOpener
-from bots.inbound.receiver import Receive
+from bots.inbound.receiver import Lookups, Receive
 from bots.settings.discord import Shards
 from core.domain.errors import SurfaceError
 from core.domain.messages import JsonObject
@@ -47,6 +49,11 @@ def gateway_intents() -> discord.Intents:
     )
 
 
+def forgo_message_content(client: discord.Client) -> None:
+    """Leaves out the message content intent when the client connects again."""
+    client._connection._intents.message_content = False  # noqa: SLF001 - `intents` is a copy # pyright: ignore[reportPrivateUsage]
+
+
 class GatewayClient(discord.AutoShardedClient):
     """discord.py's client with our event handlers. Logs the exceptions of handlers.
 
@@ -57,7 +64,7 @@ class GatewayClient(discord.AutoShardedClient):
         self,
         receive: Receive,
         cursors: CursorStore,
-        agents: Mapping[str, str],
+        lookups: Lookups | None = None,
         trace: aiohttp.TraceConfig | None = None,
         shards: Shards | None = None,
     ) -> None:
@@ -82,9 +89,11 @@ class GatewayClient(discord.AutoShardedClient):
         self.event_handler = EventHandler(
             self, receive, self.rest, self.thread_opener, self.channel_cursors
         )
-        self.interactions = InteractionHandler(receive, self.thread_opener, self.channel_cursors)
-        self.tree = commands.build_command_tree(self, self.interactions, agents)
-        self.add_dynamic_items(AskControl, RunControl)
+        self.interactions = InteractionHandler(
+            receive, self.thread_opener, self.channel_cursors, lookups
+        )
+        self.tree = commands.build_command_tree(self, self.interactions)
+        self.add_dynamic_items(AskComponent, RunButton)
         self.on_uninstall: Callable[[str, str], Awaitable[None]] | None = None
         self._was_ready = False
 
@@ -101,6 +110,8 @@ class GatewayClient(discord.AutoShardedClient):
     async def on_ready(self) -> None:
         """Called by discord.py once all shards are ready, and again after a new session only if there is one shard."""
         self._was_ready = True
+        user_id = self.user.id if self.user else 0
+        log.info("discord: connected as %s; servers: %s", user_id, len(self.guilds))
         await backfill.backfill_channels(self, self.channel_cursors)
 
     async def on_shard_ready(self, _shard_id: int) -> None:
@@ -130,6 +141,20 @@ class GatewayClient(discord.AutoShardedClient):
     async def on_raw_message_delete(self, payload: discord.RawMessageDeleteEvent) -> None:
         await self.event_handler.on_delete(payload)
 
+    async def on_raw_bulk_message_delete(self, payload: discord.RawBulkMessageDeleteEvent) -> None:
+        await self.event_handler.on_bulk_delete(payload)
+
+    async def on_raw_thread_update(self, payload: discord.RawThreadUpdateEvent) -> None:
+        if payload.data["thread_metadata"].get("locked"):
+            await self.event_handler.on_thread_closed(
+                _locate_thread(payload), CLOSED_CODES["locked"]
+            )
+        else:
+            self.thread_opener.mark_reopened(str(payload.thread_id))
+
+    async def on_raw_thread_delete(self, payload: discord.RawThreadDeleteEvent) -> None:
+        await self.event_handler.on_thread_closed(_locate_thread(payload), CLOSED_CODES["deleted"])
+
     async def on_raw_reaction_add(self, payload: discord.RawReactionActionEvent) -> None:
         await self.event_handler.on_reaction(payload)
 
@@ -146,6 +171,17 @@ class GatewayClient(discord.AutoShardedClient):
         )
 
 
+def _locate_thread(
+    payload: discord.RawThreadUpdateEvent | discord.RawThreadDeleteEvent,
+) -> ChannelLocation:
+    return ChannelLocation(
+        kind="thread",
+        channel_id=payload.thread_id,
+        guild_id=payload.guild_id,
+        parent_id=payload.parent_id,
+    )
+
+
 def tolerate_malformed_events(client: discord.Client, rest: RestClient) -> None:
     """Wraps the client's event parsers, because an exception in one would end the connection.
 
@@ -155,18 +191,49 @@ def tolerate_malformed_events(client: discord.Client, rest: RestClient) -> None:
     for name, parse in list(parsers.items()):
         if name not in SESSION_EVENTS:
             parsers[name] = partial(_parse_or_fetch, rest, name, parse)
+    parsers["INTERACTION_CREATE"] = partial(
+        _parse_with_channel, client, rest, parsers["INTERACTION_CREATE"]
+    )
 
 
 def _parse_or_fetch(rest: RestClient, name: str, parse: _Parse, payload: JsonObject) -> None:
     try:
         parse(payload)
-    except Exception as error:
+    except Exception as error:  # discord.py raises anything for a payload of another shape
         problem = type(error).__name__
         if name in MESSAGE_EVENTS:
             log.info("discord: a %s is incomplete (%s); fetching the message", name, problem)
             spawn(_fetch_and_parse(rest, name, parse, payload), name="discord message")
         else:
             log.warning("discord: a %s cannot be parsed: %s", name, problem)
+
+
+def _parse_with_channel(
+    client: discord.Client, rest: RestClient, parse: _Parse, payload: JsonObject
+) -> None:
+    """Adds the channel to an interaction that names only its id, because discord.py reads nothing else."""
+    channel_id = payload.get("channel_id")
+    if payload.get("channel") or not (isinstance(channel_id, str) and channel_id.isdigit()):
+        parse(payload)
+        return
+    known = client.get_channel(int(channel_id))
+    if known is not None:
+        is_private = isinstance(known, discord.abc.PrivateChannel)
+        kind = discord.ChannelType.private if is_private else known.type
+        parse({**payload, "channel": {"id": channel_id, "type": kind.value}})
+        return
+    spawn(_fetch_channel_and_parse(rest, parse, payload, channel_id), name="discord interaction")
+
+
+async def _fetch_channel_and_parse(
+    rest: RestClient, parse: _Parse, payload: JsonObject, channel_id: str
+) -> None:
+    try:
+        channel = await rest.call("GET", "/channels/{channel_id}", channel_id=channel_id)
+        parse({**payload, "channel": channel})
+    except SurfaceError as error:
+        log.info("discord: the channel of an interaction cannot be fetched: %s", error)
+        parse(payload)
 
 
 async def _fetch_and_parse(rest: RestClient, name: str, parse: _Parse, payload: JsonObject) -> None:
@@ -183,7 +250,7 @@ async def _fetch_and_parse(rest: RestClient, name: str, parse: _Parse, payload: 
         parse({**payload, **whole} if isinstance(whole, dict) else payload)
     except SurfaceError as error:
         log.warning("discord: the message of a %s cannot be fetched: %s", name, error)
-    except Exception as error:
+    except Exception as error:  # as above, for the fetched message
         log.warning("discord: a %s cannot be parsed: %s", name, type(error).__name__)
 
 

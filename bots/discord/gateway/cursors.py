@@ -24,7 +24,7 @@ ReadGap = Callable[[int, int], Awaitable[None]]
 class CursorStore(Protocol):
     """The methods of the inbox store that cursors use."""
 
-    async def forward(self, platform: str, scope: str, cursor: str) -> None: ...
+    async def advance_cursor(self, platform: str, scope: str, cursor: str) -> None: ...
 
     async def cursors(self, platform: str) -> dict[str, str]: ...
 
@@ -95,7 +95,7 @@ class ChannelCursors:
         """Advances a channel's cursor to the message. Does nothing if the cursor is already past it."""
         if message_id <= self._known.get(channel_id, 0):
             return
-        await self._store.forward(PLATFORM, self._scope(channel_id), str(message_id))
+        await self._store.advance_cursor(PLATFORM, self._scope(channel_id), str(message_id))
         self._known[channel_id] = message_id
 
     async def load(self) -> dict[int, int]:
@@ -108,12 +108,19 @@ class ChannelCursors:
                 self._is_loaded = True
         return dict(self._known)
 
+    async def has_cursor(self, channel_id: int) -> bool:
+        """Whether this or another process has ever received messages of the channel."""
+        if channel_id in self._known:
+            return True
+        scopes = await self._store.cursors(PLATFORM)
+        return any(scope.rpartition("/")[2] == str(channel_id) for scope in scopes)
+
     async def fill_gap(self, channel_id: int) -> None:
         """Backfills a channel if it has a gap."""
         async with self._channel_lock(channel_id):
             await self._fill_gap(channel_id)
 
-    def set_guild(self, channel_id: int, guild_id: int | None) -> None:
+    def record_guild_of_channel(self, channel_id: int, guild_id: int | None) -> None:
         """Sets the channel's guild, None for direct messages. Call before the channel's cursor is moved."""
         self._guilds[channel_id] = guild_id or 0
 
@@ -151,7 +158,7 @@ class ChannelCursors:
                 pause = min(pause * 2, RETRY_SECONDS_MAX)
                 try:
                     await self.fill_gap(channel_id)
-                except Exception:
+                except Exception:  # the channel is tried again until its gap is filled
                     log.exception("discord: channel %s cannot be backfilled yet", channel_id)
         finally:
             self._retries.pop(channel_id, None)

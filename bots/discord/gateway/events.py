@@ -1,6 +1,7 @@
 """Handles gateway events: messages, edits, deletions and reactions."""
 
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -10,6 +11,7 @@ import discord
 from bots.discord.address import ChannelLocation, locate_channel
 from bots.discord.gateway.cursors import ChannelCursors
 from bots.discord.gateway.parse import (
+    find_app_ids,
     is_from_person,
     is_mentioned,
     parse_delete,
@@ -19,11 +21,12 @@ from bots.discord.gateway.parse import (
     parse_reaction,
     parse_standing,
 )
+from bots.discord.permissions import describe_obstacle, find_bot_permissions, notice_place
 from bots.discord.render.components import text_message
 from bots.discord.rest import delivery_marker
-from bots.discord.rest.client import RestClient, translate_error
+from bots.discord.rest.client import RestClient, get_text, translate_error
 from bots.discord.rest.thread_opener import ThreadOpener
-from bots.inbound.actions import ActorContext, IncomingMessage, Outcome
+from bots.inbound.actions import ActorContext, IncomingMessage, Outcome, StopRequested, UserAction
 from bots.inbound.receiver import Receive
 from core.domain.errors import StorageUnavailable, SurfaceError, SurfaceRefused
 from core.domain.messages import JsonObject
@@ -33,23 +36,19 @@ from core.failpoints import Failpoint
 log = logging.getLogger(__name__)
 
 REPLY = Failpoint("discord.reply")
-NO_THREADS_HERE = (
-    "I work in threads, and this channel has none. Please mention me in a text channel."
-)
-MISSING_THREAD_PERMISSION = (
-    "I am not allowed to open threads in this channel. Please ask someone who manages it to give me the permissions "
-    "“Create Public Threads” and “Send Messages in Threads”."
-)
-THREAD_REFUSALS = {
-    "160006": "This server has as many active threads as Discord allows. Please archive some, and mention me again."
-}
-"""Replies by Discord's error code, for threads that cannot be opened for a reason other than permissions."""
+REFUSED_EMOJI = "❌"
+ONLY_MENTIONS = "I can read only messages that mention me here. Please mention me in each message that is for me."
+THREADS_TOLD_MAX = 10_000
+MODERATOR = Person(person_id="", name="A moderator")
+"""Discord does not tell who locked or deleted a thread."""
 
 
 class EventHandler:
     """Parses gateway events and passes them to `receive`. The client logs exceptions.
 
     With `needs_roles`, fetches the authors of backfilled messages, because these messages lack the authors' roles.
+    Without `sees_all_content` Discord blanks messages that do not mention the bot. `admits` tells whether an author
+    has access; without it everybody is told why the bot cannot answer in a channel.
     """
 
     def __init__(
@@ -66,13 +65,18 @@ class EventHandler:
         self._thread_opener = thread_opener
         self._channel_cursors = channel_cursors
         self.needs_roles = False
+        self.sees_all_content = True
+        self._told_blind: set[int] = set()
+        self.admits: Callable[[UserAction], Awaitable[bool]] | None = None
 
     async def on_message(self, message: discord.Message) -> None:
         """Handles a live message after all older ones of its channel."""
         bot_user_id = self._bot_user_id()
         if message.author.id == bot_user_id:
             return
-        self._channel_cursors.set_guild(message.channel.id, message.guild and message.guild.id)
+        self._channel_cursors.record_guild_of_channel(
+            message.channel.id, message.guild and message.guild.id
+        )
         if not self._is_relevant(message, bot_user_id):
             await self._channel_cursors.record_unaddressed(message.channel.id, message.id)
             return
@@ -89,12 +93,15 @@ class EventHandler:
             await self._process(message)
         except (StorageUnavailable, SurfaceError):
             raise
-        except Exception:
+        except Exception:  # a message that breaks the bot would break it again after each restart
             log.exception("discord: message %s was skipped", message.id)
 
     async def _process(self, message: discord.Message) -> None:
         location = await self._locate(message.channel, message.guild)
         if location is None:
+            return
+        if not self.sees_all_content and self._is_blank_follow_up(message):
+            await self._tell_blind(message)
             return
         inbound = parse_message(message, location, self._bot_user_id())
         if inbound is None:
@@ -102,12 +109,57 @@ class EventHandler:
         if self.needs_roles and inbound.actor.groups is None and message.guild is not None:
             actor = await self._standing(message.guild, message.author, location)
             inbound = replace(inbound, actor=actor)
-        if location.kind in ("direct", "thread") or not isinstance(inbound, IncomingMessage):
+        allowed = find_bot_permissions(message.channel, message.guild)
+        problem = describe_obstacle(message.channel, allowed)
+        if problem and isinstance(inbound, IncomingMessage):
+            await self._refuse(message, inbound, problem)
+        elif location.kind in ("direct", "thread") or not isinstance(inbound, IncomingMessage):
             await self._reply(message, await self._receive(inbound))
-        elif problem := _why_no_thread(message, location):
-            await self._reply(message, Outcome(notice=problem, is_ignored=True))
         else:
             await self._start_thread(message, inbound)
+
+    def _is_blank_follow_up(self, message: discord.Message) -> bool:
+        """Whether Discord has blanked a person's message, because it does not mention the bot."""
+        return (
+            isinstance(message.channel, discord.Thread)
+            and is_from_person(message)
+            and not is_mentioned(message, self._bot_user_id())
+            and not message.content
+        )
+
+    async def _tell_blind(self, message: discord.Message) -> None:
+        """Says once in each of the bot's own threads that it reads only mentions."""
+        thread = message.channel
+        is_own = isinstance(thread, discord.Thread) and thread.owner_id == self._bot_user_id()
+        if (
+            is_own
+            and thread.id not in self._told_blind
+            and len(self._told_blind) < THREADS_TOLD_MAX
+        ):
+            self._told_blind.add(thread.id)
+            await self._reply(message, Outcome(notice=ONLY_MENTIONS, is_ignored=True))
+
+    async def _refuse(
+        self, message: discord.Message, inbound: IncomingMessage, problem: str
+    ) -> None:
+        """Says where it can be said that the bot cannot answer the message, before any work begins."""
+        if not inbound.is_addressed:
+            return
+        if self.admits is not None and not await self.admits(inbound):
+            await self._reply(message, await self._receive(inbound))
+            return
+        try:
+            await self._rest.call(
+                "PUT",
+                "/channels/{channel_id}/messages/{message_id}/reactions/{emoji}/@me",
+                channel_id=str(message.channel.id),
+                message_id=str(message.id),
+                emoji=REFUSED_EMOJI,
+            )
+        except SurfaceError as error:
+            log.info("discord: a refused request has no reaction: %s", error)
+        notice = Outcome(notice=problem, is_ignored=True)
+        await self._reply(message, notice, channel_id=notice_place(message.channel) or "")
 
     async def on_edit(self, payload: discord.RawMessageUpdateEvent) -> None:
         """Handles an edited message."""
@@ -133,6 +185,30 @@ class EventHandler:
         if inbound:
             async with self._channel_cursors.lock_channel(payload.channel_id):
                 await self._receive(inbound)
+
+    async def on_bulk_delete(self, payload: discord.RawBulkMessageDeleteEvent) -> None:
+        """Handles a moderator's deletion of several messages."""
+        location = await self._locate_by_id(payload.channel_id, payload.guild_id)
+        for message_id in sorted(payload.message_ids):
+            if location and (inbound := parse_delete(message_id, location, None)):
+                async with self._channel_cursors.lock_channel(payload.channel_id):
+                    await self._receive(inbound)
+
+    async def on_thread_closed(self, location: ChannelLocation, error_code: str) -> None:
+        """Stops the run of a thread that was locked or deleted. Nothing is posted there from now on.
+
+        `error_code` is Discord's for posts in such a thread.
+        """
+        self._thread_opener.mark_closed(str(location.channel_id), error_code)
+        now = datetime.now(UTC)
+        stop = StopRequested(
+            address=location.address(0),
+            dedupe_key=f"discord:closed:{location.channel_id}:{int(now.timestamp())}",
+            message_ref="",
+            person=MODERATOR,
+            actor=ActorContext(groups=None),
+        )
+        await self._receive(stop)
 
     async def on_reaction(self, payload: discord.RawReactionActionEvent) -> None:
         """Handles an added reaction."""
@@ -178,41 +254,59 @@ class EventHandler:
                 # also opens the thread of a redelivered message, because a crash may have prevented it the first time
                 try:
                     await self._thread_opener.open_thread(address, inbound.text)
-                    self._channel_cursors.set_guild(message.id, message.guild and message.guild.id)
+                    self._channel_cursors.record_guild_of_channel(
+                        message.id, message.guild and message.guild.id
+                    )
                     await self._channel_cursors.advance(message.id, message.id)
                 except SurfaceRefused as refused:
-                    log.warning("discord: not allowed to open a thread: %s", refused.code)
-                    outcome = Outcome(
-                        notice=THREAD_REFUSALS.get(refused.code, MISSING_THREAD_PERMISSION)
-                    )
+                    log.warning("discord: a thread was refused: %s", refused.code)
+                    await self._receive(stop_unopened(inbound))
                 except SurfaceError as error:
                     log.warning("discord: a thread could not be opened yet: %s", error)
         await self._reply(message, outcome)
 
-    async def _reply(self, message: discord.Message, outcome: Outcome) -> None:
-        """Posts the notice as a reply, because Discord has no ephemeral messages outside interactions."""
-        if not outcome.notice:
+    async def _reply(
+        self, message: discord.Message, outcome: Outcome, *, channel_id: str | None = None
+    ) -> None:
+        """Posts the notice as a reply, because Discord has no ephemeral messages outside interactions.
+
+        `channel_id` is another channel than the message's, or "" for none. If it is refused there,
+        the author gets the notice as a direct message.
+        """
+        if not outcome.notice or not is_from_person(message):
             return
-        body: JsonObject = {
-            **text_message(outcome.notice),
-            "message_reference": {"message_id": str(message.id), "fail_if_not_exists": False},
-            "nonce": delivery_marker.delivery_nonce(f"notice:{message.id}"),
-            "enforce_nonce": True,
-        }
+        own_id = str(message.channel.id)
+        place = own_id if channel_id is None else channel_id
+        body = text_message(outcome.notice)
+        if place == own_id:
+            body["message_reference"] = {"message_id": str(message.id), "fail_if_not_exists": False}
+        else:
+            body = text_message(f"{message.author.mention} <#{own_id}>: {outcome.notice}")
+        body["nonce"] = delivery_marker.delivery_nonce(f"notice:{message.id}")
+        body["enforce_nonce"] = True
         try:
-            with REPLY:
-                await self._rest.call(
-                    "POST",
-                    "/channels/{channel_id}/messages",
-                    body=body,
-                    channel_id=str(message.channel.id),
-                )
+            if place:
+                try:
+                    await self._post(place, body)
+                    return
+                except SurfaceRefused as refused:
+                    log.info("discord: a notice was refused in its channel: %s", refused.code)
+            recipient: JsonObject = {"recipient_id": str(message.author.id)}
+            opened = await self._rest.call("POST", "/users/@me/channels", body=recipient)
+            text = f"<#{own_id}>: {outcome.notice}"
+            await self._post(get_text(opened, "id"), text_message(text))
         except SurfaceError as error:
             log.warning("a notice could not be posted: %s", error)
 
+    async def _post(self, channel_id: str, body: JsonObject) -> None:
+        with REPLY:
+            await self._rest.call(
+                "POST", "/channels/{channel_id}/messages", body=body, channel_id=channel_id
+            )
+
     def _is_relevant(self, message: discord.Message, bot_user_id: int) -> bool:
         if not is_from_person(message):
-            return False
+            return bool(find_app_ids(message, bot_user_id))
         return not isinstance(message.channel, discord.abc.GuildChannel) or is_mentioned(
             message, bot_user_id
         )
@@ -246,16 +340,12 @@ def _unknown_standing(location: ChannelLocation) -> ActorContext:
     return ActorContext(is_direct=is_direct, groups=frozenset() if is_direct else None)
 
 
-def _why_no_thread(message: discord.Message, location: ChannelLocation) -> str:
-    """Returns the reason why no thread can be opened for the message, or "" if one can."""
-    if location.kind != "channel":
-        return NO_THREADS_HERE
-    guild = message.guild
-    if guild is None or not isinstance(message.channel, discord.abc.GuildChannel):
-        return ""
-    allowed = message.channel.permissions_for(guild.me)
-    return (
-        ""
-        if allowed.create_public_threads and allowed.send_messages_in_threads
-        else MISSING_THREAD_PERMISSION
+def stop_unopened(request: IncomingMessage) -> StopRequested:
+    """Stops a run whose thread cannot be opened. Its delivery tells the requester why."""
+    return StopRequested(
+        address=request.address,
+        dedupe_key=f"{request.dedupe_key}:unopened",
+        message_ref="",
+        person=request.author,
+        actor=request.actor,
     )

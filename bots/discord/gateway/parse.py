@@ -1,18 +1,22 @@
 """Parses discord.py's objects into messages and commands; pure functions."""
 
-import json
 import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import chain
 from typing import cast, get_args
 
 import discord
 
 from bots.discord.address import ChannelLocation
 from bots.discord.limits import to_single_line
+from bots.discord.rest.files import build_file_ref
 from bots.inbound.actions import (
     MEMBER,
     PLAN_COMMAND,
     ActorContext,
+    AskAnswered,
     CommandCalled,
     CommandName,
     IncomingMessage,
@@ -20,18 +24,31 @@ from bots.inbound.actions import (
     MessageEdited,
     StopRequested,
     parse_admin_command,
+    parse_follow_command,
+    parse_forget_command,
     split_agent_prefix,
 )
-from core.domain.threads import IncomingFile, Person
+from bots.inbound.phrases import is_stop_wish
+from core.domain.approval import APPROVE_ONCE, DENY
+from core.domain.threads import APP_PREFIX, IncomingFile, Person
 
 STOP_EMOJI = frozenset({"❌", "✖", "✖️", "🛑"})
+VOTES = {"👍": APPROVE_ONCE, "👎": DENY}
+"""The answers to an approval request that reactions on its message stand for."""
+_SKIN_TONES = re.compile("[\U0001f3fb-\U0001f3ff]")
 _PEOPLE_SPEAK = (discord.MessageType.default, discord.MessageType.reply)
 _USER = re.compile(r"<@!?(\d+)>")
+_FIRST_MENTION = re.compile(
+    r"[\s\W]{0,4}?(?:(?:hey|hi|hello|hallo|salut|hola|oi|olá)\s+)?"
+    r"(?:<@(?:&(?P<role>\d+)|!?(?P<user>\d+))>|@(?:everyone|here)\b)",
+    re.IGNORECASE,
+)
 _ROLE = re.compile(r"<@&(\d+)>")
 _CHANNEL = re.compile(r"<#(\d+)>")
 _EMOJI = re.compile(r"<a?:(\w+):\d+>")
 _USE = re.compile(r"use\s+(\S{1,64})", re.IGNORECASE)
 FORWARDED_MAX = 4000
+REPLIED = "It replies to a message of"
 STOP_COMMAND: tuple[CommandName, str] = ("stop", "")
 
 
@@ -58,6 +75,17 @@ def is_from_person(message: discord.Message) -> bool:
     return not message.author.bot and message.webhook_id is None and message.type in _PEOPLE_SPEAK
 
 
+def find_app_ids(message: discord.Message, bot_user_id: int) -> frozenset[str]:
+    """Returns the ids of another app or webhook that mentions the bot in its words, or none."""
+    is_app = message.author.bot or message.webhook_id is not None
+    is_other = message.author.id != bot_user_id and message.type in _PEOPLE_SPEAK
+    is_mention = str(bot_user_id) in _USER.findall(message.content)
+    if not (is_app and is_other and is_mention and message.guild):
+        return frozenset()
+    ids = (message.author.id, message.application_id, message.webhook_id)
+    return frozenset(str(one) for one in ids if one)
+
+
 def is_mentioned(message: discord.Message, bot_user_id: int) -> bool:
     """Whether the message mentions the bot, directly or by its managed role."""
     if any(user.id == bot_user_id for user in message.mentions):
@@ -72,41 +100,129 @@ def parse_message(
 ) -> IncomingMessage | CommandCalled | StopRequested | None:
     """Parses a message. Returns None if it is not for the agent; for a message in a thread, that is decided later."""
     mentioned = is_mentioned(message, bot_user_id)
-    if not is_from_person(message) or not (mentioned or location.kind in ("direct", "thread")):
+    app_ids = find_app_ids(message, bot_user_id)
+    is_taken = is_from_person(message) or app_ids
+    if not is_taken or not (mentioned or location.kind in ("direct", "thread")):
         return None
-    is_addressed = mentioned or location.kind == "direct"
+    reply_to = reply_author_id(message)
+    is_addressed = mentioned or location.kind == "direct" or reply_to == bot_user_id
+    is_to_others = reply_to not in (None, bot_user_id) or _begins_with_other_mention(
+        message, bot_user_id
+    )
     text = readable_text(message, bot_user_id)
-    if not message.attachments and (
-        word := _parse_word(message, text, location, is_addressed=is_addressed)
+    if not (message.attachments or app_ids) and (
+        word := _parse_word(
+            message, text, location, is_addressed=is_addressed, is_to_others=is_to_others
+        )
     ):
         return word
     agent_id, request = split_agent_prefix(text)
+    if is_addressed:
+        request = "\n".join([request, *poll_lines(message.poll)]).strip()
+    quoted = _quoted(message, bot_user_id) if is_addressed else None
     return IncomingMessage(
         address=location.address(message.id),
         dedupe_key=f"discord:{message.id}",
         message_ref=str(message.id),
-        author=parse_person(message.author),
-        text=request,
+        author=_parse_author(message, is_app=bool(app_ids)),
+        text=request + (f"\n\n{quote_text(quoted, bot_user_id, REPLIED)}" if quoted else ""),
         sent_at=message.created_at,
         is_addressed=is_addressed,
-        files=parse_files(message),
+        is_to_others=is_to_others,
+        files=(*parse_files(message), *(parse_files(quoted) if quoted else ())),
         agent_id=agent_id,
-        actor=parse_standing(message.author, location),
+        actor=ActorContext(app_ids=app_ids)
+        if app_ids
+        else parse_standing(message.author, location),
     )
 
 
+def _parse_author(message: discord.Message, *, is_app: bool) -> Person:
+    author = parse_person(message.author)
+    return replace(author, person_id=f"{APP_PREFIX}{author.person_id}") if is_app else author
+
+
+def reply_author_id(message: discord.Message) -> int | None:
+    """Returns the author of the message that this one replies to, 0 if they are unknown, or None if it is no reply."""
+    if message.type is not discord.MessageType.reply or message.reference is None:
+        return None
+    resolved = message.reference.resolved
+    return resolved.author.id if isinstance(resolved, discord.Message) else 0
+
+
+def _quoted(message: discord.Message, bot_user_id: int) -> discord.Message | None:
+    """Returns the message that this one replies to, unless the agent wrote it and so knows it."""
+    if reply_author_id(message) in (None, 0, bot_user_id) or message.reference is None:
+        return None
+    resolved = message.reference.resolved
+    return resolved if isinstance(resolved, discord.Message) else None
+
+
+def quote_text(quoted: discord.Message, bot_user_id: int, what: str) -> str:
+    """Returns a message that a request refers to as a quote, in which no line can pass for the request's own."""
+    shown = (_shown_texts(one) for one in quoted.components)
+    own = (readable_text(quoted, bot_user_id), *embed_lines(quoted.embeds))
+    lines = [*own, *poll_lines(quoted.poll), *chain(*shown)]
+    text = "\n".join(line for line in lines if line)[:FORWARDED_MAX]
+    who = parse_person(quoted.author)
+    quote = "\n".join(f"> {line}" for line in text.splitlines())
+    return f"[{what} {who.name} ({who.person_id}), who did not say it to you:]\n{quote}"
+
+
+def _shown_texts(component: object) -> Iterator[str]:
+    """Yields the texts of a layout, in which apps and the bot itself write."""
+    if isinstance(component, discord.TextDisplay):
+        yield component.content
+    for inner in cast(Sequence[object], getattr(component, "children", ())):
+        yield from _shown_texts(inner)
+
+
+def poll_lines(poll: discord.Poll | None) -> Iterator[str]:
+    """Yields the poll's question, and its answers with their votes."""
+    if poll is None:
+        return
+    yield f"Poll{' (closed)' if poll.is_finalized() else ''}: {poll.question}"
+    yield from (f"- {one.text}: {one.vote_count} votes" for one in poll.answers)
+
+
+def embed_lines(embeds: Sequence[discord.Embed]) -> Iterator[str]:
+    """Yields what the embeds show, as apps use them for alerts."""
+    for embed in embeds:
+        yield from filter(None, (embed.title, embed.url, embed.description))
+        yield from (f"{field.name}: {field.value}" for field in embed.fields)
+        yield embed.footer.text or ""
+
+
+def _begins_with_other_mention(message: discord.Message, bot_user_id: int) -> bool:
+    """Whether the message begins with a mention of another user, of a role or of everybody."""
+    found = _FIRST_MENTION.match(message.content)
+    if found is None:
+        return False
+    if found["role"]:
+        own = message.guild and message.guild.self_role
+        return own is None or str(own.id) != found["role"]
+    return found["user"] != str(bot_user_id)
+
+
 def _parse_word(
-    message: discord.Message, text: str, location: ChannelLocation, *, is_addressed: bool
+    message: discord.Message,
+    text: str,
+    location: ChannelLocation,
+    *,
+    is_addressed: bool,
+    is_to_others: bool,
 ) -> CommandCalled | StopRequested | None:
     """Returns the command if the whole message is one.
 
-    Without a mention, only `stop` counts. People may be talking without the agent in the thread, but StopWished posts
-    nothing if no run is active.
+    Without a mention, only a wish to stop and `follow` count. People may be talking without the agent in the thread,
+    but StopRequested posts nothing if no run is active.
     """
+    if is_to_others and not is_addressed:
+        return None
     command = _parse_command(text)
     address, key = location.address(message.id), f"discord:{message.id}"
     who, actor = parse_person(message.author), parse_standing(message.author, location)
-    if is_addressed and command:
+    if command and (is_addressed or command[0] == "follow"):
         name, argument = command
         return CommandCalled(
             address=address,
@@ -114,6 +230,7 @@ def _parse_word(
             name=name,
             argument=argument,
             person=who,
+            is_addressed=is_addressed,
             actor=actor,
         )
     if command == STOP_COMMAND:
@@ -167,13 +284,24 @@ def parse_reaction(
     who: Person,
     received_at: datetime,
     actor: ActorContext = MEMBER,
-) -> StopRequested | None:
-    """Parses a stop reaction. Reactions have no id, so two within one second count as one."""
+) -> StopRequested | AskAnswered | None:
+    """Parses a reaction that stops or approves. Reactions have no id, so two within one second count as one."""
+    key = f"discord:cross:{message_id}:{who.person_id}:{int(received_at.timestamp())}"
+    if (vote := VOTES.get(_SKIN_TONES.sub("", emoji))) is not None:
+        return AskAnswered(
+            address=location.address(message_id),
+            dedupe_key=key,
+            message_ref=str(message_id),
+            value=vote,
+            person=who,
+            sent_at=received_at,
+            actor=actor,
+        )
     if emoji not in STOP_EMOJI:
         return None
     return StopRequested(
         address=location.address(message_id),
-        dedupe_key=f"discord:cross:{message_id}:{who.person_id}:{int(received_at.timestamp())}",
+        dedupe_key=key,
         message_ref=str(message_id),
         person=who,
         actor=actor,
@@ -222,6 +350,12 @@ def _parse_command(text: str) -> tuple[CommandName, str] | None:
         return "plan", planned[1] or ""
     if admin := parse_admin_command(words):
         return admin
+    if is_stop_wish(words):
+        return STOP_COMMAND
+    if (forgets := parse_forget_command(words)) is not None:
+        return "forget", forgets
+    if follows := parse_follow_command(words):
+        return "follow", follows
     word = words.strip(" .!").lower()
     return (cast(CommandName, word), "") if word in get_args(CommandName) else None
 
@@ -239,14 +373,13 @@ def parse_attachment(
     attachment: discord.Attachment, *, channel_id: int = 0, message_id: int = 0
 ) -> IncomingFile:
     """Builds a file reference that holds the message id (0 for none), because attachment links expire."""
-    reference = {
-        "channel": str(channel_id),
-        "message": str(message_id),
-        "attachment": str(attachment.id),
-        "url": attachment.url,
-    }
     return IncomingFile(
-        file_ref=json.dumps(reference),
+        file_ref=build_file_ref(
+            channel_id=str(channel_id),
+            message_id=str(message_id),
+            attachment_id=str(attachment.id),
+            url=attachment.url,
+        ),
         name=attachment.filename,
         mime_type=attachment.content_type or "application/octet-stream",
         size_bytes=attachment.size,

@@ -6,13 +6,19 @@ from typing import Protocol, Self, cast
 
 import discord
 
-from bots.discord.interactions.responses import AnyInteraction, InteractionHandler
-from bots.discord.limits import MODAL_INPUT_MAX
+from bots.discord.interactions.responses import (
+    AnyInteraction,
+    InteractionHandler,
+    build_text_form,
+)
 from bots.discord.render.components import OPTION_ID_FIRST
 
-ASK_CUSTOM_ID = re.compile(r"th:ask:(?P<ask_id>[\w-]{1,64}):(?P<part>\d{1,2}|pick|write)")
+ASK_CUSTOM_ID = re.compile(r"th:ask:(?P<ask_id>[\w-]{1,64}):(?P<part>\d{1,2}|pick\d{0,2}|write)")
 FORM_CUSTOM_ID = re.compile(r"th:ask:(?P<ask_id>[\w-]{1,64}):form")
-RUN_CUSTOM_ID = re.compile(r"th:run:(?P<action>stop|retry|continue):(?P<run_id>[\w-]{1,64})")
+REQUEST_CUSTOM_ID = re.compile(r"th:about:(?P<message_id>\d{1,20})")
+RUN_CUSTOM_ID = re.compile(
+    r"th:run:(?P<action>stop|retry|continue|details):(?P<run_id>[\w-]{1,64})"
+)
 _NUMBERED = re.compile(r"^\*\*\d+\.\*\* ")
 
 
@@ -25,7 +31,7 @@ class HasInteractions(Protocol):
 AnyItem = discord.ui.Item[discord.ui.LayoutView]
 
 
-class AskControl(discord.ui.DynamicItem[AnyItem], template=ASK_CUSTOM_ID):
+class AskComponent(discord.ui.DynamicItem[AnyItem], template=ASK_CUSTOM_ID):
     """A control below a question: an option's button, the select, or "Write an answer"."""
 
     def __init__(self, item: AnyItem, ask_id: str, part: str) -> None:
@@ -43,14 +49,15 @@ class AskControl(discord.ui.DynamicItem[AnyItem], template=ASK_CUSTOM_ID):
         if self.part == "write":
             await open_answer_form(interaction, self.ask_id)
             return
-        part = self.part if self.part != "pick" else next(iter(_values(interaction)), "")
+        is_menu = self.part.startswith("pick")
+        part = next(iter(_values(interaction)), "") if is_menu else self.part
         value = find_option_text(interaction.message, self.ask_id, part)
         client = cast(HasInteractions, interaction.client)
         await client.interactions.on_ask_answer(interaction, self.ask_id, value)
 
 
-class RunControl(discord.ui.DynamicItem[AnyItem], template=RUN_CUSTOM_ID):
-    """A Stop, Retry or Continue button below a status message."""
+class RunButton(discord.ui.DynamicItem[AnyItem], template=RUN_CUSTOM_ID):
+    """A Stop, Retry, Continue or Details button below a status message."""
 
     def __init__(self, item: AnyItem, run_id: str, action: str) -> None:
         super().__init__(item)
@@ -70,22 +77,19 @@ class RunControl(discord.ui.DynamicItem[AnyItem], template=RUN_CUSTOM_ID):
 
 async def open_answer_form(interaction: AnyInteraction, ask_id: str) -> None:
     """Opens the answer form. Its submission is identified by its custom id, so discord.py need not track the form."""
-    form = discord.ui.Modal(title="Your answer", custom_id=f"th:ask:{ask_id}:form", timeout=None)
-    field = discord.ui.TextInput[discord.ui.Modal](
-        custom_id="answer", style=discord.TextStyle.paragraph, max_length=MODAL_INPUT_MAX
-    )
-    form.add_item(discord.ui.Label(text="Answer", component=field))
-    form.stop()
+    form = build_text_form("Your answer", "Answer", custom_id=f"th:ask:{ask_id}:form")
     await interaction.response.send_modal(form)
 
 
 async def handle_form_submit(interaction: AnyInteraction, interactions: InteractionHandler) -> None:
     """Handles a submitted form. Ignores other forms."""
     sent = interaction.data or {}
-    match = FORM_CUSTOM_ID.fullmatch(str(sent.get("custom_id", "")))
-    if match:
-        value = next((text for name, text in _inputs(sent) if name == "answer"), "")
+    form_id = str(sent.get("custom_id", ""))
+    value = next((text for name, text in _inputs(sent) if name == "answer"), "")
+    if match := FORM_CUSTOM_ID.fullmatch(form_id):
         await interactions.on_ask_answer(interaction, match["ask_id"], value)
+    elif match := REQUEST_CUSTOM_ID.fullmatch(form_id):
+        await interactions.on_request_form(interaction, int(match["message_id"]), value)
 
 
 def find_option_text(message: discord.Message | None, ask_id: str, part: str) -> str:
@@ -98,8 +102,8 @@ def find_option_text(message: discord.Message | None, ask_id: str, part: str) ->
             sources["listed"] = _NUMBERED.sub("", str(component["content"]))
         elif component.get("custom_id") == f"th:ask:{ask_id}:{part}":
             sources["button"] = str(component.get("label") or "")
-        elif component.get("custom_id") == f"th:ask:{ask_id}:pick":
-            sources["option"] = next(
+        elif str(component.get("custom_id")).startswith(f"th:ask:{ask_id}:pick"):
+            sources["option"] = sources["option"] or next(
                 (
                     str(o.get("label"))
                     for o in _walk(component.get("options"))

@@ -2,19 +2,28 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import aiohttp
 import discord
+from discord import app_commands
 from discord.http import handle_message_parameters
 from discord.webhook.async_ import async_context
 
 from bots.discord.address import ChannelLocation, locate_channel
 from bots.discord.gateway.cursors import ChannelCursors
-from bots.discord.gateway.events import MISSING_THREAD_PERMISSION
-from bots.discord.gateway.parse import parse_attachment, parse_person, parse_standing
-from bots.discord.limits import to_single_line
+from bots.discord.gateway.events import stop_unopened
+from bots.discord.gateway.parse import (
+    parse_attachment,
+    parse_files,
+    parse_person,
+    parse_standing,
+    quote_text,
+)
+from bots.discord.limits import MODAL_INPUT_MAX, to_single_line
+from bots.discord.permissions import describe_obstacle
 from bots.discord.render.markdown import neutralize_mentions, to_discord_markdown
 from bots.discord.rest.client import translate_error
 from bots.discord.rest.thread_opener import ThreadOpener
@@ -28,8 +37,8 @@ from bots.inbound.actions import (
     RunButtonPressed,
     split_agent_prefix,
 )
-from bots.inbound.receiver import Receive
-from core.domain.errors import StorageUnavailable, SurfaceError
+from bots.inbound.receiver import Lookups, Receive
+from core.domain.errors import StorageUnavailable, SurfaceError, SurfaceRefused
 from core.domain.threads import IncomingFile
 from core.failpoints import Failpoint
 from core.tasks import spawn
@@ -41,7 +50,12 @@ DEFER_AFTER_SECONDS = 1.5
 """A response that takes longer than this is deferred, because Discord gives up after 3 s."""
 INTERNAL_ERROR = "Something broke on our side."
 UNSUPPORTED_CHANNEL = "I cannot work in this channel."
+UNREADABLE_MESSAGE = "I cannot read that message any more. Please reply to it and mention me."
+FETCH_SECONDS = 1.5
+TARGETS_MAX = 200
+"""How many messages are remembered until people send the form about them."""
 PROMPT_SHOWN_MAX = 1500
+CHOICE_MAX = 100
 
 AnyInteraction = discord.Interaction[discord.Client]
 
@@ -50,9 +64,15 @@ class InteractionHandler:
     """Handles slash commands, buttons, selects and forms."""
 
     def __init__(
-        self, receive: Receive, thread_opener: ThreadOpener, channel_cursors: ChannelCursors
+        self,
+        receive: Receive,
+        thread_opener: ThreadOpener,
+        channel_cursors: ChannelCursors,
+        lookups: Lookups | None = None,
     ) -> None:
         self._receive = receive
+        self._lookups = lookups
+        self._targets: dict[int, discord.Message] = {}
         self._thread_opener = thread_opener
         self._channel_cursors = channel_cursors
 
@@ -60,10 +80,53 @@ class InteractionHandler:
         self,
         interaction: AnyInteraction,
         prompt: str,
-        attachment: discord.Attachment | None,
+        attachments: Sequence[discord.Attachment],
         agent: str | None = None,
     ) -> None:
-        """Handles `/agent run`. In a channel, opens a thread from the response to the command.
+        """Handles `/agent run`."""
+        files = tuple(parse_attachment(one) for one in attachments)
+        await self._start_run(interaction, prompt, files, agent)
+
+    async def open_request_form(
+        self, interaction: AnyInteraction, message: discord.Message
+    ) -> None:
+        """Opens the form of "Ask Threadhand". Discord shows the message to the bot only now, so it is remembered."""
+        location = locate_channel(interaction.channel, interaction.guild_id)
+        if problem := _why_no_run(interaction, location):
+            await respond(interaction, _ready_outcome(Outcome(notice=problem)))
+            return
+        self._targets[message.id] = message
+        while len(self._targets) > TARGETS_MAX:
+            del self._targets[next(iter(self._targets))]
+        form = build_text_form(
+            "Ask Threadhand", "What should I do with it?", custom_id=f"th:about:{message.id}"
+        )
+        await interaction.response.send_modal(form)
+
+    async def on_request_form(
+        self, interaction: AnyInteraction, message_id: int, prompt: str
+    ) -> None:
+        """Starts a run about the message whose menu opened the form. Its text and files come with the request."""
+        message = self._targets.get(message_id)
+        if message is None or message.channel.id != interaction.channel_id:
+            message = await _fetch_message(interaction, message_id)
+        if message is None:
+            await respond(interaction, _ready_outcome(Outcome(notice=UNREADABLE_MESSAGE)))
+            return
+        bot_user_id = interaction.application_id
+        quote = quote_text(message, bot_user_id, "They ask about a message of")
+        await self._start_run(interaction, prompt, parse_files(message), quote=quote)
+
+    async def _start_run(
+        self,
+        interaction: AnyInteraction,
+        prompt: str,
+        files: tuple[IncomingFile, ...],
+        agent: str | None = None,
+        *,
+        quote: str = "",
+    ) -> None:
+        """Starts a run. In a channel, opens a thread from the response to the interaction. `quote` follows the prompt.
 
         The interaction token is valid for 15 minutes, so everything after the first edit is an ordinary message.
         """
@@ -74,18 +137,20 @@ class InteractionHandler:
             return
         message_id = await _defer(interaction)
         named, request = (agent, prompt) if agent else split_agent_prefix(prompt)
-        files = (parse_attachment(attachment),) if attachment else ()
+        request = f"{request}\n\n{quote}" if quote else request
         inbound = _build_request(interaction, location, message_id, request, files, named)
         async with self._thread_opener.opening(inbound.address.thread_key):
             try:
                 outcome = await self._receive(inbound)
-            except Exception as error:
+            except (
+                Exception
+            ) as error:  # the user sees it, then it is logged by discord.py's handler
                 await _edit_original(interaction, _error_notice(error))
                 raise
             if outcome.is_ignored:
                 await _refuse(interaction, outcome)
                 return
-            await _edit_original(interaction, _acknowledgement(prompt, attachment))
+            await _edit_original(interaction, _acknowledgement(prompt, files))
             if location.kind == "channel":
                 await self._open(inbound, message_id)
         if outcome.notice:
@@ -104,16 +169,26 @@ class InteractionHandler:
         if location is None:
             await respond(interaction, _ready_outcome(Outcome(notice=UNSUPPORTED_CHANNEL)))
             return
-        called = CommandCalled(
-            address=location.address(location.channel_id),
-            dedupe_key=f"discord:interaction:{interaction.id}",
-            name=name,
-            argument=argument,
-            files=(parse_attachment(file),) if file else (),
-            person=parse_person(interaction.user),
-            actor=parse_standing(interaction.user, location, expects_answer=True),
-        )
-        await respond(interaction, self._receive(called))
+        called = _build_command(interaction, location, name, argument)
+        files = (parse_attachment(file),) if file else ()
+        await respond(interaction, self._receive(replace(called, files=files)))
+
+    async def suggest(
+        self, interaction: AnyInteraction, name: CommandName, typed: str
+    ) -> list[app_commands.Choice[str]]:
+        """Returns the values that the menu of an option offers to this person, for what they have typed."""
+        location = locate_channel(interaction.channel, interaction.guild_id)
+        if location is None or self._lookups is None:
+            return []
+        try:
+            found = await self._lookups.suggest(_build_command(interaction, location, name, typed))
+        except StorageUnavailable as error:
+            log.warning("discord: nothing can be suggested: %s", error)
+            return []
+        return [
+            app_commands.Choice(name=to_single_line(label, CHOICE_MAX) or "…", value=value)
+            for value, label in found
+        ]
 
     async def on_ask_answer(self, interaction: AnyInteraction, ask_id: str, value: str) -> None:
         """Handles a chosen option or a submitted form."""
@@ -135,7 +210,7 @@ class InteractionHandler:
     async def on_run_button(self, interaction: AnyInteraction, run_id: str, action: str) -> None:
         """Handles a click on Stop, Retry or Continue."""
         location = locate_channel(interaction.channel, interaction.guild_id)
-        if location is None or action not in ("stop", "retry", "continue"):
+        if location is None or action not in ("stop", "retry", "continue", "details"):
             await respond(interaction, _ready_outcome(Outcome(notice=UNSUPPORTED_CHANNEL)))
             return
         pressed = RunButtonPressed(
@@ -151,19 +226,60 @@ class InteractionHandler:
     async def _open(self, inbound: IncomingMessage, message_id: int) -> None:
         try:
             await self._thread_opener.open_thread(inbound.address, inbound.text)
-            self._channel_cursors.set_guild(message_id, int(inbound.address.workspace_id))
+            self._channel_cursors.record_guild_of_channel(
+                message_id, int(inbound.address.workspace_id)
+            )
             await self._channel_cursors.advance(message_id, message_id)
+            await self._thread_opener.add_member(inbound.address, inbound.author.person_id)
+        except SurfaceRefused as refused:
+            log.warning("discord: a thread was refused: %s", refused.code)
+            await self._receive(stop_unopened(inbound))
         except SurfaceError as error:
             log.warning("a thread could not be opened yet: %s", error)
+
+
+def build_text_form(title: str, label: str, *, custom_id: str) -> discord.ui.Modal:
+    """Builds a form with one long text, `answer`. Its custom id identifies it, so discord.py need not track it."""
+    form = discord.ui.Modal(title=title, custom_id=custom_id, timeout=None)
+    field = discord.ui.TextInput[discord.ui.Modal](
+        custom_id="answer", style=discord.TextStyle.paragraph, max_length=MODAL_INPUT_MAX
+    )
+    form.add_item(discord.ui.Label(text=label, component=field))
+    form.stop()
+    return form
+
+
+async def _fetch_message(interaction: AnyInteraction, message_id: int) -> discord.Message | None:
+    """Fetches a message of the interaction's channel, after a restart. Returns None if that fails."""
+    channel = interaction.channel
+    if not isinstance(channel, discord.abc.Messageable):
+        return None
+    try:
+        async with asyncio.timeout(FETCH_SECONDS):
+            return await channel.fetch_message(message_id)
+    except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
+        log.info("discord: the message of a form cannot be read: %s", translate_error(error))
+        return None
+
+
+def _build_command(
+    interaction: AnyInteraction, location: ChannelLocation, name: CommandName, argument: str
+) -> CommandCalled:
+    return CommandCalled(
+        address=location.address(location.channel_id),
+        dedupe_key=f"discord:interaction:{interaction.id}",
+        name=name,
+        argument=argument,
+        person=parse_person(interaction.user),
+        actor=parse_standing(interaction.user, location, expects_answer=True),
+    )
 
 
 def _why_no_run(interaction: AnyInteraction, location: ChannelLocation | None) -> str:
     """Returns the reason why no run can start at this location, or "" if one can."""
     if location is None or location.kind == "other":
         return UNSUPPORTED_CHANNEL
-    allowed = interaction.app_permissions
-    may_open = allowed.create_public_threads and allowed.send_messages_in_threads
-    return MISSING_THREAD_PERMISSION if location.kind == "channel" and not may_open else ""
+    return describe_obstacle(interaction.channel, interaction.app_permissions)
 
 
 def _build_request(
@@ -221,7 +337,9 @@ async def respond(interaction: AnyInteraction, work: Awaitable[Outcome]) -> None
 async def _outcome(work: Awaitable[Outcome]) -> Outcome:
     try:
         return await work
-    except Exception as error:
+    except (
+        Exception
+    ) as error:  # without a response, Discord shows only that the app did not respond
         log.exception("an interaction failed")
         return Outcome(notice=_error_notice(error))
 
@@ -299,9 +417,12 @@ def _notice_text(outcome: Outcome) -> str:
     return to_discord_markdown(outcome.notice, length_max=2000)[:2000]
 
 
-def _acknowledgement(prompt: str, attachment: discord.Attachment | None) -> str:
-    shown = discord.utils.escape_markdown(to_single_line(prompt, PROMPT_SHOWN_MAX // 2))
-    text = f"**On it:** {shown}"
-    if attachment:
-        text += f" · 📎 {discord.utils.escape_markdown(to_single_line(attachment.filename, 100))}"
+def _acknowledgement(prompt: str, files: Sequence[IncomingFile]) -> str:
+    text = (
+        f"**On it:** {discord.utils.escape_markdown(to_single_line(prompt, PROMPT_SHOWN_MAX // 2))}"
+    )
+    if files:
+        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+        name = discord.utils.escape_markdown(to_single_line(files[0].name, 100))
+        text += f" · 📎 {name}{more}"
     return neutralize_mentions(text)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Literal, assert_never
 
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
+from bots.delivery.markdown import truncate, utf16_length
 from bots.discord.limits import (
     BUTTON_LABEL_MAX,
     BUTTONS_PER_ROW_MAX,
@@ -14,20 +15,27 @@ from bots.discord.limits import (
     TEXT_MAX,
     remove_unsendable,
     to_single_line,
-    truncate,
-    utf16_length,
 )
 from bots.discord.render.markdown import neutralize_mentions, to_discord_markdown
 from bots.discord.render.status import ACCENT, status_sections
 from bots.discord.rest import delivery_marker
 from bots.discord.rest.client import get_objects
-from core.domain.approval import APPROVE_ONCE, DENY, is_allowed
+from core.domain.approval import (
+    APPROVE_ALL,
+    APPROVE_ONCE,
+    DENY,
+    DENY_ALL,
+    answerer_name,
+    is_denied,
+)
 from core.domain.messages import JsonObject
 from core.domain.threads import Ask
 
 ACTION_ROW, BUTTON, SELECT, TEXT_DISPLAY, CONTAINER = 1, 2, 3, 10, 17
 PRIMARY, SECONDARY, SUCCESS, DANGER = 1, 2, 3, 4
 SUPPRESS_EMBEDS = 1 << 2
+SUPPRESS_NOTIFICATIONS = 1 << 12
+"""A flag of new messages that suppresses notifications. People wait for the answer, not for the status."""
 COMPONENTS_V2 = 1 << 15
 OPTION_ID_FIRST = 1000
 """The text display of option n has this component id plus n, so that a click on the option can find its text."""
@@ -35,12 +43,19 @@ OPTION_ID_FIRST = 1000
 ASK_TEXT_MAX = 2200
 ANSWER_SHOWN_MAX = 600
 OPTION_TEXT_MAX = 1000
+ROWS_MAX = 5
+"""The rows of an ordinary message."""
+MENUS_MAX = 17
+"""A message has at most 40 components, and each menu is two of them, with its row."""
 OPTIONS_TEXT_MAX = TEXT_MAX - ASK_TEXT_MAX - 300
 ASK_COLOUR = 0x5865F2
 ANSWERED_COLOUR = 0x57F287
 WRITTEN_ANSWER_TEXTS = {
     "question": ("Write an answer", "…or just reply in this thread."),
-    "approval": ("Deny with a reason", "Any reply in this thread counts as a no, too."),
+    "approval": (
+        "Deny with a reason",
+        "A plain yes or no in this thread, or 👍 on this message, counts, too.",
+    ),
 }
 LEVEL_SIGN: dict[Literal["info", "warning", "error"], str] = {
     "info": "ℹ️",
@@ -52,8 +67,10 @@ LEVEL_SIGN: dict[Literal["info", "warning", "error"], str] = {
 def render_content(content: Content, *, delivery_id: str = "") -> JsonObject:
     """Returns the message body, with a delivery marker if `delivery_id` is given."""
     match content:
-        case RunStatus():
-            return _layout_message(_status(content), delivery_id)
+        case RunStatus(view=view):
+            body = _layout_message(_status(content), delivery_id)
+            is_silent = delivery_id and view.state not in ("failed", "limited")
+            return {**body, "flags": COMPONENTS_V2 | SUPPRESS_NOTIFICATIONS} if is_silent else body
         case AskPrompt(ask=ask):
             return _layout_message(_question(ask), delivery_id)
         case AnswerPart(markdown=markdown):
@@ -115,6 +132,8 @@ def _status(status: RunStatus) -> JsonObject:
     buttons: list[JsonObject] = []
     if view.can_stop:
         buttons.append(button(f"th:run:stop:{status.run_id}", "Stop", DANGER))
+    if view.has_details:
+        buttons.append(button(f"th:run:details:{status.run_id}", "Details"))
     if view.can_retry:
         buttons.append(button(f"th:run:retry:{status.run_id}", "Retry", PRIMARY))
     if view.can_continue:
@@ -132,7 +151,8 @@ def _question(ask: Ask) -> JsonObject:
         return _container(ANSWERED_COLOUR, [text_display(question), text_display(_closing(ask))])
     children = [text_display(f"❓ {question}")]
     cleaned = [to_single_line(option, OPTION_TEXT_MAX) for option in ask.options]
-    options = [option for option in cleaned if option][:SELECT_OPTIONS_MAX]
+    options = [option for option in cleaned if option]
+    left = len(options) - SELECT_OPTIONS_MAX * MENUS_MAX
     fit_buttons = len(options) <= BUTTONS_PER_ROW_MAX and all(
         utf16_length(option) <= BUTTON_LABEL_MAX for option in options
     )
@@ -140,8 +160,11 @@ def _question(ask: Ask) -> JsonObject:
         children.append(action_row(*_option_buttons(ask, options)))
     elif options:
         children += _listed_options(options)
-        children.append(action_row(_select(ask, options)))
+        starts = range(0, len(options), SELECT_OPTIONS_MAX)[:MENUS_MAX]
+        children += [action_row(_select(ask, options, start)) for start in starts]
     write, hint = WRITTEN_ANSWER_TEXTS[ask.kind]
+    if left > 0:
+        hint = f"{left} more options do not fit here: write yours, or just reply in this thread."
     children.append(action_row(button(f"th:ask:{ask.ask_id}:write", write)))
     children.append(text_display(f"-# {hint}"))
     return _container(ASK_COLOUR, children)
@@ -156,25 +179,29 @@ def _option_buttons(ask: Ask, options: list[str]) -> list[JsonObject]:
 
 def _option_style(ask: Ask, option: str) -> int:
     """Returns the button style of an option, green for approval and red for denial."""
-    styles = {APPROVE_ONCE: SUCCESS, DENY: DANGER}
+    styles = {APPROVE_ONCE: SUCCESS, APPROVE_ALL: SUCCESS, DENY: DANGER, DENY_ALL: DANGER}
     return styles.get(option, SECONDARY) if ask.kind == "approval" else PRIMARY
 
 
-def _select(ask: Ask, options: list[str]) -> JsonObject:
+def _select(ask: Ask, options: list[str], start: int) -> JsonObject:
+    """Returns the menu with the options from `start` on."""
+    shown = options[start : start + SELECT_OPTIONS_MAX]
+    which = f" ({start + 1} to {start + len(shown)})" if len(shown) < len(options) else ""
     return {
         "type": SELECT,
-        "custom_id": f"th:ask:{ask.ask_id}:pick",
-        "placeholder": truncate("Choose an answer", PLACEHOLDER_MAX),
+        "custom_id": f"th:ask:{ask.ask_id}:pick{start // SELECT_OPTIONS_MAX or ''}",
+        "placeholder": truncate(f"Choose an answer{which}", PLACEHOLDER_MAX),
         "options": [
             {"label": to_single_line(option, SELECT_OPTION_MAX), "value": str(index)}
-            for index, option in enumerate(options)
+            for index, option in enumerate(shown, start)
         ],
     }
 
 
 def _listed_options(options: list[str]) -> list[JsonObject]:
-    """Returns text displays with options that a select would truncate, as far as they fit."""
-    if all(utf16_length(option) <= SELECT_OPTION_MAX for option in options):
+    """Returns text displays with options that a select would truncate, unless they need several."""
+    is_short = all(utf16_length(option) <= SELECT_OPTION_MAX for option in options)
+    if is_short or len(options) > SELECT_OPTIONS_MAX:
         return []
     share = min(OPTION_TEXT_MAX, OPTIONS_TEXT_MAX // len(options) - 8)
     return [
@@ -193,13 +220,16 @@ def _closing(ask: Ask) -> str:
         return "-# This question is no longer open."
     if ask.state == "expired":
         return "-# No one answered in time."
-    who = to_single_line(ask.answered_by.name, 80) if ask.answered_by else "Somebody"
+    who = to_single_line(answerer_name(ask), 80)
+    is_no = ask.kind == "approval" and is_denied(ask)
+    line = f"{'❌' if is_no else '✅'} **{neutralize_mentions(who)}** answered"
+    if ask.is_written_in_thread:
+        return f"{line} in this thread."
     answer = neutralize_mentions(
         truncate(remove_unsendable(ask.answer or "").strip(), ANSWER_SHOWN_MAX)
     )
     quoted = "\n".join(f"> {line}" for line in answer.split("\n"))
-    is_no = ask.kind == "approval" and not is_allowed(ask)
-    return f"{'❌' if is_no else '✅'} **{neutralize_mentions(who)}** answered:\n{quoted}"
+    return f"{line}:\n{quoted}"
 
 
 LAYOUT_REFUSED_CODES = frozenset({"50006", "50035"})
@@ -217,7 +247,9 @@ def simplify_message(body: JsonObject, delivery_id: str = "") -> JsonObject | No
     ]
     ordinary = text_message("\n".join(_texts(parts)), delivery_id)
     rows = [part for part in parts if part.get("type") == ACTION_ROW]
-    return {**ordinary, "components": list(rows)}
+    flags = SUPPRESS_EMBEDS | (int(str(body["flags"])) & SUPPRESS_NOTIFICATIONS)
+    kept = [*rows[: ROWS_MAX - 1], *rows[-1:]] if len(rows) > ROWS_MAX else rows
+    return {**ordinary, "flags": flags, "components": list(kept)}
 
 
 def _texts(parts: list[JsonObject]) -> Iterator[str]:

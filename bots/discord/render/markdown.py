@@ -2,23 +2,23 @@
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 
-from bots.discord.limits import remove_unsendable, utf16_length
+from bots.delivery.markdown import MarkdownBlock, scan_blocks, table_cells, utf16_length
+from bots.discord.limits import remove_unsendable
 
-RenderTable = Callable[[list[str]], list[str]]
+RenderTable = Callable[[Sequence[str]], Sequence[str]]
 TABLE_WIDTH_MAX = 64
 """The widest table, in columns, that is shown in a code block. This width mostly fits on a phone."""
 
-_FENCE = re.compile(r"^\s{0,3}(```+|~~~+)")
-_CODE = re.compile(r"(`+)(?:.|\n)*?\1")
+_BACKTICKS = re.compile("`+")
 _CROWD = re.compile(r"@(?=everyone|here)")
 _ROLE = re.compile(r"<@(?=&\d)")
-_PICTURE = re.compile(r"!\[([^\]]*)\]\(")
-_DEEP_HEADING = re.compile(r"^#{4,6}\s+(.+?)\s*#*$")
+_PICTURE = re.compile(r"!\[([^\]]*)(?:(\]\()|\]|\Z)")
+"""Also matches brackets that belong to no picture, so that no text is scanned twice."""
+_DEEP_HEADING = re.compile(r"^#{4,6}\s+(?=\S)(.*)$")
 _RULE = re.compile(r"^\s{0,3}([-*_])(?:\s*\1){2,}\s*$")
-_DELIMITER = re.compile(r"\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?$")
-"""A table's delimiter row. Expects a stripped line, because surrounding spaces would cause backtracking."""
 _CHECK = re.compile(r"^(\s*[-*+]\s+)\[([ xX])\]\s")
 
 
@@ -26,10 +26,26 @@ def neutralize_mentions(text: str) -> str:
     """Breaks mentions of everyone, here and roles with a zero-width joiner, outside inline code."""
     pieces: list[str] = []
     end = 0
-    for code in _CODE.finditer(text):
-        pieces += [_unping(text[end : code.start()]), code.group()]
-        end = code.end()
+    for start, code_end in _code_spans(text):
+        pieces += [_unping(text[end:start]), text[start:code_end]]
+        end = code_end
     return "".join([*pieces, _unping(text[end:])])
+
+
+def _code_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Yields the start and end of each text between equal runs of backticks, as long as possible, in linear time."""
+    runs = [found.span() for found in _BACKTICKS.finditer(text)]
+    lengths = [end - start for start, end in runs]
+    longest_later = [*accumulate(reversed(lengths[1:]), max, initial=0)][::-1]
+    done = 0
+    for (start, end), later in zip(runs, longest_later, strict=False):
+        while (rest := end - max(start, done)) > 0:
+            marks = max(min(rest, later), rest // 2)
+            if not marks:
+                break
+            start = end - rest
+            done = text.index("`" * marks, start + marks) + marks
+            yield start, done
 
 
 def to_discord_markdown(markdown: str, *, length_max: int) -> str:
@@ -47,79 +63,34 @@ def _unping(text: str) -> str:
 
 
 def _rewritten(source: str, table: RenderTable) -> str:
-    out: list[str] = []
-    prose: list[str] = []
-    fence = ""
-    for line in source.split("\n"):
-        found = _FENCE.match(line)
-        if fence:
-            out.append(line)
-            if found and found.group(1).startswith(fence):
-                fence = ""
-            continue
-        if found:
-            out += _prose(prose, table)
-            prose = []
-            fence = found.group(1)
-            out.append(line)
-            continue
-        prose.append(line)
-    return "\n".join([*out, *_prose(prose, table)])
+    return "".join(
+        block.gap + "\n".join(_block_lines(block, table)) for block in scan_blocks(source)
+    )
 
 
-def _prose(lines: list[str], table: RenderTable) -> list[str]:
-    out: list[str] = []
-    index = 0
-    while index < len(lines):
-        end = _table_end(lines, index)
-        if end:
-            out += table(lines[index:end])
-            index = end
-        else:
-            out.append(_line(lines[index]))
-            index += 1
-    return neutralize_mentions("\n".join(out)).split("\n") if out else []
+def _block_lines(block: MarkdownBlock, table: RenderTable) -> Sequence[str]:
+    if block.kind == "fence":
+        return block.lines
+    lines = table(block.lines) if block.kind == "table" else [_line(line) for line in block.lines]
+    return [neutralize_mentions("\n".join(lines))]
 
 
 def _line(line: str) -> str:
     if heading := _DEEP_HEADING.match(line):
-        return f"**{heading.group(1)}**"
+        return f"**{heading.group(1).rstrip('#').rstrip() or '#'}**"
     if _RULE.match(line):
         return "⎯" * 12
     line = _CHECK.sub(lambda m: f"{m.group(1)}{'☐' if m.group(2) == ' ' else '☑'} ", line)
-    return _PICTURE.sub(lambda m: f"[{m.group(1) or 'picture'}](", line)
+    return _PICTURE.sub(lambda m: f"[{m[1] or 'picture'}](" if m[2] else m[0], line)
 
 
-def _table_end(lines: list[str], start: int) -> int:
-    """Returns the index after the table that begins at line `start`, or 0 if none does."""
-    if (
-        start + 1 >= len(lines)
-        or "|" not in lines[start]
-        or not _DELIMITER.match(lines[start + 1].strip())
-    ):
-        return 0
-    if len(_cells(lines[start])) != len(_cells(lines[start + 1])):
-        return 0
-    end = start + 2
-    while end < len(lines) and "|" in lines[end] and lines[end].strip():
-        end += 1
-    return end
-
-
-def _cells(line: str) -> list[str]:
-    inner = line.strip().removeprefix("|")
-    if inner.endswith("|") and not inner.endswith("\\|"):
-        inner = inner[:-1]
-    return [cell.replace("\\|", "|").strip() for cell in re.split(r"(?<!\\)\|", inner)]
-
-
-def _aligned(lines: list[str]) -> list[str]:
-    head = _cells(lines[0])
-    rows = [(_cells(line) + [""] * len(head))[: len(head)] for line in lines[2:]]
+def _aligned(lines: Sequence[str]) -> list[str]:
+    head = table_cells(lines[0])
+    rows = [(table_cells(line) + [""] * len(head))[: len(head)] for line in lines[2:]]
     widths = [max(display_width(_plain(row[i])) for row in [head, *rows]) for i in range(len(head))]
     if sum(widths) + 2 * (len(widths) - 1) > TABLE_WIDTH_MAX:
         return _listed(head, rows)
-    rights = [_is_right(cell) for cell in _cells(lines[1])]
+    rights = [cell.endswith(":") and not cell.startswith(":") for cell in table_cells(lines[1])]
     ruled = [_row(head, widths, rights), "  ".join("─" * width for width in widths)]
     return ["```", *ruled, *(_row(row, widths, rights) for row in rows), "```"]
 
@@ -133,20 +104,16 @@ def _listed(head: list[str], rows: list[list[str]]) -> list[str]:
     return out
 
 
-def _fenced(lines: list[str]) -> list[str]:
+def _fenced(lines: Sequence[str]) -> list[str]:
     return ["```", *(line.replace("```", "'''") for line in lines), "```"]
 
 
-def _raw(lines: list[str]) -> list[str]:
+def _raw(lines: Sequence[str]) -> Sequence[str]:
     return lines
 
 
 def _plain(cell: str) -> str:
     return cell.replace("**", "").replace("`", "")
-
-
-def _is_right(delimiter: str) -> bool:
-    return delimiter.endswith(":") and not delimiter.startswith(":")
 
 
 def _row(cells: list[str], widths: list[int], rights: list[bool]) -> str:

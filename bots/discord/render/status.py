@@ -1,9 +1,9 @@
 """The sections of a run's status message, within Discord's limits; pure functions."""
 
-from bots.delivery.run_view import RunView, Task, TaskState, ViewState
-from bots.discord.limits import remove_unsendable, to_single_line, truncate, utf16_length
+from bots.delivery.markdown import truncate, utf16_length
+from bots.delivery.run_view import RunView, Task, TaskState, ViewState, newest_tasks
+from bots.discord.limits import remove_unsendable, to_single_line
 from bots.discord.render.markdown import neutralize_mentions
-from core.domain.events import ChecklistItem
 
 ACCENT: dict[ViewState, int] = {
     "queued": 0x99AAB5,
@@ -11,6 +11,8 @@ ACCENT: dict[ViewState, int] = {
     "waiting": 0xFEE75C,
     "completed": 0x57F287,
     "asking": 0xFEE75C,
+    "answered": 0x57F287,
+    "silent": 0x57F287,
     "stopped": 0x99AAB5,
     "failed": 0xED4245,
     "limited": 0xE67E22,
@@ -21,11 +23,20 @@ TITLE: dict[ViewState, str] = {
     "waiting": "❓ Waiting for approval",
     "completed": "✅ Done",
     "asking": "❓ Asked a question",
+    "answered": "✅ Question answered",
+    "silent": "✅ Done",
     "stopped": "⏹️ Stopped",
     "failed": "❌ Failed",
     "limited": "⚠️ A limit was reached",
 }
-SIGN: dict[TaskState, str] = {"running": "▸", "done": "✓", "failed": "✗"}
+SIGN: dict[TaskState, str] = {
+    "running": "▸",
+    "started": "▹",
+    "left": "▹",
+    "done": "✓",
+    "failed": "✗",
+    "ended": "■",
+}
 BOX: dict[str, str] = {"pending": "☐", "active": "▣", "done": "☑", "blocked": "⛔"}
 
 TASKS_SHOWN = 10
@@ -48,16 +59,18 @@ def _header(view: RunView) -> str:
     header = f"**{TITLE[view.state]}**"
     if view.activity and view.state in ("queued", "working", "waiting"):
         header += f" · {to_single_line(view.activity, 160)}"
+    if view.is_folded and view.figures:
+        header += f" · {view.figures}"
     if view.turn > 1 and view.state == "working":
         header += f"\n-# step {view.turn}"
     return truncate(header, HEADER_MAX)
 
 
 def _checklist(view: RunView) -> str:
-    if not view.checklist:
+    if not view.checklist or view.is_folded:
         return ""
     items = view.checklist
-    first = _first_open(items)
+    first = next((n for n, item in enumerate(items) if item.state != "done"), len(items))
     start = max(0, min(first - 3, len(items) - CHECKLIST_SHOWN))
     shown = items[start : start + CHECKLIST_SHOWN]
     lines = [f"**{to_single_line(view.checklist_title, 100) or 'Plan'}**"]
@@ -70,25 +83,21 @@ def _checklist(view: RunView) -> str:
     return _fitting(lines, CHECKLIST_MAX)
 
 
-def _first_open(items: tuple[ChecklistItem, ...]) -> int:
-    return next((n for n, item in enumerate(items) if item.state != "done"), len(items))
-
-
 def _tasks(view: RunView) -> str:
-    if not view.tasks:
+    if not view.tasks or view.is_folded:
         return ""
     shown_max = TASKS_SHOWN if view.state == "working" else TASKS_SHOWN_AT_END
-    shown = view.tasks[-shown_max:]
+    shown, _ = newest_tasks(view.tasks, shown_max)
     while len(shown) > 1 and utf16_length("\n".join(map(_task, shown))) > TASKS_MAX - 40:
-        shown = shown[1:]
+        shown, _ = newest_tasks(shown, len(shown) - 1)
     earlier = view.tasks_dropped + len(view.tasks) - len(shown)
     lines = [f"-# {earlier} earlier step{'s' * (earlier != 1)}"] if earlier else []
     return truncate("\n".join([*lines, *map(_task, shown)]), TASKS_MAX)
 
 
 def _task(task: Task) -> str:
-    line = f"{SIGN[task.state]} {to_single_line(task.title, 140) or 'A step'}"
-    detail = to_single_line(task.detail.replace("`", "'"), 120)
+    line = f"{SIGN[task.state]} {to_single_line(task.line, 170) or 'A step'}"
+    detail = to_single_line((task.output or task.detail).replace("`", "'"), 120)
     return f"{line}\n-# {detail}" if detail else line
 
 

@@ -58,8 +58,12 @@ class CallLimiter:
     async def acquire(self, route: Route) -> None:
         """Waits for permission to call. Raises SurfaceRateLimited instead of a long wait."""
         if not route.path.startswith(UNCOUNTED):
+            everything = self._allowance()
+            line = f"channel {route.channel_id or route.guild_id or ''}"
+            # without a rate of its own: discord.py keeps those, and the channels take turns at the global limit
+            channel = RateLimit(owner=everything.owner, name=line, interval_seconds=0.0)
             await self.limiter.admit(
-                [self._allowance()],
+                [everything, channel],
                 wait_seconds_max=WAIT_SECONDS_MAX,
                 oversleeps=route.method != "POST",
             )

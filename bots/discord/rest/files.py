@@ -4,16 +4,18 @@ import asyncio
 import json
 import logging
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import IO
 
 import aiohttp
 import discord
+from pydantic import JsonValue
 from yarl import URL
 
-from bots.discord.limits import FILE_NAME_MAX, remove_unsendable, truncate
+from bots.delivery.markdown import truncate
+from bots.discord.limits import FILE_NAME_MAX, remove_unsendable
 from bots.discord.rest import delivery_marker
 from bots.discord.rest.client import TOO_LARGE, RestClient, get_objects, get_text
 from core.domain.errors import AgentError, SurfaceError, SurfaceRefused
@@ -38,6 +40,12 @@ class AttachmentRef:
     message: str
     attachment: str
     url: str
+
+
+def build_file_ref(*, channel_id: str, message_id: str, attachment_id: str, url: str) -> str:
+    """Returns the reference to an attachment. The message's id is "0" for the files of a command."""
+    names = {"channel": channel_id, "message": message_id, "attachment": attachment_id}
+    return json.dumps({**names, "url": url})
 
 
 class DiscordFiles:
@@ -143,22 +151,23 @@ def download_too_large(file: IncomingFile, bytes_max: int) -> AgentError:
 
 @asynccontextmanager
 async def prepare_upload(
-    file: OutgoingFile, *, bytes_max: int, delivery_id: str
-) -> AsyncGenerator[tuple[JsonObject, discord.File]]:
-    """Yields the message body and the file. Raises SurfaceRefused `too_large` before anything is sent.
+    files: Sequence[OutgoingFile], *, bytes_max: int
+) -> AsyncGenerator[tuple[JsonObject, list[discord.File]]]:
+    """Yields what the message body says of the files, and the files. Raises SurfaceRefused `too_large` before anything
+    is sent, also if the files together are larger than the limit.
 
-    Spools the file to disk, so that discord.py can repeat the upload.
+    Spools the files to disk, so that discord.py can repeat the upload.
     """
-    if file.size_bytes > bytes_max:
-        raise _upload_too_large(file, bytes_max)
-    name = safe_file_name(file.name)
-    with await asyncio.to_thread(tempfile.TemporaryFile) as spool:
-        await _spool_file(spool, file, bytes_max)
-        ready = discord.File(spool, filename=name)
-        try:
-            yield _upload_body(name, delivery_id), ready
-        finally:
-            ready.close()
+    if sum(file.size_bytes for file in files) > bytes_max:
+        raise _upload_too_large(files[0], bytes_max)
+    async with AsyncExitStack() as stack:
+        ready: list[discord.File] = []
+        for file in files:
+            spool = stack.enter_context(await asyncio.to_thread(tempfile.TemporaryFile))
+            await _spool_file(spool, file, bytes_max)
+            ready.append(discord.File(spool, filename=safe_file_name(file.name)))
+            stack.callback(ready[-1].close)
+        yield _upload_body(files), ready
 
 
 def safe_file_name(name: str) -> str:
@@ -171,14 +180,14 @@ def safe_file_name(name: str) -> str:
     return truncate(kept, FILE_NAME_MAX) or "file"
 
 
-def _upload_body(name: str, delivery_id: str) -> JsonObject:
-    description = (
-        f"{truncate(name, 200)}, made by the agent, {delivery_marker.readable_marker(delivery_id)}"
-    )
-    return {
-        "attachments": [{"id": 0, "filename": name, "description": description}],
-        "allowed_mentions": {"parse": []},
-    }
+def _upload_body(files: Sequence[OutgoingFile]) -> JsonObject:
+    attachments: list[JsonValue] = []
+    for index, file in enumerate(files):
+        name = safe_file_name(file.name)
+        marker = delivery_marker.readable_marker(file.delivery_id)
+        description = f"{truncate(name, 200)}, made by the agent, {marker}"
+        attachments.append({"id": index, "filename": name, "description": description})
+    return {"attachments": attachments, "allowed_mentions": {"parse": []}}
 
 
 async def _spool_file(spool: IO[bytes], file: OutgoingFile, bytes_max: int) -> None:

@@ -1,18 +1,38 @@
-"""Opens the thread of a message, and makes posts wait until the thread is open."""
+"""Opens the thread of a message, makes posts wait until the thread is open, and tags forum posts with their state."""
 
 import asyncio
+import logging
+from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+import discord
+
 from bots.discord.limits import THREAD_NAME_MAX, to_single_line
+from bots.discord.permissions import find_bot_permissions
 from bots.discord.rest.client import THREAD_EXISTS, RestClient
-from core.domain.errors import SurfaceRefused
+from core.domain.errors import SurfaceError, SurfaceRefused
 from core.domain.threads import Address
 from core.failpoints import Failpoint
-from core.ports import Precondition
+from core.ports import Precondition, Reaction
+
+log = logging.getLogger(__name__)
 
 OPEN_THREAD = Failpoint("discord.open_thread")
+TAG = Failpoint("discord.tag")
 ARCHIVE_MINUTES = 1440
+CLOSED_MAX = 10_000
+TAG_NAMES: dict[Reaction, str] = {
+    "seen": "working",
+    "queued": "working",
+    "asking": "waiting",
+    "done": "done",
+    "failed": "done",
+    "limited": "done",
+}
+"""The tag of a forum post for each reaction, where the forum has a tag of that name."""
+TAGS_MAX = 5
+"""Discord's limit on the tags of one post (docs.discord.com, Modify Channel)."""
 
 
 class ThreadOpener:
@@ -24,6 +44,7 @@ class ThreadOpener:
     def __init__(self, rest: RestClient) -> None:
         self._rest = rest
         self._opening: dict[str, asyncio.Event] = {}
+        self._closed: OrderedDict[str, str] = OrderedDict()
 
     @asynccontextmanager
     async def opening(self, thread_key: str) -> AsyncGenerator[None]:
@@ -42,11 +63,36 @@ class ThreadOpener:
         if event is not None:
             event.set()
 
+    def mark_closed(self, thread_key: str, error_code: str) -> None:
+        """Records that moderators have locked or deleted the thread. `error_code` is Discord's for posts there."""
+        self._closed[thread_key] = error_code
+        if len(self._closed) > CLOSED_MAX:
+            self._closed.popitem(last=False)
+
+    def mark_reopened(self, thread_key: str) -> None:
+        self._closed.pop(thread_key, None)
+
+    def refuse_closed(self, address: Address) -> None:
+        """Raises SurfaceRefused if moderators have locked or deleted the thread, even if the bot could write there."""
+        if error_code := self._closed.get(address.thread_key):
+            raise SurfaceRefused("moderators have closed the thread", code=error_code)
+
     async def wait_until_open(self, address: Address) -> None:
         """Waits while this process is opening the thread. Returns immediately if it is not."""
         event = self._opening.get(address.thread_key)
         if event is not None:
             await event.wait()
+
+    async def add_member(self, address: Address, person_id: str) -> None:
+        """Adds a person to the thread, because a thread started from the bot's message contains only the bot. Raises
+        SurfaceError."""
+        with OPEN_THREAD:
+            await self._rest.call(
+                "PUT",
+                "/channels/{channel_id}/thread-members/{user_id}",
+                channel_id=address.thread_key,
+                user_id=person_id,
+            )
 
     async def open_thread(
         self, address: Address, title: str, *, precondition: Precondition | None = None
@@ -69,3 +115,36 @@ class ThreadOpener:
         except SurfaceRefused as error:
             if error.code != THREAD_EXISTS:
                 raise
+
+    async def tag_post(
+        self, post: object, reaction: Reaction, precondition: Precondition | None
+    ) -> None:
+        """Shows the run's state as a tag of its forum post. Keeps all tags that do not name a state.
+
+        Does nothing if the forum has no such tags, or if the bot may not change those of other people's posts.
+        """
+        if not isinstance(post, discord.Thread) or not isinstance(
+            post.parent, discord.ForumChannel
+        ):
+            return
+        names = {tag.name.casefold(): tag.id for tag in post.parent.available_tags}
+        states = {name: names[name] for name in TAG_NAMES.values() if name in names}
+        allowed = find_bot_permissions(post, post.guild)
+        if not states or allowed is None or not allowed.manage_threads:
+            return
+        kept = [tag.id for tag in post.applied_tags if tag.id not in states.values()]
+        shown = [states[name] for name in (TAG_NAMES[reaction],) if name in states]
+        tags = [str(tag_id) for tag_id in (*kept, *shown)]
+        if len(tags) > TAGS_MAX:
+            return
+        try:
+            with TAG:
+                await self._rest.call(
+                    "PATCH",
+                    "/channels/{channel_id}",
+                    body={"applied_tags": list(tags)},
+                    precondition=precondition,
+                    channel_id=str(post.id),
+                )
+        except SurfaceError as error:  # the reaction tells the state, too
+            log.info("the tags of forum post %s were not changed: %s", post.id, error)

@@ -1,5 +1,6 @@
-"""The admin commands `pair`, `unpair`, `who` and `audit`, and the text format of audit entries."""
+"""The admin commands `pair`, `unpair`, `who`, `mcp` and `audit`, and the text format of audit entries."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -9,6 +10,9 @@ from core.domain.audit import AuditAction, AuditEntry, AuditLog
 from core.domain.pairing import Pairings
 from core.domain.threads import Person
 
+ConnectTools = Callable[[CommandCalled], Outcome]
+"""Returns a link with which a person agrees to the use of a tool server."""
+NO_SERVERS = "There are no tool servers here."
 ENTRIES_SHOWN = 10
 ENTRIES_SHOWN_MAX = 30
 PEOPLE_SHOWN_MAX = 50
@@ -25,8 +29,10 @@ _WORDS: dict[AuditAction, str] = {
     "conversation_renewed": "began a new conversation",
     "conversation_forgotten": "had a conversation forgotten",
     "agent_chosen": "chose the agent",
+    "agent_changed": "changed the agent",
     "knowledge_changed": "changed what is known",
     "plan_changed": "changed the plan",
+    "budget_changed": "changed the budget",
     "paired": "paired",
     "unpaired": "unpaired",
     "workspace_joined": "installed the bot",
@@ -41,6 +47,7 @@ class AdminDeps:
     policy: AccessPolicy
     pairings: Pairings
     log: AuditLog
+    connect_tools: ConnectTools | None = None
 
 
 async def answer_admin(called: CommandCalled, deps: AdminDeps) -> Outcome:
@@ -55,6 +62,8 @@ async def answer_admin(called: CommandCalled, deps: AdminDeps) -> Outcome:
             return await _unpair(called, deps)
         case _ if _is_answer_public(called):
             return Outcome(notice=NOT_IN_PUBLIC.format(name=called.name))
+        case "mcp":
+            return deps.connect_tools(called) if deps.connect_tools else Outcome(notice=NO_SERVERS)
         case "who":
             return Outcome(notice=await _who(called, deps))
         case _:

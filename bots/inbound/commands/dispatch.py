@@ -1,19 +1,34 @@
-"""Answers chat commands such as `status`, `files` and `forget` immediately, without a run."""
+"""Answers chat commands such as `status` and `forget` immediately, without a run, and suggests values for them."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from bots.inbound.actions import CommandCalled, Outcome
 from bots.inbound.commands.admin import ADMINS_ONLY, AdminDeps, answer_admin
+from bots.inbound.commands.agents import answer_agents
+from bots.inbound.commands.budget import BudgetDeps, answer_budget
+from bots.inbound.commands.erasure import (
+    NOT_HERE,
+    ErasureDeps,
+    answer_export,
+    answer_forget,
+)
 from bots.inbound.commands.knowledge import KnowledgeDeps, answer_knowledge
 from bots.inbound.commands.plan import answer_plan
-from core.agents.definition import DEFAULT_AGENT
+from core.agents.definition import DEFAULT_AGENT, AgentDefinition
 from core.agents.roster import Roster, unknown_agent_message
-from core.domain.errors import AgentError, ToolError
+from core.domain.errors import AgentError, SurfaceError, ThreadhandError, ToolError
+from core.domain.model_options import NO_OPTIONS
 from core.domain.plans import PlanStore
-from core.domain.threads import Person, ThreadSnapshot, Usage
-from core.ports import SandboxProvider, StopSignals
-from core.stores import Conversations
+from core.domain.threads import FollowMode, Person, ThreadSnapshot, Usage
+from core.knowledge.ports import Scope
+from core.ports import FileEntry, OutgoingFile, SandboxProvider
+from core.stores import Conversations, FollowModes
+from core.tasks import spawn
+from core.tools.workspace.paths import workspace_path
 
 FILES_SHOWN_MAX = 30
 HELP = """Mention me and say what you need; attach files if they help. In a thread that I am in, just write.
@@ -22,9 +37,15 @@ HELP = """Mention me and say what you need; attach files if they help. In a thre
 - `knowledge add` with attached files adds them to what I know here; `knowledge list`, `knowledge remove NAME`
 - `use` lists the agents, `use NAME` chooses one for this conversation; `agent:NAME` at the start of a \
 message chooses one for that request only
+- `agents versions NAME` lists an agent's versions, `agents compare NAME 1 3` what changed; admins: \
+`agents rollback NAME 1`, `agents reset NAME`
 - `plan` shows my current plan; `plan add TEXT`, `plan remove NUMBER`, `plan skip NUMBER`, `plan stop` change it
-- `new` starts a new conversation here; `forget` deletes this conversation and its files
-- admins: `pair CODE`, `unpair NAME`, `who`, `audit`"""
+- `follow quiet` keeps me quiet here until somebody mentions me, `follow mention` makes me answer mentions only, \
+`follow` makes me follow the thread again; words such as "stay quiet here" do the same
+- `new` starts a new conversation here; `export` posts this one as a file; `forget` deletes it and its files
+- `forget me` removes what is stored about you
+- `budget` shows what a run, a person and this workspace may cost; admins change it: `budget run 5`
+- admins: `pair CODE`, `unpair NAME`, `who`, `audit`, `mcp connect NAME`"""
 
 NO_THREAD_YET = (
     "There is no conversation with me here yet. Begin one with `/agent run` and its option `agent`, "
@@ -38,15 +59,19 @@ _HOW = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandDeps:
-    """Dependencies of the chat commands. A command whose optional dependency is None is unavailable."""
+    """Dependencies of the chat commands. `sandboxes` is None on a machine without sandboxes. `describe_run` returns the
+    steps of a run as Markdown, or an empty text if they are deleted."""
 
     conversations: Conversations
     sandboxes: SandboxProvider | None
-    signals: StopSignals
-    knowledge: KnowledgeDeps | None = None
-    roster: Roster | None = None
-    plans: PlanStore | None = None
-    admin: AdminDeps | None = None
+    erasure: ErasureDeps
+    knowledge: KnowledgeDeps
+    roster: Roster
+    plans: PlanStore
+    admin: AdminDeps
+    budget: BudgetDeps
+    follow_modes: FollowModes
+    describe_run: Callable[[str], Awaitable[str]]
 
 
 async def answer_command(called: CommandCalled, deps: CommandDeps) -> Outcome:
@@ -54,20 +79,26 @@ async def answer_command(called: CommandCalled, deps: CommandDeps) -> Outcome:
     if called.name == "help":
         return Outcome(notice=HELP)
     if called.name in ADMIN_COMMANDS:
-        return await answer_admin(called, deps.admin) if deps.admin else Outcome(notice=ADMINS_ONLY)
-    if called.name == "knowledge":
-        if deps.knowledge is None:
-            return Outcome(notice="There is no knowledge base here.")
-        return Outcome(notice=await answer_knowledge(called, deps.knowledge), is_private=False)
-    if called.name == "use":
-        if deps.roster is None:
-            return Outcome(notice="There is only one agent here.")
-        return await _use(called, deps.roster, deps.conversations)
-    return await _answer_in_thread(called, deps)
+        return await answer_admin(called, deps.admin)
+    if called.name == "agents":
+        return await answer_agents(called, deps.roster, deps.admin.policy)
+    if called.name == "budget":
+        return await answer_budget(called, deps.budget)
+    if called.name == "forget":
+        return await answer_forget(called, deps.erasure, deps.admin.policy)
+    if called.name == "export":
+        return await answer_export(called, deps.erasure)
+    answer = {"knowledge": _knowledge, "use": _use, "follow": _follow}.get(called.name)
+    return await (answer or _answer_in_thread)(called, deps)
 
 
-async def _use(called: CommandCalled, roster: Roster, conversations: Conversations) -> Outcome:
+async def _knowledge(called: CommandCalled, deps: CommandDeps) -> Outcome:
+    return Outcome(notice=await answer_knowledge(called, deps.knowledge), is_private=False)
+
+
+async def _use(called: CommandCalled, deps: CommandDeps) -> Outcome:
     """Answers `use`: lists the agents or, given a name, selects the agent for future requests in this conversation."""
+    roster, conversations = deps.roster, deps.conversations
     agents = await roster.agents()
     address = called.address
     snapshot = await conversations.find(address)
@@ -77,6 +108,7 @@ async def _use(called: CommandCalled, roster: Roster, conversations: Conversatio
         current = roster.agent_in(address.channel_id, chosen)
         lines = [
             f"- `{agent_id}`{' (works here)' if agent_id == current else ''}: {agent.description}"
+            f"{_options_note(roster, address.channel_id, agent)}"
             for agent_id, agent in agents.items()
         ]
         return Outcome(notice="\n".join([*lines, _HOW]))
@@ -90,12 +122,45 @@ async def _use(called: CommandCalled, roster: Roster, conversations: Conversatio
     )
 
 
+def _options_note(roster: Roster, channel_id: str, agent: AgentDefinition) -> str:
+    own = roster.options.get(agent.model, NO_OPTIONS)
+    options = str(own.replaced_by(roster.options_in(channel_id, agent)))
+    return f" ({options})" if options else ""
+
+
+async def _follow(called: CommandCalled, deps: CommandDeps) -> Outcome:
+    """Answers `follow`. Only admins may choose for a whole channel."""
+    address = called.address
+    name, _, place = called.argument.partition(" ")
+    mode: FollowMode = cast(FollowMode, name) if name in FOLLOWED else "follow"
+    is_here = called.is_addressed or await deps.conversations.find(address) is not None
+    if not is_here:
+        return Outcome(is_ignored=True)
+    if place:
+        is_admin = deps.admin.policy.is_admin(
+            address.workspace_id, called.person.person_id, called.actor
+        )
+        if not is_admin:
+            return Outcome(notice=ADMINS_ONLY)
+    await deps.follow_modes.set(address, mode, is_whole_channel=bool(place))
+    return Outcome(notice=FOLLOWED[mode].format(place or "thread"), is_private=False)
+
+
+FOLLOWED: Mapping[FollowMode, str] = {
+    "follow": "I follow this {} again: just write, a mention is not needed.",
+    "mention": "From now on I answer in this {} only when I am mentioned.",
+    "quiet": "I stay quiet in this {} until somebody mentions me.",
+}
+
+
 async def _answer_in_thread(called: CommandCalled, deps: CommandDeps) -> Outcome:
     snapshot = await deps.conversations.find(called.address)
     if snapshot is None:
-        return Outcome(notice="There is no conversation with me here yet.")
-    if called.name == "plan" and deps.plans is not None:
+        return Outcome(notice=NOT_HERE)
+    if called.name == "plan":
         return await answer_plan(called, snapshot, deps.plans)
+    if called.name == "files":
+        return await _files(called, snapshot, deps)
     answer = _ANSWERS.get(called.name)
     notice = await answer(snapshot, deps, called.person) if answer else HELP
     return Outcome(notice=notice, is_private=called.name not in PUBLIC_COMMANDS)
@@ -118,15 +183,31 @@ async def _status(snapshot: ThreadSnapshot, deps: CommandDeps, by: Person) -> st
     return f"Idle. The last run {snapshot.last_run.status}."
 
 
-async def _files(snapshot: ThreadSnapshot, deps: CommandDeps, by: Person) -> str:
-    del by
+async def _files(called: CommandCalled, snapshot: ThreadSnapshot, deps: CommandDeps) -> Outcome:
+    """Answers `files`: lists the workspace or, given a path, posts that file or lists that folder."""
     if deps.sandboxes is None:
-        return "There is no sandbox on this machine, so there are no files."
+        return Outcome(notice="There is no sandbox on this machine, so there are no files.")
+    path = called.argument.strip().strip("`").rstrip("/")
     try:
         sandbox = await deps.sandboxes.open(snapshot.thread.thread_id, fence=0)
-        entries = await sandbox.files.list(".")
+        entries = await sandbox.files.list(path or ".")
+        is_file = path and [(one.path, one.kind) for one in entries] == [
+            (workspace_path(path), "file")
+        ]
+        if not is_file:
+            return Outcome(notice=_list_entries(entries))
+        size = entries[0].size_bytes
+        pieces = sandbox.files.read(path, length=size)
+        file = OutgoingFile(name=path.rpartition("/")[2], size_bytes=size, pieces=pieces)
+        await deps.erasure.upload(called.address, file)
     except (AgentError, ToolError) as error:
-        return f"The files cannot be listed: {error}"
+        return Outcome(notice=f"The files cannot be read: {error}")
+    except SurfaceError as error:
+        return Outcome(notice=f"The file could not be posted: {error}")
+    return Outcome(notice=f"`{path}` is posted here.")
+
+
+def _list_entries(entries: Sequence[FileEntry]) -> str:
     shown = [entry for entry in entries if not entry.path.startswith(".")]
     if not shown:
         return "There are no files yet."
@@ -153,23 +234,6 @@ async def _new(snapshot: ThreadSnapshot, deps: CommandDeps, by: Person) -> str:
     return "Done. The next message here starts a new conversation."
 
 
-async def _forget(snapshot: ThreadSnapshot, deps: CommandDeps, by: Person) -> str:
-    """Deletes a conversation and its sandbox.
-
-    Deletes the sandbox before the conversation, because after a crash in between it could no longer be found. Deletes
-    it again at the end, because a worker may have created a new sandbox in the meantime.
-    """
-    thread_id, run = snapshot.thread.thread_id, snapshot.active_run
-    if deps.sandboxes is not None:
-        await deps.sandboxes.destroy(thread_id)
-    await deps.conversations.forget(thread_id, by=by)
-    if run is not None:
-        await deps.signals.send(run.run_id)
-    if deps.sandboxes is not None:
-        await deps.sandboxes.destroy(thread_id)
-    return "Forgotten: this conversation, its files and its sandbox are deleted."
-
-
 def format_usage(usage: Usage) -> str:
     """Returns token usage and cost as one line of text for users."""
     cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
@@ -190,11 +254,69 @@ def format_size(size_bytes: int) -> str:
 
 
 PUBLIC_COMMANDS = frozenset({"new", "forget"})
-ADMIN_COMMANDS = frozenset({"pair", "unpair", "who", "audit"})
+ADMIN_COMMANDS = frozenset({"pair", "unpair", "who", "audit", "mcp"})
 _ANSWERS: dict[str, Callable[[ThreadSnapshot, CommandDeps, Person], Awaitable[str]]] = {
     "status": _status,
-    "files": _files,
     "usage": _usage,
     "new": _new,
-    "forget": _forget,
 }
+
+
+log = logging.getLogger(__name__)
+
+SUGGESTIONS_MAX = 25
+VALUE_CHARACTERS_MAX = 100
+SUGGEST_SECONDS_MAX = 2.0
+"""Platforms wait three seconds for suggestions."""
+Suggestion = tuple[str, str]
+"""The value of the option, and the label that people see."""
+
+
+async def suggest_values(called: CommandCalled, deps: CommandDeps) -> Sequence[Suggestion]:
+    """Returns the values that contain what was typed (`called.argument`): agents for `use`, knowledge of the thread for
+    `knowledge`, and files of its workspace for `files`.
+
+    Returns nothing if they are not known within two seconds; a sandbox that starts meanwhile goes on doing so.
+    """
+    finding = spawn(_find_values(called, deps), name="suggestions")
+    await asyncio.wait({finding}, timeout=SUGGEST_SECONDS_MAX)
+    typed = called.argument.strip().casefold()
+    found = finding.result() if finding.done() else ()
+    fitting = [
+        (value, label)
+        for value, label in found
+        if typed in label.casefold() and len(value) <= VALUE_CHARACTERS_MAX
+    ]
+    return sorted(fitting, key=lambda one: not one[0].casefold().startswith(typed))[
+        :SUGGESTIONS_MAX
+    ]
+
+
+async def _find_values(called: CommandCalled, deps: CommandDeps) -> Sequence[Suggestion]:
+    try:
+        if called.name in ("use", "agents"):
+            agents = await deps.roster.agents()
+            return [(name, f"{name}: {agent.description}") for name, agent in agents.items()]
+        snapshot = await deps.conversations.find(called.address)
+        if snapshot is None:
+            return ()
+        thread_id = snapshot.thread.thread_id
+        if called.name == "knowledge":
+            entries = await deps.knowledge.knowledge_base.store.entries(
+                [Scope("thread", thread_id)]
+            )
+            return [(entry.name, entry.name) for entry in entries]
+        return await _file_suggestions(thread_id, called.argument, deps)
+    except ThreadhandError as error:
+        log.info("no values can be suggested for %s: %s", called.name, error)
+        return ()
+
+
+async def _file_suggestions(thread_id: str, typed: str, deps: CommandDeps) -> Sequence[Suggestion]:
+    """Returns the files in the folder that was typed, and its folders."""
+    if deps.sandboxes is None:
+        return ()
+    sandbox = await deps.sandboxes.open(thread_id, fence=0)
+    entries = await sandbox.files.list(typed.rpartition("/")[0] or ".")
+    names = [f"{one.path}/" if one.kind == "folder" else one.path for one in entries]
+    return [(name, name) for name in names if not name.startswith(".")]

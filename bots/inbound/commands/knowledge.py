@@ -2,15 +2,15 @@
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from bots.inbound.actions import CommandCalled
-from core.domain.budget import NO_BUDGET, NO_LIMIT, Budget, Ledger, exhausted_message, utc_day_start
+from core.domain.budget import Budget, Ledger, find_exhausted, utc_day_start
 from core.domain.errors import AgentError, BudgetExceeded, ToolError
-from core.domain.threads import IncomingFile, Usage
+from core.domain.threads import Address, IncomingFile, Person, Usage
 from core.knowledge.knowledge_base import KnowledgeBase
-from core.knowledge.ports import Scope
+from core.knowledge.ports import KnowledgeEntry, Scope
 from core.ports import FileSource
 from core.run.inputs import safe_name
 from core.stores import Conversations
@@ -32,7 +32,7 @@ class KnowledgeDeps:
     file_bytes_max: int
     ledger: Ledger
     charge: Callable[[str, Usage], Usage]
-    budget: Budget = NO_BUDGET
+    budget: Budget
 
 
 async def answer_knowledge(called: CommandCalled, deps: KnowledgeDeps) -> str:
@@ -68,22 +68,31 @@ async def _add_file(
     file: IncomingFile, scope: Scope, called: CommandCalled, deps: KnowledgeDeps
 ) -> str:
     name = safe_name(file.name)
-    source = deps.sources.get(called.address.platform)
-    if source is None:
+    if called.address.platform not in deps.sources:
         return f"- `{name}`: files cannot be fetched here."
     try:
-        await _check_budget(called, deps)
-        async with _knowledge_base_with_billing(scope, called, deps) as knowledge_base:
-            pieces = source.open(file, bytes_max=deps.file_bytes_max)
-            entry = await knowledge_base.add(scope, name, pieces)
+        entry = await add_knowledge(file, scope, called.address, called.person, deps)
     except (AgentError, ToolError) as error:
         return f"- `{name}` was not added: {error}"
     return f"- I know `{entry.name}` now (about {entry.tokens:,} tokens)."
 
 
+async def add_knowledge(
+    file: IncomingFile, scope: Scope, at: Address, by: Person, deps: KnowledgeDeps
+) -> KnowledgeEntry:
+    """Reads the file from the platform of the address and adds it to the scope.
+
+    Raises AgentError and ToolError with a sentence for people, among others if the person's budget is used up.
+    """
+    await _check_budget(at, by, deps)
+    async with _knowledge_base_with_billing(scope, at, by, deps) as knowledge_base:
+        pieces = deps.sources[at.platform].open(file, bytes_max=deps.file_bytes_max)
+        return await knowledge_base.add(scope, safe_name(file.name), pieces)
+
+
 @asynccontextmanager
 async def _knowledge_base_with_billing(
-    scope: Scope, called: CommandCalled, deps: KnowledgeDeps
+    scope: Scope, at: Address, by: Person, deps: KnowledgeDeps
 ) -> AsyncGenerator[KnowledgeBase, None]:
     """Context manager: yields the knowledge base. At the end, records the cost of embeddings for the user.
 
@@ -96,19 +105,18 @@ async def _knowledge_base_with_billing(
         )
     finally:
         if used:
-            await deps.ledger.book(
-                used, thread_id=scope.owner_id, at=called.address, by=called.person
-            )
+            thread_id = scope.owner_id if scope.kind == "thread" else None
+            await deps.ledger.book(used, thread_id=thread_id, at=at, by=by)
 
 
-async def _check_budget(called: CommandCalled, deps: KnowledgeDeps) -> None:
+async def _check_budget(at: Address, by: Person, deps: KnowledgeDeps) -> None:
     """Raises BudgetExceeded if the user's budget is used up. Skips the check without embeddings, which are the cost."""
-    if deps.knowledge_base.semantics is None or not deps.budget.is_set:
+    if deps.knowledge_base.semantics is None:
         return
     since = utc_day_start(datetime.now(UTC))
-    spent = await deps.ledger.spending_by(called.person, called.address, since=since)
-    if (why := exhausted_message(replace(deps.budget, run=NO_LIMIT), spent)) is not None:
-        raise BudgetExceeded(why)
+    spent = await deps.ledger.spending_by(by, at, since=since)
+    if (end := find_exhausted(deps.budget, spent)) is not None:
+        raise BudgetExceeded(end.sentence)
 
 
 async def _list(called: CommandCalled, deps: KnowledgeDeps) -> str:

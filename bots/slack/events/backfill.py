@@ -12,7 +12,7 @@ from bots.inbound.actions import CommandCalled, IncomingMessage, StopRequested
 from bots.slack.events.cursors import PLATFORM, ChannelCursors, InboxStore, is_message_ts
 from bots.slack.events.handler import EventHandler, parse_safely
 from bots.slack.events.parse import ParseContext, parse_event
-from bots.slack.events.payload import get_text
+from bots.slack.events.payload_fields import get_text
 from bots.slack.web_api.client import Identity
 from bots.slack.web_api.history import ChannelHistory
 from bots.slack.workspaces import Workspace, Workspaces
@@ -176,7 +176,7 @@ class Backfill:
                     await self._backfill_workspace(team_id, gaps, summary)
             except TimeoutError:
                 summary.skip("no time is left", "those that are left")
-            except Exception:
+            except Exception:  # continue with the other workspaces
                 log.exception("slack: catching up in workspace %s failed", team_id)
         summary.log(team_id)
 
@@ -335,13 +335,15 @@ class UnreadChannels:
 
         async def look(team_id: str) -> None:
             since = last_listed_ts(team_id, cursors)
-            await self._inbox.forward(PLATFORM, f"{team_id}:", since or _format_ts(time.time()))
+            await self._inbox.advance_cursor(
+                PLATFORM, f"{team_id}:", since or _format_ts(time.time())
+            )
             if not since:
                 return  # ignore messages from before the first start
             async with slots:
                 is_whole = await self._look(team_id, max(since, eldest), cursors, found)
             if is_whole and team_id in newest:
-                await self._inbox.forward(PLATFORM, f"{team_id}:", newest[team_id])
+                await self._inbox.advance_cursor(PLATFORM, f"{team_id}:", newest[team_id])
 
         await asyncio.gather(*map(look, {*newest, *self._workspaces.active_ids}))
         return {**cursors, **found}
@@ -363,7 +365,7 @@ class UnreadChannels:
                 return await self._add_cursors(team_id, workspace, cursor, cursors, found)
         except (SurfaceError, StorageUnavailable, TimeoutError) as error:
             log.info(_NOT_LISTED_MESSAGE, team_id, str(error) or "no time is left")
-        except Exception:
+        except Exception:  # continue with the other workspaces
             log.exception("slack: listing the channels of workspace %s failed", team_id)
         return False
 
@@ -394,7 +396,7 @@ class UnreadChannels:
                         f"more than {NEW_CHANNELS_MAX}; at the next start",
                     )
                     return False
-                await self._inbox.forward(PLATFORM, scope, cursor)
+                await self._inbox.advance_cursor(PLATFORM, scope, cursor)
                 found[scope] = cursor
                 left -= 1
         return True

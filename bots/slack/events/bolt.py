@@ -6,12 +6,15 @@ import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncBoltContext
 from slack_bolt.authorization import AuthorizeResult
 
-from bots.slack.events.payload import Origin, get_object, get_strings, get_text, parse_origin
+from bots.slack.events.handler import EventHandler
+from bots.slack.events.origin import Origin, parse_origin, parse_sharing_ids
+from bots.slack.events.payload_fields import get_object, get_strings, get_text
+from bots.slack.render.mrkdwn import mentioned_user_ids, message_mrkdwn
 from bots.slack.web_api.client import SlackClient
 from bots.slack.workspaces import Workspace, Workspaces
 from core.domain.errors import StorageUnavailable
@@ -62,7 +65,7 @@ class RetryBuffer:
                     await take()
                 except StorageUnavailable:
                     break
-                except Exception:
+                except Exception:  # an event that breaks the bot must not hold up those behind it
                     log.exception("slack: event %s is dropped", event_id)
                 del self._events[event_id]
                 taken += 1
@@ -176,32 +179,59 @@ def _register(
         if is_uninstall_event(event):
             await handle_uninstall(event, origin, workspaces, on_uninstall)
             return
+        sharing_ids = parse_sharing_ids(payload)
+        dispatch = partial(_dispatch_event, event, origin, sharing_ids, workspaces)
         try:
-            await _dispatch_event(event, origin, workspaces)
+            await dispatch()
         except StorageUnavailable:
-            retry_buffer.add(
-                get_text(payload, "event_id"), partial(_dispatch_event, event, origin, workspaces)
-            )
+            retry_buffer.add(get_text(payload, "event_id"), dispatch)
             raise
-
-    async def on_click(ack: AsyncAck, body: dict[str, object], context: AsyncBoltContext) -> None:
-        payload = cast(JsonObject, body)
-        workspace = await workspaces.find_for_origin(parse_origin(payload, context.team_id or ""))
-        if workspace is not None and workspace.event_handler is not None:
-            await workspace.event_handler.on_click(payload)
-        await ack()
-
-    async def on_other(ack: AsyncAck) -> None:
-        await ack()
 
     anything = re.compile(".*")
     on.event(anything)(on_event)
-    on.action(anything)(on_click)
-    for register in (on.view, on.command, on.shortcut):
-        register(anything)(on_other)
+    interactions = (
+        (on.action, EventHandler.on_click),
+        (on.command, EventHandler.on_command),
+        (on.shortcut, EventHandler.on_shortcut),
+        (on.view, EventHandler.on_form),
+    )
+    for register, handle in interactions:
+        register(anything)(_build_listener(handle, workspaces))
 
 
-async def _dispatch_event(event: JsonObject, origin: Origin, workspaces: Workspaces) -> None:
-    workspace = await workspaces.find_for_origin(origin)
-    if workspace is not None and workspace.event_handler is not None:
-        await workspace.event_handler.on_event(event)
+Handle = Callable[[EventHandler, JsonObject], Awaitable[JsonObject | None]]
+
+
+def _build_listener(handle: Handle, workspaces: Workspaces) -> Callable[..., Awaitable[None]]:
+    """Returns a Bolt listener that acknowledges an interaction with what `handle` returns."""
+
+    async def on_interaction(
+        ack: AsyncAck, body: dict[str, object], context: AsyncBoltContext
+    ) -> None:
+        payload = cast(JsonObject, body)
+        workspace = await workspaces.find_for_origin(parse_origin(payload, context.team_id or ""))
+        answer = None
+        if workspace is not None and workspace.event_handler is not None:
+            answer = await handle(workspace.event_handler, payload)
+        await ack(**cast(dict[str, Any], answer or {}))
+
+    return on_interaction
+
+
+async def _dispatch_event(
+    event: JsonObject, origin: Origin, sharing_ids: frozenset[str], workspaces: Workspaces
+) -> None:
+    """Passes the event to its workspace, and one of a shared channel to every workspace that shares it.
+
+    If bots of several workspaces are mentioned, only the first is to answer.
+    """
+    origin_workspace = await workspaces.find_for_origin(origin)
+    sharing = await workspaces.find_sharing(get_text(event, "channel"), sharing_ids)
+    found = {one.client.identity.team_id: one for one in (origin_workspace, *sharing) if one}
+    text = message_mrkdwn(get_object(event, "message") or event) if sharing else ""
+    mentioned = mentioned_user_ids(text)
+    called = [one for one in found.values() if one.client.identity.user_id in mentioned]
+    called.sort(key=lambda one: text.find(f"<@{one.client.identity.user_id}"))
+    for workspace in called[:1] or found.values():
+        if workspace.event_handler is not None:
+            await workspace.event_handler.on_event(event)

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 class InboxStore(Protocol):
     """The methods of the inbox store that cursors and backfill use."""
 
-    async def forward(self, platform: str, scope: str, cursor: str) -> None: ...
+    async def advance_cursor(self, platform: str, scope: str, cursor: str) -> None: ...
 
     async def cursors(self, platform: str) -> dict[str, str]: ...
 
@@ -50,6 +50,7 @@ class ChannelCursors:
         self._inbox = inbox
         self._newest: OrderedDict[str, str] = OrderedDict()
         self._written_at: dict[str, float] = {}
+        self._written: dict[str, str] = {}
         self._is_paused = False
         self._gaps: set[str] = set()
         self._waiting: set[str] = set()
@@ -106,11 +107,16 @@ class ChannelCursors:
         while len(self._newest) > _CHANNELS_REMEMBERED_MAX:
             forgotten, _ = self._newest.popitem(last=False)
             self._written_at.pop(forgotten, None)
+            self._written.pop(forgotten, None)
 
     async def _write(self, scope: str) -> None:
+        cursor = self._newest[scope]
+        if self._written.get(scope) == cursor:
+            return  # Slack sends a mention twice
         self._written_at[scope] = time.monotonic()
         try:
-            await self._inbox.forward(PLATFORM, scope, self._newest[scope])
+            await self._inbox.advance_cursor(PLATFORM, scope, cursor)
+            self._written[scope] = cursor
         except StorageUnavailable as error:
             # the message itself is stored; an old cursor only means that it is read again
             log.info("slack: how far %s was heard is not stored: %s", scope, error)

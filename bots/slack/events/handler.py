@@ -3,30 +3,40 @@
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
+from typing import TypeVar
 
 from bots.inbound.actions import (
     NOT_STORED,
     ActorContext,
     CommandCalled,
+    FeedbackGiven,
     IncomingMessage,
     Outcome,
     UserAction,
     acting_person,
 )
+from bots.inbound.home import Greetings
+from bots.inbound.receiver import Admits, Receive
 from bots.slack.events.cursors import ChannelCursors
+from bots.slack.events.greetings import GREETED_EVENTS, Greeter
 from bots.slack.events.parse import (
     Ignored,
     ParseContext,
-    find_stop_reaction,
+    find_reacted_message,
     parse_click,
     parse_event,
+    parse_ts,
     user_ids_in,
+    without_content,
 )
-from bots.slack.events.payload import get_objects, get_text
-from bots.slack.web_api.client import SlackClient
+from bots.slack.events.payload_fields import get_objects, get_text
+from bots.slack.events.shortcuts import Shortcuts
+from bots.slack.web_api.client import SlackClient, acknowledging, seconds_left
 from bots.slack.web_api.downloads import FileRefSigner, fetch_file_metadata
 from bots.slack.web_api.people import STANDING_REMEMBERED_SECONDS, People, UserGroups
 from bots.slack.web_api.posting import NoticeSender
@@ -36,6 +46,7 @@ from core.domain.messages import JsonObject
 _STORED_MESSAGES_MAX = 2000
 
 MessageKey = tuple[str, str]
+ActionT = TypeVar("ActionT", bound=UserAction)
 
 
 class MentionDedup:
@@ -73,7 +84,60 @@ class MentionDedup:
         return True
 
 
-Receive = Callable[[UserAction], Awaitable[Outcome]]
+EARLY_REPLIES_MAX = 200
+EARLY_SECONDS_MAX = 300.0
+ORDER_SECONDS_MAX = 1.0
+
+
+class ThreadOrder:
+    """Keeps the messages of a thread in the order in which they arrive, while their lookups overlap.
+
+    Slack keeps no order between a thread's root and its replies, so replies that came first are kept for a while.
+    """
+
+    def __init__(self) -> None:
+        self._newest: dict[MessageKey, asyncio.Event] = {}
+        self._early: OrderedDict[MessageKey, JsonObject] = OrderedDict()
+
+    @asynccontextmanager
+    async def place(self, event: JsonObject) -> AsyncGenerator[Callable[[], Awaitable[None]]]:
+        """Context manager: yields a function that waits until the thread's earlier messages have been handled, but at
+        most ORDER_SECONDS_MAX."""
+        thread = get_text(event, "channel"), get_text(event, "thread_ts") or get_text(event, "ts")
+        earlier = self._newest.get(thread)
+        own = self._newest[thread] = asyncio.Event()
+
+        async def turn() -> None:
+            if earlier is not None:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(earlier.wait(), seconds_left(ORDER_SECONDS_MAX))
+
+        try:
+            yield turn
+        finally:
+            own.set()
+            if self._newest.get(thread) is own:
+                del self._newest[thread]
+
+    def keep(self, event: JsonObject) -> None:
+        """Keeps a reply that mentions no one, if its thread's first message may not have arrived yet."""
+        channel, ts, root = (get_text(event, key) for key in ("channel", "ts", "thread_ts"))
+        if root in {"", ts} or parse_ts(ts) - parse_ts(root) > timedelta(seconds=EARLY_SECONDS_MAX):
+            return
+        self._early[channel, ts] = event
+        if len(self._early) > EARLY_REPLIES_MAX:
+            self._early.popitem(last=False)
+
+    def replies_before(self, root: JsonObject) -> list[JsonObject]:
+        """Returns and forgets the replies that came before this message, oldest first."""
+        channel, ts = get_text(root, "channel"), get_text(root, "ts")
+        found = [
+            key
+            for key, event in self._early.items()
+            if key[0] == channel and get_text(event, "thread_ts") == ts
+        ]
+        return [self._early.pop(key) for key in sorted(found)]
+
 
 SECOND_COPY_SECONDS_MAX = 1.0
 FETCH_SECONDS_MAX = 1.0
@@ -95,49 +159,120 @@ class EventHandler:
         receive: Receive,
         groups: Sequence[str] = (),
         *,
+        admits: Admits | None = None,
         file_ref_signer: FileRefSigner | None = None,
         cursors: ChannelCursors | None = None,
+        greetings: Greetings | None = None,
     ) -> None:
-        """`file_ref_signer` is needed if the app serves several workspaces; `cursors` record received messages."""
+        """`admits` tells whether an author has access, before the message is parsed. `file_ref_signer` is needed if the
+        app serves several workspaces; `cursors` record received messages."""
         self._client = client
         self._receive = receive
+        self._admits = admits
         self._file_names = file_ref_signer
         self._cursors = cursors
         self._people = People(client)
         self._groups = UserGroups(client, groups)
         self._mention_dedup = MentionDedup()
+        self._order = ThreadOrder()
         self._notices = NoticeSender(client)
         self._threads: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._greeter = Greeter(client, greetings, self._find_access) if greetings else None
+        self._shortcuts = Shortcuts(
+            client,
+            fetch=self._fetch,
+            take=partial(self._take, is_click=True),
+            admits=self._is_admitted,
+            tell_thread=partial(self._notices.send, is_thread_open=True),
+        )
 
     async def on_event(self, event: JsonObject) -> None:
         """Handles one event of the Events API."""
-        is_ours = await self._on_event(event)
+        if get_text(event, "type") in GREETED_EVENTS:
+            if self._greeter is not None:
+                with acknowledging():
+                    people = {get_text(event, "user"), self._client.identity.user_id} - {""}
+                    names = await self._people.find_names(people)
+                    context = ParseContext(identity=self._client.identity, names=names)
+                    await self._greeter.greet(event, context)
+            return
+        with acknowledging():
+            is_ours = await self._on_event(event)
         if self._cursors is not None and get_text(event, "type") in {"message", "app_mention"}:
             place = self._client.identity.team_id, get_text(event, "channel"), get_text(event, "ts")
             await self._cursors.record_message(*place, is_unaddressed=not is_ours)
 
     async def _on_event(self, event: JsonObject) -> bool:
         """Handles an event. Returns whether it needed action."""
-        if get_text(event, "type") == "app_mention":
-            if await self._has_second_copy(event):
-                return True
-            event = await self._whole_message(event)
-        inbound = await self._parsed(event)
-        is_thread_open = get_text(event, "thread_ts") not in {"", get_text(event, "ts")}
-        await self._receive_inbound(inbound, is_thread_open=is_thread_open)
-        if isinstance(inbound, IncomingMessage | CommandCalled):
-            self._record_taken(event, inbound)
+        is_mention = get_text(event, "type") == "app_mention"
+        if is_mention and await self._has_second_copy(event):
+            return True
+        async with self._order.place(event) as turn:
+            inbound = await self._refused(event)
+            if inbound is None:
+                event = await self._whole_message(event) if is_mention else event
+                inbound = await self._parsed(event)
+            is_reply = get_text(event, "thread_ts") not in {"", get_text(event, "ts")}
+            is_taken = await self._receive_inbound(inbound, is_thread_open=is_reply, turn=turn)
+            if isinstance(inbound, IncomingMessage | CommandCalled):
+                self._record_taken(event, inbound)
+        if isinstance(inbound, IncomingMessage):
+            if is_reply and not is_taken and not inbound.is_addressed:
+                self._order.keep(event)
+            for early in self._order.replies_before(event) if is_taken and not is_reply else ():
+                await self._on_event(early)
         return not isinstance(inbound, Ignored)
+
+    async def on_shortcut(self, payload: JsonObject) -> None:
+        """Handles a message shortcut or a global one."""
+        with acknowledging():
+            await self._shortcuts.open_form(payload)
+
+    async def on_form(self, payload: JsonObject) -> JsonObject | None:
+        """Handles a submitted form. Returns the answer for Slack."""
+        if get_text(payload, "type") != "view_submission":
+            return None
+        with acknowledging():
+            return await self._shortcuts.submit_form(payload, await self._context_of(payload))
+
+    async def on_command(self, payload: JsonObject) -> JsonObject:
+        """Handles a slash command. Returns the answer for Slack."""
+        with acknowledging():
+            return await self._shortcuts.run_command(payload, await self._context_of(payload))
+
+    async def _context_of(self, payload: JsonObject) -> ParseContext:
+        person_id = get_text(payload, "user", "id") or get_text(payload, "user_id")
+        names = await self._people.find_names({person_id} - {""})
+        return ParseContext(identity=self._client.identity, names=names)
 
     async def on_click(self, payload: JsonObject) -> None:
         """Handles one `block_actions` payload, such as a button click."""
-        names = await self._people.find_names({get_text(payload, "user", "id")} - {""})
+        with acknowledging():
+            context = await self._context_of(payload)
+            inbound = parse_safely(partial(parse_click, payload, context))
+            is_taken = await self._receive_inbound(inbound, is_thread_open=True, is_click=True)
+            if is_taken and isinstance(inbound, FeedbackGiven) and not inbound.is_good:
+                await self._shortcuts.ask_reason(payload, inbound)
+
+    async def _refused(self, event: JsonObject) -> UserAction | None:
+        """Returns the message without its content if its author has no access, so that no one reads what strangers
+        write, and no one mentioned there is looked up. Returns None for everything else."""
+        if self._admits is None:
+            return None
+        names = await self._people.find_names({get_text(event, "user")} - {""})
         context = ParseContext(identity=self._client.identity, names=names)
-        inbound = parse_safely(partial(parse_click, payload, context))
-        await self._receive_inbound(inbound, is_thread_open=True, is_click=True)
+        outline = without_content(event, self._client.identity)
+        inbound = parse_safely(partial(parse_event, outline, context))
+        if not isinstance(inbound, IncomingMessage):
+            return None
+        inbound = replace(inbound, actor=await self._standing(inbound, is_click=False))
+        # who cannot be looked up now may be known when the whole message is received
+        if not inbound.actor.is_known or await self._admits(inbound):
+            return None
+        return inbound
 
     async def _parsed(self, event: JsonObject) -> UserAction | Ignored:
-        reacted = find_stop_reaction(event)
+        reacted = find_reacted_message(event, self._client.identity)
         context = ParseContext(
             identity=self._client.identity,
             names=await self._people.find_names(user_ids_in(event)),
@@ -146,24 +281,50 @@ class EventHandler:
         return parse_safely(partial(parse_event, event, context))
 
     async def _receive_inbound(
-        self, inbound: UserAction | Ignored, *, is_thread_open: bool, is_click: bool = False
-    ) -> None:
+        self,
+        inbound: UserAction | Ignored,
+        *,
+        is_thread_open: bool,
+        is_click: bool = False,
+        turn: Callable[[], Awaitable[None]] | None = None,
+    ) -> bool:
+        """Passes the action on, after `turn`, and shows its notice. Returns whether it was taken."""
         if isinstance(inbound, Ignored):
             log.debug("a slack payload was ignored: %s", inbound.reason)
-            return
-        actor = await self._standing(inbound, is_click=is_click)
-        inbound = self._with_names(await self._whole_files(replace(inbound, actor=actor)))
-        try:
-            outcome = await self._receive(inbound)
-        except StorageUnavailable:
-            if not is_click:
-                raise
-            # Slack does not redeliver a click, and shows the user only a warning icon
-            outcome = Outcome(notice=NOT_STORED)
+            return False
+        inbound, outcome = await self._take(inbound, is_click=is_click, turn=turn)
         if self._cursors and outcome.is_ignored and _is_addressed(inbound):
             await self._cursors.mark_ignored(inbound.dedupe_key)
         if outcome.notice:
             self._notices.send(inbound, outcome, is_thread_open=is_thread_open)
+        return not outcome.is_ignored
+
+    async def _take(
+        self,
+        inbound: UserAction,
+        *,
+        is_click: bool,
+        turn: Callable[[], Awaitable[None]] | None = None,
+    ) -> tuple[UserAction, Outcome]:
+        actor = await self._standing(inbound, is_click=is_click)
+        inbound = self._with_names(await self._whole_files(replace(inbound, actor=actor)))
+        if turn is not None:
+            await turn()
+        try:
+            return inbound, await self._receive(inbound)
+        except StorageUnavailable:
+            if not is_click:
+                raise
+            # Slack does not redeliver a click, and shows the user only a warning icon
+            return inbound, Outcome(notice=NOT_STORED, is_ignored=True)
+
+    async def _is_admitted(self, inbound: UserAction) -> bool:
+        return (await self._find_access(inbound))[1]
+
+    async def _find_access(self, inbound: ActionT) -> tuple[ActionT, bool]:
+        """Returns the action with its person's standing, and whether the person has access."""
+        inbound = replace(inbound, actor=await self._standing(inbound, is_click=True))
+        return inbound, self._admits is None or await self._admits(inbound)
 
     async def _whole_files(self, inbound: UserAction) -> UserAction:
         if not isinstance(inbound, IncomingMessage | CommandCalled) or not inbound.files:
@@ -182,6 +343,8 @@ class EventHandler:
 
     async def _standing(self, inbound: UserAction, *, is_click: bool) -> ActorContext:
         """Returns the sender's standing. Looks it up again for a click, since it may have changed since the message."""
+        if inbound.actor.app_ids:
+            return replace(inbound.actor, organisation_id=self._client.identity.organisation_id)
         age = CLICK_STANDING_SECONDS if is_click else STANDING_REMEMBERED_SECONDS
         patience = CLICK_LOOKUP_SECONDS_MAX if is_click else STANDING_SECONDS_MAX
         person_id = acting_person(inbound).person_id
@@ -239,7 +402,7 @@ class EventHandler:
         return get_text(found, "thread_ts")
 
     async def _fetch(self, channel: str, thread_ts: str, ts: str) -> JsonObject:
-        async with asyncio.timeout(FETCH_SECONDS_MAX):
+        async with asyncio.timeout(seconds_left(FETCH_SECONDS_MAX)):
             answer = await self._client.read(
                 "conversations.replies",
                 {
@@ -257,6 +420,8 @@ class EventHandler:
     async def close(self) -> None:
         """Waits for notices in progress and cancels lookups."""
         await self._notices.close()
+        if self._greeter is not None:
+            await self._greeter.close()
         await self._people.close()
 
 

@@ -4,8 +4,13 @@ from collections.abc import Iterator, Mapping
 
 from pydantic import JsonValue
 
-from bots.slack.events.payload import get_int, get_objects, get_text
-from bots.slack.render.mrkdwn import message_mrkdwn, mrkdwn_to_text
+from bots.slack.events.payload_fields import get_int, get_objects, get_text
+from bots.slack.render.mrkdwn import (
+    MRKDWN_CHARACTERS_MAX,
+    block_lines,
+    message_mrkdwn,
+    mrkdwn_to_text,
+)
 from core.domain.messages import JsonObject
 from core.domain.threads import IncomingFile
 
@@ -13,12 +18,16 @@ FILES_MAX = 50
 FORWARDS_MAX = 10
 FORWARD_CHARACTERS_MAX = 4000
 NAME_CHARACTERS_MAX = 255
+APP_ATTACHMENTS_MAX = 20
+APP_FIELDS_MAX = 50
 _GONE = frozenset({"tombstone", "hidden_by_limit"})
 
 
 def build_message_text(message: JsonObject, names: Mapping[str, str], *, bot: str) -> str:
     """Returns the message's text, followed by hidden link targets, external files and forwarded messages."""
     lines = [mrkdwn_to_text(message_mrkdwn(message), names, without=bot)]
+    if get_text(message, "bot_id") or "bot_profile" in message:
+        lines += [one for one in _app_lines(message, names) if one not in lines[0]]
     lines += [f"Link: {url}" for url in dict.fromkeys(_urls(message)) if url not in lines[0]]
     lines += [
         f"Link: {get_text(file, 'name')} ({get_text(file, 'external_url')})"
@@ -30,8 +39,14 @@ def build_message_text(message: JsonObject, names: Mapping[str, str], *, bot: st
 
 
 def parse_files(message: JsonObject) -> tuple[IncomingFile, ...]:
-    """Returns the files that Slack hosts."""
-    found = (file for file in get_objects(message, "files") if not _is_elsewhere(file))
+    """Returns the files that Slack hosts, including those of forwarded messages."""
+    shared = [one for one in get_objects(message, "attachments") if _is_forward(one)]
+    found = (
+        file
+        for holder in (message, *shared[:FORWARDS_MAX])
+        for file in get_objects(holder, "files")
+        if not _is_elsewhere(file)
+    )
     return tuple(
         IncomingFile(
             file_ref=build_file_ref(get_text(file, "id"), _download_url(file)),
@@ -61,22 +76,58 @@ def _is_elsewhere(file: JsonObject) -> bool:
 
 def _urls(message: JsonObject) -> Iterator[str]:
     """Yields the link targets in the rich text, most of which are in the plain text too."""
-    pending: list[JsonValue] = list(get_objects(message, "blocks"))
+    pending: list[JsonValue] = list(reversed(get_objects(message, "blocks")))
     while pending:
-        node = pending.pop(0)
+        node = pending.pop()
         if isinstance(node, dict):
             if get_text(node, "type") == "link" and get_text(node, "url"):
                 yield get_text(node, "url").replace("mailto:", "", 1)
             elements = node.get("elements")
-            pending = [*(elements if isinstance(elements, list) else []), *pending]
+            pending += reversed(elements) if isinstance(elements, list) else ()
 
 
 def _forwards(message: JsonObject, names: Mapping[str, str]) -> Iterator[str]:
     for attachment in get_objects(message, "attachments"):
-        if not (attachment.get("is_share") is True or attachment.get("is_msg_unfurl") is True):
+        if not _is_forward(attachment):
             continue
         author = get_text(attachment, "author_name") or get_text(attachment, "author_id")
-        words = mrkdwn_to_text(get_text(attachment, "text"), names)[:FORWARD_CHARACTERS_MAX]
+        written = get_text(attachment, "text")[:MRKDWN_CHARACTERS_MAX]
+        words = mrkdwn_to_text(written, names)[:FORWARD_CHARACTERS_MAX]
         quoted = "\n".join(f"> {line}" for line in words.splitlines())
         if quoted:
             yield f"Forwarded from {author or 'somebody'}:\n{quoted}"
+
+
+def _is_forward(attachment: JsonObject) -> bool:
+    return attachment.get("is_share") is True or attachment.get("is_msg_unfurl") is True
+
+
+def _app_lines(message: JsonObject, names: Mapping[str, str]) -> Iterator[str]:
+    """Yields what an app's message shows besides its text: blocks, and attachments with title, text and fields."""
+    yield from _block_texts(message, names)
+    for attachment in get_objects(message, "attachments")[:APP_ATTACHMENTS_MAX]:
+        if _is_forward(attachment):
+            continue
+        shown = [_attachment_text(attachment, name, names) for name in ("pretext", "author_name")]
+        title, link = (
+            _attachment_text(attachment, name, names) for name in ("title", "title_link")
+        )
+        shown.append(f"{title} ({link})" if title and link else title)
+        shown.append(_attachment_text(attachment, "text", names))
+        shown += [
+            f"{get_text(field, 'title')}: {_attachment_text(field, 'value', names)}"
+            for field in get_objects(attachment, "fields")[:APP_FIELDS_MAX]
+        ]
+        shown += _block_texts(attachment, names)
+        shown.append(_attachment_text(attachment, "footer", names))
+        whole = [one for one in shown if one]
+        yield "\n".join(whole) if whole else _attachment_text(attachment, "fallback", names)
+
+
+def _block_texts(holder: JsonObject, names: Mapping[str, str]) -> list[str]:
+    lines = block_lines(get_objects(holder, "blocks"))
+    return [text for line in lines if (text := mrkdwn_to_text(line[:MRKDWN_CHARACTERS_MAX], names))]
+
+
+def _attachment_text(holder: JsonObject, name: str, names: Mapping[str, str]) -> str:
+    return mrkdwn_to_text(get_text(holder, name)[:MRKDWN_CHARACTERS_MAX], names)

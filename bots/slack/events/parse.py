@@ -4,37 +4,57 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Literal, cast, get_args
+from typing import cast, get_args
 
 from bots.inbound.actions import (
     PLAN_COMMAND,
+    ActorContext,
     AskAnswered,
     CommandCalled,
     CommandName,
+    FeedbackGiven,
     IncomingMessage,
     MessageDeleted,
     MessageEdited,
+    RunButton,
     RunButtonPressed,
     StopRequested,
     UserAction,
     parse_admin_command,
+    parse_follow_command,
+    parse_forget_command,
     split_agent_prefix,
 )
+from bots.inbound.phrases import is_stop_wish
 from bots.slack.events import message_content
-from bots.slack.events.payload import get_object, get_objects, get_text
-from bots.slack.render.messages import ASK_PREFIX, RUN_PREFIX
-from bots.slack.render.mrkdwn import mentioned_user_ids, message_mrkdwn
+from bots.slack.events.payload_fields import get_object, get_objects, get_text
+from bots.slack.render.messages import ASK_PREFIX, FEEDBACK_ACTION, RUN_PREFIX
+from bots.slack.render.mrkdwn import (
+    begins_with_other_mention,
+    mentioned_user_ids,
+    message_mrkdwn,
+)
 from bots.slack.web_api.client import Identity
+from core.domain.approval import APPROVE_ONCE, DENY
 from core.domain.messages import JsonObject
-from core.domain.threads import Address, IncomingFile, Person
+from core.domain.threads import APP_PREFIX, Address, IncomingFile, Person
 
 STOP_REACTIONS = frozenset({"x", "no_entry", "octagonal_sign"})
+VOTES: Mapping[str, str] = {
+    "+1": APPROVE_ONCE,
+    "thumbsup": APPROVE_ONCE,
+    "-1": DENY,
+    "thumbsdown": DENY,
+}
+"""The answers to an approval request that reactions on its message stand for."""
 _COMMANDS = frozenset(get_args(CommandName))
 _KNOWLEDGE = re.compile(r"knowledge(?:\s+(list|add|remove\s+\S.*))?", re.IGNORECASE)
 """Matches a whole message, because a longer sentence that starts with the word is a request."""
 _USE = re.compile(r"use\s+(\S{1,64})", re.IGNORECASE)
 _TS = re.compile(r"\d{1,10}\.\d{1,9}")
+_CONTENT = frozenset({"text", "blocks", "files", "attachments", "message", "previous_message"})
 # The subtypes of messages that people write. Messages with other subtypes come from Slack or from bots.
+A_BOTS = "a bot's"
 _WRITTEN = frozenset({"", "file_share", "thread_broadcast", "me_message"})
 
 
@@ -80,13 +100,23 @@ def user_ids_in(event: JsonObject) -> set[str]:
     return {person for person in authors if person} | mentioned_user_ids(message_mrkdwn(message))
 
 
-def find_stop_reaction(event: JsonObject) -> tuple[str, str] | None:
-    """Returns the channel and ts of the message that got a stop reaction, or None. Slack does not send its thread."""
+def find_reacted_message(event: JsonObject, identity: Identity) -> tuple[str, str] | None:
+    """Returns the channel and ts of the message that got a reaction with a meaning, or None.
+
+    Slack does not send the thread of the message. Approvals count only on the bot's own messages.
+    """
     if get_text(event, "type") != "reaction_added" or get_text(event, "item", "type") != "message":
         return None
-    if get_text(event, "reaction").partition("::")[0] not in STOP_REACTIONS:
+    name = _reaction_name(event)
+    is_vote = name in VOTES and get_text(event, "item_user") == identity.user_id
+    if not is_vote and name not in STOP_REACTIONS:
         return None
     return get_text(event, "item", "channel"), get_text(event, "item", "ts")
+
+
+def _reaction_name(event: JsonObject) -> str:
+    """Returns the name of the reaction without its skin tone."""
+    return get_text(event, "reaction").partition("::")[0]
 
 
 def parse_event(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
@@ -115,8 +145,16 @@ def _message_event(event: JsonObject, context: ParseContext) -> UserAction | Ign
                 event, context.identity
             )
             return _message(event, context, is_addressed=is_addressed)
+        case "bot_message" if _app_ids(event) and mentions_bot(event, context.identity):
+            return _message(event, context, is_addressed=True)
         case subtype:
             return Ignored(reason=f"message {subtype[:40]}")
+
+
+def without_content(event: JsonObject, identity: Identity) -> JsonObject:
+    """Returns a message that says who wrote where and whether the bot is mentioned, but not what."""
+    kept = {name: value for name, value in event.items() if name not in _CONTENT}
+    return {**kept, "text": f"<@{identity.user_id}>" if mentions_bot(event, identity) else ""}
 
 
 def mentions_bot(message: JsonObject, identity: Identity) -> bool:
@@ -131,16 +169,26 @@ def _message(
         get_text(event, "ts"),
         get_text(event, "thread_ts"),
     )
-    if (reason := _not_a_persons(event, context)) or not (channel and _TS.fullmatch(ts)):
+    app_ids = _app_ids(event) if is_addressed and channel[:1] != "D" else frozenset[str]()
+    reason = _not_a_persons(event, context)
+    if (reason and not (reason == A_BOTS and app_ids)) or not (channel and _TS.fullmatch(ts)):
         return Ignored(reason=reason or "malformed")
     if not (thread_ts or is_addressed):
         return Ignored(reason="not addressed")
     words = message_content.build_message_text(event, context.names, bot=context.identity.user_id)
     address = context.address(channel, thread_ts or ts)
     person, key = context.person(get_text(event, "user")), context.key(channel, ts)
+    if app_ids:
+        person = _app_person(event, context)
     files = message_content.parse_files(event)
     name = words.strip(" .!").lower()
-    if is_addressed and (command := _command(words, name, files)):
+    is_to_others = begins_with_other_mention(message_mrkdwn(event), context.identity.user_id)
+    is_stop = not files and not is_to_others and not app_ids and is_stop_wish(words)
+    if is_stop and not is_addressed:
+        # People may be talking without the agent in this thread; StopRequested posts nothing if no run is active.
+        return StopRequested(address=address, dedupe_key=key, message_ref="", person=person)
+    command = ("stop", "") if is_stop else None if app_ids else _command(words, name, files)
+    if command and (is_addressed or (command[0] == "follow" and not is_to_others)):
         return CommandCalled(
             address=address,
             dedupe_key=key,
@@ -148,10 +196,8 @@ def _message(
             argument=command[1],
             person=person,
             files=files,
+            is_addressed=is_addressed,
         )
-    if name == "stop" and not files:
-        # People may be talking without the agent in this thread; StopWished posts nothing if no run is active.
-        return StopRequested(address=address, dedupe_key=key, message_ref="", person=person)
     agent_id, request = split_agent_prefix(words)
     return IncomingMessage(
         address=address,
@@ -161,8 +207,10 @@ def _message(
         text=request,
         sent_at=parse_ts(ts),
         is_addressed=is_addressed,
+        is_to_others=is_to_others,
         files=files,
         agent_id=agent_id,
+        actor=ActorContext(app_ids=app_ids),
     )
 
 
@@ -178,6 +226,10 @@ def _command(
         return "use", chosen[1]
     if not files and (admin := parse_admin_command(words)):
         return admin
+    if not files and (forgets := parse_forget_command(words)) is not None:
+        return "forget", forgets
+    if not files and (follows := parse_follow_command(words)):
+        return "follow", follows
     return (cast(CommandName, name), "") if name in _COMMANDS and not files else None
 
 
@@ -187,8 +239,23 @@ def _not_a_persons(message: JsonObject, context: ParseContext) -> str:
     if user == context.identity.user_id:
         return "our own"
     if get_text(message, "bot_id") or user in {"", "USLACKBOT"} or "bot_profile" in message:
-        return "a bot's"
+        return A_BOTS
     return ""
+
+
+def _app_ids(message: JsonObject) -> frozenset[str]:
+    """Returns the ids of the app that wrote the message: those of the app and of its bot. A person's has none."""
+    keys = (("app_id",), ("bot_id",), ("bot_profile", "app_id"), ("bot_profile", "id"))
+    is_apps = get_text(message, "bot_id") or "bot_profile" in message
+    return frozenset(get_text(message, *key) for key in keys if is_apps) - {""}
+
+
+def _app_person(message: JsonObject, context: ParseContext) -> Person:
+    app_id = get_text(message, "app_id") or get_text(message, "bot_profile", "app_id")
+    name = get_text(message, "username") or get_text(message, "bot_profile", "name")
+    known = context.names.get(get_text(message, "user"))
+    person_id = f"{APP_PREFIX}{app_id or get_text(message, 'bot_id')}"
+    return Person(person_id=person_id, name=name or known or person_id)
 
 
 def _edit(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
@@ -245,7 +312,7 @@ def _is_foreign(
 
 
 def _reaction(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
-    target, user = find_stop_reaction(event), get_text(event, "user")
+    target, user = find_reacted_message(event, context.identity), get_text(event, "user")
     if target is None:
         return Ignored(reason="reaction without meaning")
     channel, ts = target
@@ -253,12 +320,19 @@ def _reaction(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
         return Ignored(reason="our own")
     if not (channel and _TS.fullmatch(ts)):
         return Ignored(reason="malformed")
-    return StopRequested(
-        address=context.address(channel, context.reacted_thread_ts or ts),
-        dedupe_key=context.key(channel, ts, "reaction", user, get_text(event, "event_ts")),
-        message_ref=ts,
-        person=context.person(user),
-    )
+    address = context.address(channel, context.reacted_thread_ts or ts)
+    key = context.key(channel, ts, "reaction", user, get_text(event, "event_ts"))
+    person = context.person(user)
+    if (vote := VOTES.get(_reaction_name(event))) is not None:
+        return AskAnswered(
+            address=address,
+            dedupe_key=key,
+            message_ref=ts,
+            value=vote,
+            person=person,
+            sent_at=datetime.now(UTC),
+        )
+    return StopRequested(address=address, dedupe_key=key, message_ref=ts, person=person)
 
 
 def _session_stopped(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
@@ -276,9 +350,6 @@ def _session_stopped(event: JsonObject, context: ParseContext) -> UserAction | I
 def parse_ts(ts: str) -> datetime:
     """Converts a Slack ts to a datetime. Returns the Unix epoch if the ts is malformed."""
     return datetime.fromtimestamp(float(ts) if _TS.fullmatch(ts) else 0, UTC)
-
-
-_RUN_ACTIONS = frozenset({"stop", "retry", "continue"})
 
 
 def parse_click(payload: JsonObject, context: ParseContext) -> UserAction | Ignored:
@@ -308,13 +379,22 @@ def parse_click(payload: JsonObject, context: ParseContext) -> UserAction | Igno
             person=person,
             sent_at=_clicked_at(action),
         )
+    run_id, _, sign = value.rpartition(":")
+    if action_id == FEEDBACK_ACTION and run_id and sign in ("good", "bad"):
+        return FeedbackGiven(
+            address=address,
+            dedupe_key=key,
+            run_id=run_id,
+            is_good=sign == "good",
+            person=person,
+        )
     wish = action_id.removeprefix(RUN_PREFIX)
-    if action_id.startswith(RUN_PREFIX) and wish in _RUN_ACTIONS and value:
+    if action_id.startswith(RUN_PREFIX) and wish in get_args(RunButton) and value:
         return RunButtonPressed(
             address=address,
             dedupe_key=key,
             run_id=value,
-            action=cast(Literal["stop", "retry", "continue"], wish),
+            action=cast(RunButton, wish),
             person=person,
         )
     return Ignored(reason="unknown action")

@@ -16,13 +16,12 @@ from slack_bolt.async_app import AsyncApp
 from slack_bolt.request.async_request import AsyncBoltRequest
 
 from bots.slack import limits
-from bots.slack.events.payload import get_text
+from bots.slack.events.payload_fields import get_object, get_objects, get_text
 from bots.slack.web_api.client import SlackClient
+from core.domain.messages import JsonObject
 from core.tasks import cancel, spawn
 
 log = logging.getLogger(__name__)
-
-EVENTS_PATH = "/slack/events"
 
 
 class HttpTransport:
@@ -31,9 +30,12 @@ class HttpTransport:
     def __init__(self, signing_secret: str) -> None:
         self._secret = signing_secret.encode()
         self._bolt: AsyncApp | None = None
+        self._on_events_dropped: Callable[[], None] = lambda: None
 
-    def serve(self, bolt: AsyncApp) -> None:
+    def serve(self, bolt: AsyncApp, on_events_dropped: Callable[[], None]) -> None:
+        """`on_events_dropped` is called each minute in which Slack delivers no events, because there were too many."""
         self._bolt = bolt
+        self._on_events_dropped = on_events_dropped
 
     def stop(self) -> None:
         self._bolt = None
@@ -55,10 +57,40 @@ class HttpTransport:
             taken = AsyncBoltRequest(
                 body=raw.decode(), query=request.query_string, headers=dict(headers)
             )
-        except (ValueError, AttributeError, TypeError, KeyError, IndexError):
+        except (ValueError, AttributeError, TypeError, KeyError, IndexError, RecursionError):
             # Bolt inspects the body immediately and fails if the JSON has an unexpected shape.
+            taken = None
+        if taken is None or not _has_known_shape(taken):
+            log.warning("slack: refused a signed request whose body has an unexpected shape")
             return web.Response(status=400)
+        if taken.body.get("type") == "app_rate_limited":
+            team_id = get_text(taken.body, "team_id")
+            log.warning(
+                "slack: workspace %s had more events than Slack delivers in an hour", team_id
+            )
+            self._on_events_dropped()
+            return web.Response()
         return await to_aiohttp_response(await self._bolt.async_dispatch(taken))
+
+
+_NAMES = ("type", "command", "callback_id", "action_id")
+_IDS = ("team_id", "enterprise_id", "user_id", "channel_id", "thread_ts")
+
+
+def _has_known_shape(taken: AsyncBoltRequest) -> bool:
+    """Whether Bolt can find the listeners of the payload. It fails if these fields have other types."""
+    body, context = cast(JsonObject, taken.body), cast(dict[str, object], taken.context)
+    names = [body[name] for name in _NAMES if body.get(name) is not None]
+    if body.get("type") == "event_callback":
+        names.append(get_object(body, "event").get("type"))
+    if body.get("type") == "block_actions":
+        actions = get_objects(body, "actions")
+        names += [action.get("action_id") for action in actions] or [None]
+    if body.get("type") in ("view_submission", "view_closed"):
+        view = get_object(body, "view")
+        names += [view.get("callback_id"), view.get("type")]
+    ids = [context[name] for name in _IDS if name in context]
+    return all(isinstance(name, str) for name in (*names, *ids))
 
 
 def is_signature_valid(

@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import html
 import logging
+import re
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -31,6 +32,7 @@ INSTALL_PATH = "/slack/install"
 COOKIE = "threadhand_slack_install"
 STATE_SECONDS = 600
 _STATE_CHARACTERS_MAX = 300
+_BROWSER = re.compile(r"[A-Za-z0-9_-]{32}")
 LINK_EXPIRED = "This link is used up or too old. Begin again at /slack/install."
 NOT_ALLOWED = "This bot does not take workspaces that its operator has not named."
 FAILED = "Slack did not confirm the installation. Begin again at /slack/install."
@@ -76,7 +78,9 @@ class InstallFlow:
 
     async def start_install(self, request: web.Request) -> web.StreamResponse:
         """Redirects to Slack's page and sets a cookie that the callback must send."""
-        browser, nonce = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
+        known = request.cookies.get(COOKIE, "")  # of an installation in another tab
+        browser = known if _BROWSER.fullmatch(known) else secrets.token_urlsafe(24)
+        nonce = secrets.token_urlsafe(24)
         state = sign_state(self.secret, nonce, browser, expires_at=time.time() + STATE_SECONDS)
         page = self.oauth.client.api_url.with_path("/oauth/v2/authorize").with_query(
             client_id=self.oauth.client_id,
@@ -200,6 +204,4 @@ _HEADERS = {
 
 def _html_page(sentence: str, status: int) -> web.Response:
     body = f"<!doctype html><meta charset=utf-8><title>Threadhand</title><p>{html.escape(sentence)}"
-    response = web.Response(text=body, content_type="text/html", status=status, headers=_HEADERS)
-    response.del_cookie(COOKIE, path="/slack")
-    return response
+    return web.Response(text=body, content_type="text/html", status=status, headers=_HEADERS)

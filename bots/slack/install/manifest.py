@@ -2,9 +2,12 @@
 
 import yaml
 
-from bots.slack.events.transports import EVENTS_PATH
 from core.domain.messages import JsonObject
 
+ASK_MESSAGE = "ask_about_message"
+ASK_ANYWHERE = "ask_anywhere"
+"""The callback ids of the shortcuts. The forms that they open have the same ones."""
+EVENTS_PATH = "/slack/events"
 REDIRECT_PATH = "/slack/oauth_redirect"
 BOT_SCOPES = (
     "app_mentions:read",
@@ -12,6 +15,7 @@ BOT_SCOPES = (
     "channels:history",
     "channels:read",
     "chat:write",
+    "commands",
     "files:read",
     "files:write",
     "groups:history",
@@ -26,11 +30,14 @@ BOT_SCOPES = (
     "usergroups:read",
     "users:read",
 )
+OPTIONAL_SCOPES = ("usergroups:read",)
+"""Those of BOT_SCOPES that the bot works without: user groups in an allowlist then count as empty."""
 BOT_EVENTS = (
     "agent_session_stopped",
     "app_home_opened",
     "app_mention",
     "app_uninstalled",
+    "member_joined_channel",
     "message.channels",
     "message.groups",
     "message.im",
@@ -40,6 +47,28 @@ BOT_EVENTS = (
 )
 ORGANISATION_EVENTS = ("team_access_revoked",)
 """Additional events for an app that organisations install."""
+SUGGESTED_PROMPTS = (
+    ("What can you do?", "What can you do here? Name three things that I could ask you for now."),
+    (
+        "Turn a table into a chart",
+        "Ask me for a table, then draw its most important trend and explain it.",
+    ),
+    (
+        "Research a question",
+        "Ask me for a question, then research it on the web and name your sources.",
+    ),
+    (
+        "Summarise a document",
+        "Ask me for a document, then summarise it in five points with page numbers.",
+    ),
+)
+"""Titles and messages of the prompts that Slack shows in an empty conversation. Slack takes at most four."""
+SHORTCUTS = (
+    ("message", ASK_MESSAGE, "Ask the agent about this message"),
+    ("global", ASK_ANYWHERE, "Ask the agent in a direct message"),
+)
+SHORTCUT_NAME_MAX = 24
+COMMAND = "/threadhand"
 DESCRIPTION = "A general AI agent that lives in chat threads."
 
 
@@ -50,22 +79,45 @@ def build_manifest(
     heard = (*BOT_EVENTS, *ORGANISATION_EVENTS) if for_organisations else BOT_EVENTS
     events: JsonObject = {"bot_events": list(heard)}
     interactivity: JsonObject = {"is_enabled": True}
+    command: JsonObject = {
+        "command": COMMAND,
+        "description": "Ask the agent something here, or see what it can do",
+        "usage_hint": "what you need, or help",
+        "should_escape": True,
+    }
     if public_url:
         request_url = public_url.rstrip("/") + EVENTS_PATH
         events["request_url"] = request_url
-        interactivity["request_url"] = request_url
-    oauth: JsonObject = {"scopes": {"bot": list(BOT_SCOPES)}}
+        interactivity["request_url"] = command["url"] = request_url
+    # optional scopes are listed under both names
+    scopes: JsonObject = {"bot": list(BOT_SCOPES), "bot_optional": list(OPTIONAL_SCOPES)}
+    oauth: JsonObject = {"scopes": scopes}
     if public_url:
         oauth["redirect_urls"] = [public_url.rstrip("/") + REDIRECT_PATH]
     return {
         "display_information": {"name": name, "description": DESCRIPTION},
         "features": {
-            "agent_view": {"agent_description": DESCRIPTION},
+            "agent_view": {
+                "agent_description": DESCRIPTION,
+                "suggested_prompts": [
+                    {"title": title, "message": message} for title, message in SUGGESTED_PROMPTS
+                ],
+            },
             "app_home": {
-                "home_tab_enabled": False,
+                "home_tab_enabled": True,
                 "messages_tab_enabled": True,
                 "messages_tab_read_only_enabled": False,
             },
+            "shortcuts": [
+                {
+                    "name": f"Ask {name}"[:SHORTCUT_NAME_MAX],
+                    "type": kind,
+                    "callback_id": callback_id,
+                    "description": description,
+                }
+                for kind, callback_id, description in SHORTCUTS
+            ],
+            "slash_commands": [command],
             "bot_user": {"display_name": name.lower(), "always_online": True},
         },
         "oauth_config": oauth,

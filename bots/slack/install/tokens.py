@@ -9,7 +9,7 @@ from typing import Protocol
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
-from bots.slack.events.payload import get_text
+from bots.slack.events.payload_fields import get_text
 from bots.slack.install.oauth import BotToken, OAuthClient, parse_bot_token
 from bots.slack.web_api.client import Identity
 from bots.slack.web_api.downloads import FileRefSigner

@@ -1,20 +1,27 @@
 """Builders for Block Kit blocks and elements, each truncated to its limit, and simpler blocks as a fallback; pure."""
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, cast
 
+from bots.delivery.markdown import table_cells, truncate
 from bots.slack import limits
-from bots.slack.events.payload import get_objects, get_text
-from bots.slack.render.mrkdwn import escape_mrkdwn, neutralize_mentions
+from bots.slack.events.payload_fields import get_objects, get_text
+from bots.slack.render.mrkdwn import block_lines, escape_mrkdwn, neutralize_mentions
+from bots.slack.render.rich_text import (
+    find_code_blocks,
+    inline_rich_text,
+    markdown_to_rich_text,
+    markdown_to_words,
+)
 from core.domain.messages import JsonObject
 
+MARKDOWN_BLOCKS_MAX = 40
+"""Our own limit, which leaves room for other blocks in the message."""
+TABLE_PAGE_ROWS = 20
+"""Our own limit: more rows are on the next page."""
+_NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,6})?")
 TaskStatus = Literal["pending", "in_progress", "complete", "error"]
-
-
-def truncate(words: str, limit: int) -> str:
-    """Returns the text, truncated to the limit with an ellipsis."""
-    return words if len(words) <= limit else words[: limit - 1] + "…"
 
 
 def escape_and_truncate(words: str, limit: int) -> str:
@@ -34,6 +41,14 @@ def section_block(mrkdwn: str) -> JsonObject:
     return {"type": "section", "text": {"type": "mrkdwn", "text": mrkdwn, "verbatim": True}}
 
 
+def header_block(words: str) -> JsonObject:
+    return {"type": "header", "text": plain_text_object(words, limits.HEADER_TEXT_MAX)}
+
+
+def divider_block() -> JsonObject:
+    return {"type": "divider"}
+
+
 def context_block(mrkdwn: str) -> JsonObject:
     """Builds a context block, a line of small grey text. Expects escaped mrkdwn."""
     element: JsonObject = {"type": "mrkdwn", "text": mrkdwn, "verbatim": True}
@@ -41,9 +56,72 @@ def context_block(mrkdwn: str) -> JsonObject:
 
 
 def markdown_block(words: str) -> JsonObject:
-    """Builds a block with a model's standard Markdown. Mentions in it notify no one."""
+    """Builds a block with standard Markdown. Mentions in it notify no one."""
     shown = truncate(neutralize_mentions(words), limits.MARKDOWN_TEXT_MAX)
     return {"type": "markdown", "text": shown if shown.strip() else "…"}
+
+
+def markdown_blocks(markdown: str) -> list[JsonObject]:
+    """Builds blocks from a model's standard Markdown. Mentions notify no one, and code is not altered.
+
+    Code that contains something like a mention becomes rich text, because a `markdown` block might notify people.
+    """
+    if neutralize_mentions(markdown) == markdown:
+        return [markdown_block(markdown)]
+    lines = markdown.replace("\r\n", "\n").split("\n")
+    blocks: list[JsonObject] = []
+    done = 0
+    for start, end in find_code_blocks("\n".join(lines), _has_mention):
+        blocks += _prose(lines[done:start])
+        blocks.append(markdown_to_rich_text("\n".join(lines[start:end])))
+        done = end
+    blocks += _prose(lines[done:])
+    return blocks if 0 < len(blocks) <= MARKDOWN_BLOCKS_MAX else [markdown_to_rich_text(markdown)]
+
+
+def data_table_block(lines: Sequence[str]) -> JsonObject | None:
+    """Builds a table that people can sort and page through from the lines of a Markdown table.
+
+    Cells keep their links and styles. Returns None if the table is larger than Slack accepts, or has no rows.
+    """
+    header, _, *rows = (table_cells(line) for line in lines)
+    width = len(header)
+    if not 0 < len(rows) < limits.TABLE_ROWS_MAX or width > limits.TABLE_COLUMNS_MAX:
+        return None
+    titles = [markdown_to_words(neutralize_mentions(cell)).strip() for cell in header]
+    caption = ", ".join(filter(None, titles)) or "Table"
+    return {
+        "type": "data_table",
+        "caption": truncate(caption, limits.TABLE_CAPTION_MAX),
+        "page_size": min(len(rows), TABLE_PAGE_ROWS),
+        "rows": [
+            [_raw_text(title) for title in titles],
+            *([_table_cell(cell) for cell in [*row, *[""] * width][:width]] for row in rows),
+        ],
+    }
+
+
+def _table_cell(markdown: str) -> JsonObject:
+    if _NUMBER.fullmatch(markdown):
+        return {"type": "raw_number", "value": float(markdown), "text": markdown}
+    parts = inline_rich_text(neutralize_mentions(markdown))
+    if all(part.keys() == {"type", "text"} for part in parts):
+        return _raw_text("".join(get_text(part, "text") for part in parts))
+    line: JsonObject = {"type": "rich_text_section", "elements": list(parts)}
+    return {"type": "rich_text", "elements": [line]}
+
+
+def _raw_text(words: str) -> JsonObject:
+    return {"type": "raw_text", "text": words or " "}
+
+
+def _prose(lines: Sequence[str]) -> list[JsonObject]:
+    text = "\n".join(lines).strip("\n")
+    return [markdown_block(text)] if text.strip() else []
+
+
+def _has_mention(text: str) -> bool:
+    return neutralize_mentions(text) != text
 
 
 def plan_block(title: str, tasks: Sequence[JsonObject]) -> JsonObject:
@@ -104,84 +182,102 @@ def plain_text_object(words: str, limit: int) -> JsonObject:
     }
 
 
-def select_element(placeholder: str, options: Sequence[str], *, action_id: str) -> JsonObject:
-    """Builds a menu whose values are the option texts. Expects each text within OPTION_TEXT_MAX."""
+def feedback_block(action_id: str, value: str) -> JsonObject:
+    """Builds thumbs up and down, whose values are `value:good` and `value:bad`."""
+    good, bad = (
+        cast(
+            JsonObject,
+            {
+                "text": plain_text_object(label, limits.BUTTON_TEXT_MAX),
+                "accessibility_label": label,
+                "value": f"{value}:{sign}",
+            },
+        )
+        for label, sign in (("Good answer", "good"), ("Bad answer", "bad"))
+    )
+    buttons: JsonObject = {
+        "type": "feedback_buttons",
+        "action_id": action_id,
+        "positive_button": good,
+        "negative_button": bad,
+    }
+    return {"type": "context_actions", "elements": [buttons]}
+
+
+def select_element(
+    placeholder: str, options: Sequence[str], *, action_id: str, label_max: int
+) -> JsonObject:
+    """Builds a menu whose values are the option texts, with shorter labels. Expects texts within OPTION_VALUE_MAX."""
     return {
         "type": "static_select",
         "action_id": action_id,
         "placeholder": plain_text_object(placeholder, limits.PLACEHOLDER_MAX),
         "options": [
-            {"text": plain_text_object(option, limits.OPTION_TEXT_MAX), "value": option}
-            for option in options
+            {"text": plain_text_object(option, label_max), "value": option} for option in options
         ],
     }
 
 
-SECTIONS_MAX = 40
-_BOLD = re.compile(r"\*\*(\S(?:[^*\n]*\S)?)\*\*")
-_HEADING = re.compile(r"^#{1,6}[ \t]+([^\n*]+)$", re.MULTILINE)
-_LINK = re.compile(r"\[([^\[\]\n|]+)\]\((https?://[^\s()|]+)\)")
+def form_view(
+    title: str, label: str, field: str, *, callback_id: str, submit: str, is_optional: bool = False
+) -> JsonObject:
+    """Builds a modal with one field for longer text. `field` is the block id and the action id."""
+    element: JsonObject = {
+        "type": "plain_text_input",
+        "action_id": field,
+        "multiline": True,
+        "max_length": limits.INPUT_TEXT_MAX,
+    }
+    return {
+        "type": "modal",
+        "callback_id": callback_id,
+        "title": plain_text_object(title, limits.VIEW_TITLE_MAX),
+        "submit": plain_text_object(submit, limits.VIEW_TITLE_MAX),
+        "close": plain_text_object("Cancel", limits.VIEW_TITLE_MAX),
+        "blocks": [
+            {
+                "type": "input",
+                "block_id": field,
+                "label": plain_text_object(label, limits.PLACEHOLDER_MAX),
+                "optional": is_optional,
+                "element": element,
+            }
+        ],
+    }
+
+
 _SIGNS = {"complete": "☑", "error": "☒", "in_progress": "▸"}
 
 
 def simplify_blocks(blocks: Sequence[JsonObject]) -> list[JsonObject]:
-    """Replaces `markdown` and `plan` blocks, which not every workspace accepts, with sections."""
-    found = [plain for block in blocks for plain in _simplify_block(block)]
-    return found[: limits.BLOCKS_MAX]
+    """Replaces `markdown` and `plan` blocks, which not every workspace accepts, with rich text and sections, and leaves
+    feedback buttons out."""
+    kept = [block for block in blocks if get_text(block, "type") != "context_actions"]
+    return [_simplify_block(block) for block in kept]
 
 
 def blocks_to_mrkdwn(blocks: Sequence[JsonObject]) -> str:
-    """Returns the text of simplified blocks as mrkdwn."""
-    said = (
-        get_text(part, "text")
-        for block in blocks
-        for part in (block.get("text"), *get_objects(block, "elements"))
-        if isinstance(part, dict) and get_text(part, "type") in ("mrkdwn", "plain_text")
-    )
-    return "\n".join(said)
+    """Returns the text of simplified blocks as mrkdwn. Mentions in it notify no one."""
+    return neutralize_mentions("\n".join(block_lines(blocks)))
 
 
-def _simplify_block(block: JsonObject) -> Iterator[JsonObject]:
+def _simplify_block(block: JsonObject) -> JsonObject:
     match get_text(block, "type"):
         case "markdown":
-            yield from (
-                section_block(piece)
-                for piece in _split_sections(_markdown_to_mrkdwn(get_text(block, "text")))
-            )
+            return markdown_to_rich_text(get_text(block, "text"))
         case "plan":
             lines = [f"*{escape_mrkdwn(get_text(block, 'title'))}*"]
             lines += [_task_line(task) for task in get_objects(block, "tasks")]
-            yield section_block(next(_split_sections("\n".join(lines))))
+            return section_block(_whole_lines(lines, limits.SECTION_TEXT_MAX))
         case _:
-            yield block
+            return block
 
 
 def _task_line(card: JsonObject) -> str:
     return f"{_SIGNS.get(get_text(card, 'status'), '☐')} {escape_mrkdwn(get_text(card, 'title'))}"
 
 
-def _markdown_to_mrkdwn(markdown: str) -> str:
-    """Converts headings, bold text and links, and leaves the rest as written."""
-    shown = _HEADING.sub(r"*\1*", escape_mrkdwn(markdown))
-    return _LINK.sub(r"<\2|\1>", _BOLD.sub(r"*\1*", shown))
-
-
-def _split_sections(mrkdwn: str) -> Iterator[str]:
-    """Splits the text for sections, between lines or words and never inside an entity."""
-    rest, count = mrkdwn.strip() or "…", 0
-    while len(rest) > limits.SECTION_TEXT_MAX and (count := count + 1) < SECTIONS_MAX:
-        window = rest[: limits.SECTION_TEXT_MAX]
-        at = (
-            max(window.rfind("\n"), 0)
-            or max(window.rfind(" "), 0)
-            or _length_without_cut_entity(window)
-        )
-        yield rest[:at]
-        rest = rest[at:].lstrip() or "…"
-    yield truncate(rest, limits.SECTION_TEXT_MAX)
-
-
-def _length_without_cut_entity(window: str) -> int:
-    """Returns the length of the window without an incomplete entity at its end."""
-    last = window.rfind("&")
-    return last if last > 0 and ";" not in window[last:] else len(window)
+def _whole_lines(lines: Sequence[str], length_max: int) -> str:
+    """Joins as many of the lines as fit."""
+    joined = "\n".join(lines)
+    return joined if len(joined) <= length_max else joined[:length_max].rpartition("\n")[0]

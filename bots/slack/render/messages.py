@@ -5,28 +5,43 @@ from dataclasses import dataclass
 from typing import Literal, assert_never
 
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
-from bots.delivery.run_view import RunView, TaskState, ViewState
+from bots.delivery.markdown import scan_blocks, truncate
+from bots.delivery.run_view import RunView, TaskState, ViewState, newest_tasks
 from bots.slack import limits
 from bots.slack.render.block_kit import (
     TaskStatus,
     actions_block,
     button_element,
     context_block,
+    data_table_block,
     escape_and_truncate,
-    markdown_block,
+    feedback_block,
+    markdown_blocks,
     plan_block,
     section_block,
     select_element,
     task_card,
-    truncate,
 )
-from core.domain.approval import APPROVE_ONCE, DENY, is_allowed
+from bots.slack.render.rich_text import markdown_to_words
+from core.domain.approval import (
+    APPROVE_ALL,
+    APPROVE_ONCE,
+    DENY,
+    DENY_ALL,
+    answerer_name,
+    is_denied,
+)
 from core.domain.messages import JsonObject
 from core.domain.threads import Ask
 
 ASK_PREFIX = "ask:"
 RUN_PREFIX = "run:"
+FEEDBACK_ACTION = "feedback"
 BUTTONS_MAX = 5
+MENUS_MAX = 10
+QUESTION_CHARACTERS_MAX = 12_600
+"""Slack refuses messages of more than about 13,200 characters, the labels of menus included."""
+LABEL_MIN = 24
 _QUESTION_MAX = 6000
 _ANSWER_MAX = 1500
 _LISTING_MAX = 5000
@@ -35,36 +50,37 @@ _CLOSED = {
     "expired": "No one answered in time.",
 }
 _REPLY_HINT = "Or answer by replying in this thread."
-_NO_HINT = "Any reply in this thread counts as a no, with your words as the reason."
-
-
-def ask_fallback(ask: Ask) -> str:
-    """Returns the question as unescaped fallback text."""
-    return ask.text
+_NO_HINT = "A plain yes or no in this thread, or :+1: on this message, counts, too."
 
 
 def ask_blocks(ask: Ask) -> list[JsonObject]:
     """Returns blocks with the question and its controls, or with the answer once the question is closed."""
-    question = markdown_block(truncate(ask.text, _QUESTION_MAX))
+    question = markdown_blocks(truncate(ask.text, _QUESTION_MAX))
     if ask.state == "answered":
-        who = escape_and_truncate(ask.answered_by.name if ask.answered_by else "Somebody", 100)
+        who = escape_and_truncate(answerer_name(ask), 100)
+        is_no = ask.kind == "approval" and is_denied(ask)
+        line = f"{':x:' if is_no else ':white_check_mark:'} *{who}* answered"
+        if ask.is_written_in_thread:
+            return [*question, section_block(f"{line} in this thread.")]
         answer = escape_and_truncate((ask.answer or "").strip() or "…", _ANSWER_MAX)
-        is_no = ask.kind == "approval" and not is_allowed(ask)
-        sign = ":x:" if is_no else ":white_check_mark:"
-        return [question, section_block(f"{sign} *{who}* answered: {answer}")]
+        return [*question, section_block(f"{line}: {answer}")]
     if ask.state != "open":
-        return [question, context_block(_CLOSED[ask.state])]
+        return [*question, context_block(_CLOSED[ask.state])]
     options = list(dict.fromkeys(filter(None, (option.strip() for option in ask.options))))
     if not options:
-        return [question, context_block("Answer by replying in this thread.")]
+        return [*question, context_block("Answer by replying in this thread.")]
     if ask.kind == "approval":
-        return [question, _choices(ask.ask_id, options), context_block(_NO_HINT)]
-    return [question, *_controls(ask.ask_id, options), context_block(_REPLY_HINT)]
+        return [*question, _choices(ask.ask_id, options), context_block(_NO_HINT)]
+    room = QUESTION_CHARACTERS_MAX - min(len(ask.text), _QUESTION_MAX)
+    return [*question, *_controls(ask.ask_id, options, room), context_block(_REPLY_HINT)]
 
 
 def _choices(ask_id: str, options: Sequence[str]) -> JsonObject:
     """Returns the buttons of an approval, styled as primary and danger."""
-    styles: dict[str, Literal["primary", "danger"]] = {APPROVE_ONCE: "primary", DENY: "danger"}
+    styles: dict[str, Literal["primary", "danger"]] = {
+        **dict.fromkeys((APPROVE_ONCE, APPROVE_ALL), "primary"),
+        **dict.fromkeys((DENY, DENY_ALL), "danger"),
+    }
     return actions_block(
         [
             button_element(
@@ -75,22 +91,32 @@ def _choices(ask_id: str, options: Sequence[str]) -> JsonObject:
     )
 
 
-def _controls(ask_id: str, options: Sequence[str]) -> Iterator[JsonObject]:
-    if any(len(option) > limits.OPTION_TEXT_MAX for option in options):
+def _controls(ask_id: str, options: Sequence[str], room: int) -> Iterator[JsonObject]:
+    """Yields buttons or menus. The labels of the menus have at most `room` characters together."""
+    longest = max(map(len, options))
+    is_listed = len(options) <= limits.ACTIONS_ELEMENTS_MAX or longest > limits.OPTION_VALUE_MAX
+    if longest > limits.OPTION_TEXT_MAX and is_listed:
         yield from _numbered(ask_id, options)
     elif len(options) <= BUTTONS_MAX:
         yield actions_block(
             [_button(ask_id, at, option, option) for at, option in enumerate(options)]
         )
     else:
-        shown = options[: limits.SELECT_OPTIONS_MAX]
-        yield actions_block(
-            [select_element("Choose an answer", shown, action_id=_action_id(ask_id))]
-        )
-        if len(options) > len(shown):
-            yield context_block(
-                f"{len(options) - len(shown)} more options do not fit: reply with yours."
-            )
+        most = limits.SELECT_OPTIONS_MAX
+        width = min(limits.OPTION_TEXT_MAX, longest, max(LABEL_MIN, room // len(options)))
+        fitting = min(most * MENUS_MAX, room // width)
+        left, options = len(options) - fitting, options[:fitting]
+        starts = range(0, len(options), most)
+        menus: list[JsonObject] = []
+        for at, start in enumerate(starts):
+            shown = options[start : start + most]
+            which = f" ({start + 1} to {start + len(shown)})" if len(starts) > 1 else ""
+            action_id = _action_id(ask_id, at)
+            label = f"Choose an answer{which}"
+            menus.append(select_element(label, shown, action_id=action_id, label_max=width))
+        yield actions_block(menus)
+        if left > 0:
+            yield context_block(f"{left} more options do not fit: reply with yours.")
 
 
 def _numbered(ask_id: str, options: Sequence[str]) -> Iterator[JsonObject]:
@@ -131,14 +157,19 @@ _HEADLINES: dict[ViewState, tuple[str, str]] = {
     "waiting": (":question:", "Waiting for approval"),
     "completed": (":white_check_mark:", "Done"),
     "asking": (":question:", "Asked a question"),
+    "answered": (":white_check_mark:", "Question answered"),
+    "silent": (":white_check_mark:", "Done"),
     "stopped": (":octagonal_sign:", "Stopped"),
     "failed": (":x:", "Failed"),
     "limited": (":warning:", "Stopped at a limit"),
 }
 _TASK_STATES: dict[TaskState, TaskStatus] = {
     "running": "in_progress",
+    "started": "in_progress",
+    "left": "pending",
     "done": "complete",
     "failed": "error",
+    "ended": "pending",
 }
 _CHECKLIST_SIGNS = {"pending": "☐", "active": "▸", "done": "☑", "blocked": "☒"}
 _ACTIVITY_MAX = 200
@@ -151,15 +182,16 @@ _PREVIEW_MAX = 600
 def status_headline(view: RunView) -> str:
     """Returns the run's state as unescaped fallback text."""
     _, state = _HEADLINES[view.state]
-    return f"{state}: {view.activity or view.message}" if view.activity or view.message else state
+    more = view.activity or view.message or (view.figures if view.is_folded else "")
+    return f"{state}: {more}" if more else state
 
 
 def status_blocks(run_id: str, view: RunView) -> list[JsonObject]:
     """Returns the blocks of the status message. `run_id` is the value of its buttons."""
     blocks = [section_block(_headline(view))]
-    if view.checklist:
+    if view.checklist and not view.is_folded:
         blocks.append(section_block(_checklist(view)))
-    if view.tasks:
+    if view.tasks and not view.is_folded:
         blocks.append(_steps(view))
     if view.preview.strip():
         blocks.append(context_block(escape_and_truncate(view.preview.strip(), _PREVIEW_MAX)))
@@ -172,7 +204,7 @@ def status_blocks(run_id: str, view: RunView) -> list[JsonObject]:
 
 def _headline(view: RunView) -> str:
     sign, state = _HEADLINES[view.state]
-    activity = " ".join(view.activity.split())
+    activity = view.figures if view.is_folded else " ".join(view.activity.split())
     line = f"{sign} *{state}*"
     return f"{line} · {escape_and_truncate(activity, _ACTIVITY_MAX)}" if activity else line
 
@@ -194,11 +226,11 @@ def _checklist(view: RunView) -> str:
 
 
 def _steps(view: RunView) -> JsonObject:
-    shown = view.tasks[-limits.TASKS_MAX :]
-    hidden = view.tasks_dropped + len(view.tasks) - len(shown)
+    shown, hidden = newest_tasks(view.tasks, limits.TASKS_MAX)
+    hidden += view.tasks_dropped
     title = f"Steps ({hidden} earlier ones are not shown)" if hidden else "Steps"
     cards = [
-        task_card(f"step-{number}", task.title, _TASK_STATES[task.state], task.detail)
+        task_card(f"step-{number}", task.line, _TASK_STATES[task.state], task.output or task.detail)
         for number, task in enumerate(shown, hidden + 1)
     ]
     return plan_block(title, cards)
@@ -207,6 +239,8 @@ def _steps(view: RunView) -> JsonObject:
 def _buttons(run_id: str, view: RunView) -> Iterator[JsonObject]:
     if view.can_stop:
         yield button_element("Stop", action_id=f"{RUN_PREFIX}stop", value=run_id, style="danger")
+    if view.has_details:
+        yield button_element("Details", action_id=f"{RUN_PREFIX}details", value=run_id)
     if view.can_retry:
         yield button_element("Retry", action_id=f"{RUN_PREFIX}retry", value=run_id, style="primary")
     if view.can_continue:
@@ -220,33 +254,70 @@ _LEVEL_SIGNS = {"info": "", "warning": ":warning: ", "error": ":x: "}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedMessage:
-    """The fields of a Slack message. Notifications and old clients show only `text`."""
+    """The fields of a Slack message. Notifications and old clients show only `text`.
+
+    `plain_blocks` show the same without blocks that Slack may not accept yet.
+    """
 
     text: str
     blocks: tuple[JsonObject, ...]
+    plain_blocks: tuple[JsonObject, ...]
 
 
 def render_content(content: Content) -> RenderedMessage:
     """Renders the content. Mentions in it notify no one."""
+    plain_blocks: list[JsonObject] | None = None
     match content:
         case RunStatus(run_id=run_id, view=view):
             blocks = status_blocks(run_id, view)
             words = status_headline(view)
         case AnswerPart():
-            blocks = list(_answer_blocks(content))
-            words = content.markdown
+            blocks = list(_answer_blocks(content, _prose_and_table(content.markdown)))
+            plain_blocks = list(_answer_blocks(content, markdown_blocks(content.markdown)))
+            words = _notification(content.markdown)
         case AskPrompt(ask=ask):
             blocks = ask_blocks(ask)
-            words = ask_fallback(ask)
-        case Notice(markdown=words, level=level):
-            blocks = [markdown_block(_LEVEL_SIGNS[level] + words)]
+            words = _notification(ask.text)
+        case Notice(markdown=markdown, level=level):
+            blocks = markdown_blocks(_LEVEL_SIGNS[level] + markdown)
+            words = _notification(markdown)
         case _:
             assert_never(content)
     fallback = escape_and_truncate(words.strip(), limits.FALLBACK_TEXT_MAX) or "…"
-    return RenderedMessage(text=fallback, blocks=tuple(blocks))
+    return RenderedMessage(
+        text=fallback, blocks=tuple(blocks), plain_blocks=tuple(plain_blocks or blocks)
+    )
 
 
-def _answer_blocks(part: AnswerPart) -> Iterator[JsonObject]:
-    yield markdown_block(part.markdown)
+def _notification(markdown: str) -> str:
+    """Returns the words of the text's beginning, without Markdown, for push notifications and screen readers."""
+    return markdown_to_words(markdown[: limits.FALLBACK_TEXT_MAX])
+
+
+def _prose_and_table(markdown: str) -> list[JsonObject]:
+    """Returns the blocks of an answer, with its table as one that people can sort.
+
+    Of several tables all stay Markdown, because Slack does not say how many data tables a message may have.
+    """
+    parts = list(scan_blocks(markdown.replace("\r\n", "\n")))
+    tables = [at for at, part in enumerate(parts) if part.kind == "table"]
+    table = data_table_block(parts[tables[0]].lines) if len(tables) == 1 else None
+    if table is None:
+        return markdown_blocks(markdown)
+    before, after = (
+        "".join(part.gap + part.text for part in some).strip("\n")
+        for some in (parts[: tables[0]], parts[tables[0] + 1 :])
+    )
+    return [
+        *(markdown_blocks(before) if before else ()),
+        table,
+        *(markdown_blocks(after) if after else ()),
+    ]
+
+
+def _answer_blocks(part: AnswerPart, blocks: Sequence[JsonObject]) -> Iterator[JsonObject]:
+    yield from blocks
     if part.parts > 1:
         yield context_block(f"Part {part.part} of {part.parts}")
+    if part.run_id:
+        yield feedback_block(FEEDBACK_ACTION, part.run_id)

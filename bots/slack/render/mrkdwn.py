@@ -1,18 +1,23 @@
 """Converts Slack's mrkdwn and rich text to plain text, and escapes the model's text for Slack; pure."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from pydantic import JsonValue
 
-from bots.slack.events.payload import get_objects, get_text
+from bots.slack.events.payload_fields import get_objects, get_text
 from core.domain.messages import JsonObject
 
 _TOKEN = re.compile(r"<(?P<inside>[^<>\n]+)>|&(?P<entity>amp|lt|gt);")
 _PERSON = re.compile(r"<@([UW][A-Z0-9]+)(?:\|[^<>]*)?>")
+_FIRST_MENTION = re.compile(
+    r"[\s\W]{0,4}?(?:(?:hey|hi|hello|hallo|salut|hola|oi|olá)\s+)?"
+    r"<(?:@(?P<user>[UW][A-Z0-9]+)|!(?:subteam|here|channel|everyone))",
+    re.IGNORECASE,
+)
 _ENTITIES = {"amp": "&", "lt": "<", "gt": ">"}
 _MENTION_START = re.compile(
-    r"<(?=!(?:channel|here|everyone|group|subteam|date)\b|@[A-Za-z0-9]|#[CG][A-Z0-9])"
+    r"<(?=!(?:channel|here|everyone|group|subteam|date)\b|[@#][A-Z][A-Z0-9]+[|>])"
 )
 _BROADCAST = re.compile(r"(?<!\w)@(?=(?:channel|here|everyone|group)\b)", re.IGNORECASE)
 
@@ -20,6 +25,12 @@ _BROADCAST = re.compile(r"(?<!\w)@(?=(?:channel|here|everyone|group)\b)", re.IGN
 def mentioned_user_ids(mrkdwn: str) -> set[str]:
     """Returns the ids of the users that the text mentions."""
     return set(_PERSON.findall(mrkdwn))
+
+
+def begins_with_other_mention(mrkdwn: str, own_id: str) -> bool:
+    """Whether the text begins with a mention of a user other than `own_id`, of a user group or of everybody."""
+    found = _FIRST_MENTION.match(mrkdwn)
+    return found is not None and found["user"] != own_id
 
 
 def mrkdwn_to_text(mrkdwn: str, names: Mapping[str, str], *, without: str = "") -> str:
@@ -30,7 +41,8 @@ def mrkdwn_to_text(mrkdwn: str, names: Mapping[str, str], *, without: str = "") 
     if without:
         mention = rf"<@{re.escape(without)}(?:\|[^<>]*)?>"
         mrkdwn = re.sub(rf"^\s*{mention}[\s:,]*", "", mrkdwn)
-        mrkdwn = re.sub(rf"[ \t]*{mention}[ \t]*", " ", mrkdwn)
+        # a pattern that includes the spaces before a mention takes quadratic time on a long run of them
+        mrkdwn = " ".join(part.strip(" \t") for part in re.split(mention, mrkdwn))
     return _TOKEN.sub(lambda match: _resolved(match, names), mrkdwn).strip()
 
 
@@ -77,6 +89,8 @@ def neutralize_mentions(markdown: str) -> str:
     return _BROADCAST.sub("＠", _MENTION_START.sub("‹", markdown))
 
 
+MRKDWN_CHARACTERS_MAX = 40_000
+"""Slack truncates longer messages itself. Cut here too, before any pattern scans the text."""
 NODES_MAX = 5_000
 _LINE_TYPES = frozenset({"rich_text_section", "rich_text_preformatted", "rich_text_quote"})
 
@@ -84,12 +98,14 @@ _LINE_TYPES = frozenset({"rich_text_section", "rich_text_preformatted", "rich_te
 def message_mrkdwn(message: JsonObject) -> str:
     """Returns the message's text, or its blocks' text, because an app's message for a user may have only blocks."""
     written = get_text(message, "text")
-    if written.strip():
-        return written
-    return "\n".join(line for line in _block_lines(get_objects(message, "blocks")) if line.strip())
+    if not written.strip():
+        lines = block_lines(get_objects(message, "blocks"))
+        written = "\n".join(line for line in lines if line.strip())
+    return written[:MRKDWN_CHARACTERS_MAX]
 
 
-def _block_lines(blocks: list[JsonObject]) -> Iterator[str]:
+def block_lines(blocks: Sequence[JsonObject]) -> Iterator[str]:
+    """Yields the mrkdwn of the blocks' lines of text, in order."""
     pending: list[JsonValue] = list(reversed(blocks))
     for _ in range(NODES_MAX):
         if not pending:

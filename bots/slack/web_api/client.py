@@ -2,7 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+import math
+import time
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol, cast
 
@@ -17,7 +21,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from yarl import URL
 
 from bots.delivery.rate_limiter import MemoryRateBudget, RateLimiter
-from bots.slack.events.payload import get_text
+from bots.slack.events.payload_fields import get_text
 from bots.slack.web_api.rate_limits import (
     IDEMPOTENT_METHODS,
     NEVER_WAITING_METHODS,
@@ -34,6 +38,26 @@ from core.domain.errors import (
 from core.domain.messages import JsonObject
 from core.ports import Precondition
 from core.web_access.guard import is_loopback
+
+ACKNOWLEDGE_SECONDS = 2.5
+"""Slack wants every payload acknowledged within 3 s. Storing it takes the rest."""
+_look_up_until: ContextVar[float] = ContextVar("look_up_until", default=math.inf)
+
+
+@contextmanager
+def acknowledging() -> Generator[None]:
+    """Context manager: all look-ups inside the block end before Slack's deadline for the acknowledgement."""
+    token = _look_up_until.set(time.monotonic() + ACKNOWLEDGE_SECONDS)
+    try:
+        yield
+    finally:
+        _look_up_until.reset(token)
+
+
+def seconds_left(seconds_max: float) -> float:
+    """Returns how long a look-up may take: `seconds_max`, or less inside `acknowledging`."""
+    return max(0.0, min(seconds_max, _look_up_until.get() - time.monotonic()))
+
 
 _TOKENLESS_METHODS = frozenset({"oauth.v2.access"})
 """Methods that are called without a token, so the rate limiter does not count them."""
@@ -104,12 +128,17 @@ _RATE_CODES = frozenset({"ratelimited", "rate_limited"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Identifies the bot user in a workspace (`team_id`). `organisation_id` is empty if the organisation is unknown."""
+    """Identifies the bot user in a workspace (`team_id`). `organisation_id` is empty if the organisation is unknown.
+
+    `scopes` are those of the token, and None if Slack has not named them.
+    """
 
     team_id: str
     user_id: str
     bot_id: str
     organisation_id: str = ""
+    team_name: str = ""
+    scopes: frozenset[str] | None = None
 
 
 Parameters = Mapping[str, str | int | bool]
@@ -161,6 +190,7 @@ class SlackClient:
         )
         self.bot_token = bot_token
         self._identity: Identity | None = None
+        self._scopes: frozenset[str] | None = None
         self.web = AsyncWebClient(
             token=bot_token,
             base_url=api_url,
@@ -211,6 +241,8 @@ class SlackClient:
             team_id=get_text(answer, "team_id"),
             user_id=get_text(answer, "user_id"),
             bot_id=get_text(answer, "bot_id"),
+            team_name=get_text(answer, "team"),
+            scopes=self._scopes,
         )
         return self._identity
 
@@ -280,7 +312,7 @@ class SlackClient:
         token: str | None = None,
         precondition: Precondition | None = None,
     ) -> JsonObject:
-        """Waits for the rate limiter, then calls. Retries a rate-limited call, because Slack did not carry it out."""
+        """Calls the method within the rate limit. Retries if it is rate-limited, because Slack then did nothing."""
         channel = str((body or params or {}).get("channel", ""))
         counted = (token or self.bot_token, method, channel)
         headers = {"Authorization": f"Bearer {token}"} if token else None
@@ -320,6 +352,8 @@ class SlackClient:
             raise SurfaceUnclear(
                 f"Slack's answer cannot be parsed ({type(error).__name__})"
             ) from error
+        if method == "auth.test" and (scopes := answer.headers.get("x-oauth-scopes")) is not None:
+            self._scopes = frozenset(one.strip() for one in scopes.split(","))
         return _object(answer.data)
 
 

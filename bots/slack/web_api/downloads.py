@@ -13,8 +13,8 @@ import aiohttp
 from yarl import URL
 
 from bots.slack.events.message_content import parse_files
-from bots.slack.events.payload import get_object, get_text
-from bots.slack.web_api.client import CALL_SECONDS_MAX, SlackClient
+from bots.slack.events.payload_fields import get_object, get_text
+from bots.slack.web_api.client import CALL_SECONDS_MAX, SlackClient, seconds_left
 from core.domain.errors import AgentError, SurfaceError, SurfaceRefused
 from core.domain.threads import IncomingFile
 from core.failpoints import Failpoint
@@ -102,7 +102,7 @@ async def fetch_file_metadata(client: SlackClient, file: IncomingFile) -> Incomi
     if address:
         return file
     try:
-        async with asyncio.timeout(LOOKUP_SECONDS_MAX):
+        async with asyncio.timeout(seconds_left(LOOKUP_SECONDS_MAX)):
             answer = await client.read("files.info", {"file": file_id})
     except (SurfaceError, TimeoutError) as error:
         log.info("slack: a file's metadata cannot be read: %s", error)

@@ -1,29 +1,40 @@
 """Reads the history of threads, for the agent's context, and of channels, for backfill."""
 
 import asyncio
-from collections.abc import Sequence
+import logging
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 
 from bots.slack import limits
 from bots.slack.events.cursors import is_message_ts
-from bots.slack.events.payload import get_objects, get_text
-from bots.slack.render.mrkdwn import mentioned_user_ids, message_mrkdwn, mrkdwn_to_text
+from bots.slack.events.message_content import build_message_text, parse_files
+from bots.slack.events.payload_fields import get_int, get_object, get_objects, get_text
+from bots.slack.render.mrkdwn import mentioned_user_ids, message_mrkdwn
 from bots.slack.web_api.client import Parameters, SlackClient
 from bots.slack.web_api.people import People
-from core.domain.errors import SurfaceRefused
+from core.domain.errors import SurfaceError, SurfaceRefused
 from core.domain.messages import JsonObject
-from core.domain.threads import Address, ChatMessage, Person
+from core.domain.threads import Address, ChatMessage, ChatPage, Person
 from core.failpoints import Failpoint
 from core.web_access.guard import is_loopback
 
+log = logging.getLogger(__name__)
+
 READ = Failpoint("slack.read_talk")
-THREAD_PAGES_MAX = 5
-"""Limit on pages read per thread. conversations.replies lists the oldest messages first, so later ones are left out."""
+THREAD_PAGES_MAX = 10
+READ_SECONDS_MAX = 4.0
+"""After this time, what has been read of a thread is used."""
+LINKS_MAX = 3
+_LINK = re.compile(
+    r"https?://[\w.:-]{1,100}/archives/([CDG][A-Z0-9]{1,40})/p(\d{10})(\d{6})(?:\?\S{0,200}?thread_ts=(\d{10}\.\d{6}))?"
+)
 
 
 class SlackThreadHistory:
-    """Reads the messages that people wrote in a thread (the ChatHistory of one workspace)."""
+    """Reads the messages that others wrote in a thread (the ChatHistory of one workspace)."""
 
     def __init__(self, client: SlackClient) -> None:
         self._client = client
@@ -31,32 +42,86 @@ class SlackThreadHistory:
 
     async def read(
         self, address: Address, *, before: datetime, limit: int, after: datetime | None = None
-    ) -> tuple[ChatMessage, ...]:
+    ) -> ChatPage:
         if float(address.thread_key) >= before.timestamp():
-            return ()
-        messages = [one for one in await self._replies(address, before, after) if self._counts(one)]
-        newest = messages[-limit:]
-        ids = {get_text(one, "user") for one in newest}
-        for one in newest:
+            return ChatPage()
+        found, is_partial = await self._replies(address, before, after)
+        earliest = after.timestamp() if after else 0.0
+        within = [one for one in found if earliest < float(get_text(one, "ts"))]
+        others = [one for one in within if not self._is_own(one)]
+        newest = others[-limit:]
+        first = others[0] if others and get_text(others[0], "ts") == address.thread_key else None
+        omitted = len(others) - len(newest)
+        if is_partial and after is None:
+            # only the thread's figures tell how many messages follow those that could be read
+            replies = next((get_int(one, "reply_count") or 0 for one in within), 0)
+            omitted += max(0, replies + 1 - len(within))
+        root = first if first is not None and first not in newest else None
+        if root is not None:
+            omitted -= 1
+        messages = await self._chat_messages([*([root] if root else []), *newest])
+        return ChatPage(
+            messages=messages[1:] if root else messages,
+            root=messages[0] if root else None,
+            omitted=omitted,
+            is_partial=is_partial,
+        )
+
+    def sent_at(self, message_ref: str) -> datetime:
+        return parse_message_time(message_ref)
+
+    async def read_linked(
+        self, address: Address, text: str, *, person_id: str
+    ) -> dict[str, ChatMessage | None]:
+        found: dict[str, ChatMessage | None] = {}
+        for link in islice(_LINK.finditer(text), LINKS_MAX):
+            channel, ts = link[1], f"{link[2]}.{link[3]}"
+            found[link[0]] = None
+            try:
+                if await self._may_see(channel, address, person_id):
+                    found[link[0]] = await self._message(channel, link[4] or ts, ts)
+            except SurfaceRefused as error:
+                log.info("slack: a linked message cannot be read: %s", error.code)
+        return found
+
+    async def _may_see(self, channel_id: str, address: Address, person_id: str) -> bool:
+        """Whether the person may read the channel, because they write in it or every full member may."""
+        if channel_id == address.channel_id:
+            return True
+        answer = await self._client.read("conversations.info", {"channel": channel_id})
+        channel = get_object(answer, "channel")
+        hidden = ("is_private", "is_im", "is_mpim", "is_group")
+        if any(channel.get(name) is True for name in hidden) or not channel.get("is_channel"):
+            return False
+        actor = await self._people.find_standing(person_id, age_seconds_max=60, timeout_seconds=1)
+        return actor.is_known and not actor.is_guest and not actor.home_id
+
+    async def _message(self, channel: str, thread_ts: str, ts: str) -> ChatMessage | None:
+        parameters = {"channel": channel, "ts": thread_ts, "oldest": ts, "latest": ts}
+        with READ:
+            page = await self._client.read(
+                "conversations.replies", {**parameters, "inclusive": True, "limit": 2}
+            )
+        found = [one for one in get_objects(page, "messages") if get_text(one, "ts") == ts]
+        messages = await self._chat_messages(found)
+        return messages[0] if messages else None
+
+    async def _chat_messages(self, found: Sequence[JsonObject]) -> tuple[ChatMessage, ...]:
+        ids = {get_text(one, "user") for one in found}
+        for one in found:
             ids |= mentioned_user_ids(message_mrkdwn(one))
         names = await self._people.find_names(ids - {""})
-        return tuple(
-            ChatMessage(
-                author=Person(
-                    person_id=get_text(one, "user"),
-                    name=names.get(get_text(one, "user"), get_text(one, "user")),
-                ),
-                text=mrkdwn_to_text(message_mrkdwn(one), names),
-                sent_at=datetime.fromtimestamp(float(get_text(one, "ts")), UTC),
-                message_ref=get_text(one, "ts"),
-            )
-            for one in newest
-        )
+        return tuple(parse_chat_message(one, names) for one in found)
 
     async def _replies(
         self, address: Address, before: datetime, after: datetime | None
-    ) -> list[JsonObject]:
-        found: list[JsonObject] = []
+    ) -> tuple[list[JsonObject], bool]:
+        """Returns the thread's messages before a time, oldest first, and whether some could not be read.
+
+        conversations.replies lists the oldest messages first. Apps outside Slack's Marketplace may call it only once
+        a minute, for 15 messages.
+        """
+        found: dict[str, JsonObject] = {}
         parameters: dict[str, str | int | bool] = {
             "channel": address.channel_id,
             "ts": address.thread_key,
@@ -64,30 +129,59 @@ class SlackThreadHistory:
             "oldest": f"{after.timestamp():.6f}" if after else "0",
             "limit": limits.THREAD_PAGE_MAX,
         }
-        for _ in range(THREAD_PAGES_MAX):
-            with READ:
-                page = await self._client.read("conversations.replies", parameters)
-            found += get_objects(page, "messages")
-            cursor = get_text(page, "response_metadata", "next_cursor")
-            if not cursor:
-                break
-            parameters["cursor"] = cursor
+        is_partial = True
+        try:
+            async with asyncio.timeout(READ_SECONDS_MAX):
+                for _ in range(THREAD_PAGES_MAX):
+                    with READ:
+                        page = await self._client.read("conversations.replies", parameters)
+                    found |= {get_text(one, "ts"): one for one in get_objects(page, "messages")}
+                    cursor = get_text(page, "response_metadata", "next_cursor")
+                    if not cursor:
+                        is_partial = False
+                        break
+                    parameters["cursor"] = cursor
+        except (SurfaceError, TimeoutError) as error:
+            if not found:
+                raise
+            log.info("slack: a thread was read only in part: %s", type(error).__name__)
         # every page contains the thread's root, whatever `oldest` and `latest` are
-        earliest = after.timestamp() if after else 0.0
-        unique = {get_text(one, "ts"): one for one in found if get_text(one, "ts")}
-        return [
-            one for ts, one in sorted(unique.items()) if earliest < float(ts) < before.timestamp()
-        ]
+        kept = sorted(ts for ts in found if is_message_ts(ts) and float(ts) < before.timestamp())
+        return [found[ts] for ts in kept], is_partial
 
-    def _counts(self, message: JsonObject) -> bool:
-        is_own = get_text(message, "user") == self._client.identity.user_id
-        is_said = get_text(message, "subtype") in ("", "file_share", "thread_broadcast")
-        return (
-            is_said
-            and not is_own
-            and bool(message_mrkdwn(message))
-            and bool(get_text(message, "user"))
-        )
+    def _is_own(self, message: JsonObject) -> bool:
+        """Whether the agent or Slack itself wrote the message, so that it is no talk of others."""
+        identity = self._client.identity
+        is_said = get_text(message, "subtype") in _SAID
+        is_ours = get_text(message, "user") == identity.user_id
+        is_ours = is_ours or get_text(message, "bot_id") in {identity.bot_id} - {""}
+        return not is_said or is_ours
+
+
+_SAID = frozenset({"", "file_share", "thread_broadcast", "me_message", "bot_message"})
+
+
+def parse_message_time(message_ref: str) -> datetime:
+    """Returns when the message was sent. Raises ValueError if this is no message id."""
+    if not is_message_ts(message_ref):
+        raise ValueError(message_ref)
+    return datetime.fromtimestamp(float(message_ref), UTC)
+
+
+def parse_chat_message(message: JsonObject, names: Mapping[str, str]) -> ChatMessage:
+    """Returns the message as its readers see it. Apps have a name instead of a user."""
+    user, bot_id = get_text(message, "user"), get_text(message, "bot_id")
+    is_app = bool(bot_id) or "bot_profile" in message
+    app_name = get_text(message, "username") or get_text(message, "bot_profile", "name")
+    name = (app_name if is_app else "") or names.get(user) or user or "an app"
+    return ChatMessage(
+        author=Person(person_id=user or bot_id, name=name),
+        text=build_message_text(message, names, bot=""),
+        sent_at=datetime.fromtimestamp(float(get_text(message, "ts")), UTC),
+        message_ref=get_text(message, "ts"),
+        files=parse_files(message),
+        is_app=is_app,
+    )
 
 
 PAGE_SIZE = 200

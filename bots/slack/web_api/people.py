@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bots.inbound.actions import ActorContext
-from bots.slack.events.payload import get_object, get_strings, get_text
-from bots.slack.web_api.client import SlackClient
+from bots.slack.events.payload_fields import get_object, get_strings, get_text
+from bots.slack.web_api.client import SlackClient, seconds_left
 from core.domain.errors import SurfaceError, SurfaceRefused
 from core.domain.messages import JsonObject
 from core.tasks import spawn
@@ -51,7 +51,7 @@ class People:
         missing = [person for person in sorted(wanted) if self._is_missing(person)]
         lookups = [self._lookup(person) for person in missing[:LOOKUPS_MAX]]
         if lookups:
-            await asyncio.wait(lookups, timeout=LOOKUP_SECONDS_MAX)
+            await asyncio.wait(lookups, timeout=seconds_left(LOOKUP_SECONDS_MAX))
         return {person: self._known[person].name for person in wanted if person in self._known}
 
     async def find_standing(
@@ -61,7 +61,7 @@ class People:
         oldest = time.monotonic() - age_seconds_max
         for _ in range(2):  # the first wait may join a lookup that started earlier
             if self._asked_at(person) < oldest:
-                await asyncio.wait([self._lookup(person)], timeout=timeout_seconds)
+                await asyncio.wait([self._lookup(person)], timeout=seconds_left(timeout_seconds))
         known = self._known.get(person)
         if known is None or known.standing is None or known.asked_at < oldest:
             return ActorContext(is_known=False)
@@ -155,7 +155,7 @@ class UserGroups:
             one for one in self._group_ids if one not in self._members or self._asked(one) < oldest
         ]
         try:
-            async with asyncio.timeout(timeout_seconds):
+            async with asyncio.timeout(seconds_left(timeout_seconds)):
                 for group_id in old:
                     await self._ask(group_id)
         except (SurfaceError, TimeoutError) as error:

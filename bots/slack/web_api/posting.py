@@ -1,20 +1,25 @@
-"""Posting rendered messages, with simpler blocks or plain text if Slack refuses them, and notices to people."""
+"""Posting rendered messages with simpler blocks or plain text if Slack refuses them, notices to people, streams."""
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from contextlib import suppress
+from typing import Literal
 
-from bots.delivery.content import Notice
+from bots.delivery.content import AnswerPart, Notice
+from bots.delivery.markdown import truncate
 from bots.inbound.actions import IncomingMessage, MessageDeleted, MessageEdited, Outcome, UserAction
 from bots.slack import limits
-from bots.slack.render.block_kit import blocks_to_mrkdwn, simplify_blocks, truncate
+from bots.slack.events.payload_fields import get_text
+from bots.slack.render.block_kit import blocks_to_mrkdwn, simplify_blocks
 from bots.slack.render.messages import RenderedMessage, render_content
+from bots.slack.render.mrkdwn import neutralize_mentions
 from bots.slack.web_api.client import SlackClient
-from core.domain.errors import SurfaceError, SurfaceRefused
+from core.domain.errors import SurfaceError, SurfaceRefused, SurfaceUnclear
 from core.domain.messages import JsonObject
-from core.domain.threads import Person
+from core.domain.threads import Address, Person
 from core.failpoints import Failpoint
 from core.ports import Precondition
+from core.stores import Delivery
 from core.tasks import spawn
 
 log = logging.getLogger(__name__)
@@ -36,8 +41,9 @@ async def post_with_fallback(
 
     Slack does not post a refused message, so the simpler form is not a duplicate.
     """
-    blocks: Sequence[JsonObject] = drawing.blocks
-    for _ in ("as drawn", "plainer"):
+    plain, simple = drawing.plain_blocks, simplify_blocks(drawing.plain_blocks)
+    forms = (drawing.blocks, plain) if plain != drawing.blocks else (plain,)
+    for blocks in (*forms, simple):
         whole: JsonObject = {**body, "text": drawing.text, "blocks": list(blocks)}
         try:
             return await client.write(method, whole, precondition=precondition)
@@ -45,8 +51,7 @@ async def post_with_fallback(
             if refusal.code not in _BLOCK_ERRORS:
                 raise
             log.warning("slack: the blocks of a message were refused: %s", refusal.code)
-            blocks = simplify_blocks(blocks)
-    said = truncate(blocks_to_mrkdwn(blocks) or drawing.text, limits.PLAIN_MESSAGE_MAX)
+    said = truncate(blocks_to_mrkdwn(simple) or drawing.text, limits.PLAIN_MESSAGE_MAX)
     in_words: JsonObject = {**body, "text": said, "blocks": []}
     return await client.write(method, in_words, precondition=precondition)
 
@@ -106,3 +111,84 @@ def _person(inbound: UserAction) -> Person:
     if isinstance(inbound, IncomingMessage | MessageEdited | MessageDeleted):
         return inbound.author
     return inbound.person
+
+
+START = Failpoint("slack.start_stream")
+APPEND = Failpoint("slack.append_stream")
+FINISH = Failpoint("slack.finish_stream")
+_UNAVAILABLE = frozenset(
+    {"channel_type_not_supported", "feature_not_enabled", "method_deprecated", "unknown_method"}
+)
+"""Refusals after which this process starts no more streams."""
+
+
+class SlackStreams:
+    """Implements AnswerStreams for one workspace.
+
+    Slack accepts no metadata with chat.startStream, so a task named after the delivery identifies the message until
+    the answer replaces it (docs.slack.dev, chat.startStream).
+    """
+
+    def __init__(self, client: SlackClient) -> None:
+        self._client = client
+        self.are_allowed = True
+
+    async def start(self, address: Address, *, delivery_id: str, precondition: Precondition) -> str:
+        body: JsonObject = {
+            "channel": address.channel_id,
+            "thread_ts": address.thread_key,
+            "chunks": [_task(delivery_id, "in_progress")],
+        }
+        try:
+            with START:
+                answer = await self._client.write(
+                    "chat.startStream", body, precondition=precondition
+                )
+        except SurfaceRefused as refused:
+            self.are_allowed = refused.code not in _UNAVAILABLE
+            raise
+        if not (ts := get_text(answer, "ts")):
+            raise SurfaceUnclear("Slack's answer has no ts of the stream")
+        return ts
+
+    async def append(
+        self, address: Address, stream: Delivery, markdown: str, *, precondition: Precondition
+    ) -> None:
+        text: JsonObject = {"type": "markdown_text", "text": neutralize_mentions(markdown)}
+        chunk = text if markdown else _task(stream.delivery_id, "in_progress")
+        body: JsonObject = {
+            "channel": address.channel_id,
+            "ts": stream.message_ref or "",
+            "chunks": [chunk],
+        }
+        with APPEND:
+            await self._client.write("chat.appendStream", body, precondition=precondition)
+
+    async def finish(
+        self,
+        address: Address,
+        stream: Delivery,
+        content: AnswerPart | None,
+        *,
+        precondition: Precondition,
+    ) -> None:
+        message: JsonObject = {"channel": address.channel_id, "ts": stream.message_ref or ""}
+        last: JsonObject = {**message, "chunks": [_task(stream.delivery_id, "complete")]}
+        with FINISH:
+            with suppress(SurfaceRefused):  # it has ended already: by itself, or before a crash
+                await self._client.write("chat.stopStream", last, precondition=precondition)
+            if content is None:
+                return
+            drawing = render_content(content)
+            try:
+                await post_with_fallback(
+                    self._client, "chat.update", message, drawing, precondition=precondition
+                )
+            except SurfaceRefused:
+                with suppress(SurfaceRefused):
+                    await self._client.write("chat.delete", message, precondition=precondition)
+                raise
+
+
+def _task(delivery_id: str, status: Literal["in_progress", "complete"]) -> JsonObject:
+    return {"type": "task_update", "id": delivery_id, "title": "Writing", "status": status}

@@ -8,7 +8,7 @@ from functools import partial
 from weakref import WeakValueDictionary
 
 from bots.delivery.reaction_cache import ReactionCache
-from bots.slack.events.payload import get_objects, get_strings, get_text
+from bots.slack.events.payload_fields import get_objects, get_strings, get_text
 from bots.slack.web_api.client import SlackClient
 from core.domain.errors import SurfaceError, SurfaceRefused
 from core.domain.threads import Address
@@ -75,6 +75,7 @@ EMOJI: dict[Reaction, str] = {
     "done": "white_check_mark",
     "failed": "x",
     "asking": "question",
+    "limited": "warning",
 }
 
 
@@ -118,7 +119,9 @@ class Reactions:
             await change("reactions.add", wanted, "already_reacted")
         if last is None and reaction in ("seen", "queued"):
             # a reaction left by an earlier process is removed when the run ends
-            self._shown_reactions.put(message, wanted, is_sure=False)
+            self._shown_reactions.put(
+                message, wanted, is_sure=self._shown_reactions.is_new(float(ts))
+            )
             return
         others = {last or ""} if is_sure else {last or "", *await self._ours(channel, ts)}
         for name in others - {wanted, ""}:

@@ -21,11 +21,14 @@ _HUNDREDS = 60 / 200
 _INTERVALS: Mapping[str, float] = {
     "assistant.threads.setStatus": _HUNDREDS,
     "auth.test": _HUNDREDS,
+    "chat.appendStream": _TIER_4,
     "chat.postEphemeral": _TIER_4,
     "files.completeUploadExternal": _TIER_4,
     "files.getUploadURLExternal": _TIER_4,
     "files.info": _TIER_4,
     POST_MESSAGE: _HUNDREDS,
+    "chat.startStream": _TIER_2,
+    "chat.stopStream": _TIER_2,
     "reactions.remove": _TIER_2,
     "usergroups.users.list": _TIER_2,
     "users.info": _TIER_4,
@@ -33,7 +36,12 @@ _INTERVALS: Mapping[str, float] = {
 
 # Calls of these methods raise instead of waiting, because newer content would replace theirs meanwhile.
 NEVER_WAITING_METHODS = frozenset(
-    {"agents.sessions.setStatus", "assistant.threads.setStatus", "chat.update"}
+    {
+        "agents.sessions.setStatus",
+        "assistant.threads.setStatus",
+        "chat.appendStream",
+        "chat.update",
+    }
 )
 # Methods that may be retried if it is unclear whether Slack carried out the call.
 IDEMPOTENT_METHODS = frozenset(
@@ -57,19 +65,21 @@ IDEMPOTENT_METHODS = frozenset(
 def allowances_for_call(
     token: str, method: str, channel: str, *, limits_proactively: bool = True
 ) -> tuple[RateLimit, ...]:
-    """Returns the rate limits that apply to a call. If not `limits_proactively`, none is enforced before a 429."""
+    """Returns the rate limits that apply to a call: the workspace's, and the channel's, which may have no rate of its
+    own but lets channels take turns. If not `limits_proactively`, none is enforced before a 429."""
     owner = rate_limit_owner("slack", token)
     whole = RateLimit(
         owner=owner, name=method, interval_seconds=_INTERVALS.get(method, _TIER_3), burst=1
     )
-    if method != POST_MESSAGE:
+    if not channel:
         return (whole,)
+    is_post = method == POST_MESSAGE
     in_channel = RateLimit(
         owner=owner,
         name=f"{method} {channel}",
-        interval_seconds=POST_INTERVAL_SECONDS,
-        burst=POST_BURST,
-        is_proactive=limits_proactively,
+        interval_seconds=POST_INTERVAL_SECONDS if is_post else 0.0,
+        burst=POST_BURST if is_post else 1,
+        is_proactive=is_post and limits_proactively,
     )
     return whole, in_channel
 

@@ -3,14 +3,15 @@
 import json
 import re
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import aiohttp
+from pydantic import JsonValue
 from yarl import URL
 
 from bots.slack import limits
-from bots.slack.events.payload import get_text
-from bots.slack.render.block_kit import truncate
+from bots.slack.events.payload_fields import get_text
+from bots.slack.render.block_kit import simplify_blocks
 from bots.slack.render.mrkdwn import escape_mrkdwn
 from bots.slack.web_api.client import CALL_SECONDS_MAX, SlackClient
 from bots.slack.web_api.downloads import is_slack_url
@@ -20,6 +21,9 @@ from core.domain.threads import Address
 from core.ports import OutgoingFile, Precondition
 
 NAME_CHARACTERS_MAX = 200
+FILES_PER_MESSAGE = 6
+"""How many files go with an answer: a block id of 255 characters names its delivery and theirs, with 32 each."""
+_DELIVERY = "delivery:"
 _REMEMBERED_MAX = 500
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\\u202a-\u202e\u2066-\u2069]+")
 
@@ -38,39 +42,55 @@ class FileUploads:
     async def upload(
         self,
         address: Address,
-        file: OutgoingFile,
+        files: Sequence[OutgoingFile],
         *,
         delivery_id: str,
+        blocks: Sequence[JsonObject] = (),
         precondition: Precondition | None = None,
     ) -> str:
-        """Posts the file into the thread and returns its file id. Raises the same exceptions as ChatSurface.upload."""
-        _check_size(file)
+        """Posts the files into the thread, in one message with the blocks, and returns the first one's id. Raises the
+        same exceptions as ChatSurface.upload."""
+        sent: list[JsonValue] = []
+        for file in files:
+            file_id = await self._send_file(file, precondition)
+            self._files[file.delivery_id or delivery_id] = file_id
+            sent.append({"id": file_id, "title": escape_mrkdwn(safe_file_name(file.name))})
+        while len(self._files) > _REMEMBERED_MAX:
+            self._files.popitem(last=False)
+        # `blocks` replaces the initial comment; the first one's id names the deliveries
+        note: JsonObject = {
+            "type": "context",
+            "elements": [{"type": "plain_text", "text": "Attached"}],
+        }
+        names = [delivery_id, *(one.delivery_id for one in files if one.delivery_id)]
+        first, *rest = simplify_blocks(blocks) or [note]
+        shown: list[JsonValue] = [{**first, "block_id": delivery_block_id(*names)}, *rest]
+        await self._client.write_form(
+            "files.completeUploadExternal",
+            {
+                "files": json.dumps(sent),
+                "channel_id": address.channel_id,
+                "thread_ts": address.thread_key,
+                "blocks": json.dumps(shown),
+            },
+            precondition=precondition,
+        )
+        return self._files[files[0].delivery_id or delivery_id]
+
+    async def _send_file(self, file: OutgoingFile, precondition: Precondition | None) -> str:
+        """Uploads the bytes of a file and returns its id. The file is not shown anywhere yet."""
+        if file.size_bytes > limits.FILE_BYTES_MAX:
+            raise SurfaceRefused("The file is larger than Slack accepts", code="too_large")
+        if file.size_bytes <= 0:
+            raise SurfaceRefused("Slack does not accept empty files", code="empty_file")
         name = safe_file_name(file.name)
         ticket = await self._client.write_form(
             "files.getUploadURLExternal",
             {"filename": name, "length": file.size_bytes},
             precondition=precondition,
         )
-        file_id = get_text(ticket, "file_id")
         await self._send(URL(get_text(ticket, "upload_url")), file)
-        self._remember(delivery_id, file_id)
-        # `blocks` replaces the initial comment; its block id identifies the delivery.
-        note: JsonObject = {
-            "type": "context",
-            "block_id": delivery_block_id(delivery_id),
-            "elements": [{"type": "plain_text", "text": truncate(name, limits.FILE_NOTE_MAX)}],
-        }
-        await self._client.write_form(
-            "files.completeUploadExternal",
-            {
-                "files": json.dumps([{"id": file_id, "title": escape_mrkdwn(name)}]),
-                "channel_id": address.channel_id,
-                "thread_ts": address.thread_key,
-                "blocks": json.dumps([note]),
-            },
-            precondition=precondition,
-        )
-        return file_id
+        return get_text(ticket, "file_id")
 
     async def _send(self, url: URL, file: OutgoingFile) -> None:
         if not is_slack_url(url, self._client.api_url):
@@ -103,15 +123,16 @@ class FileUploads:
         if status != 200:
             raise SurfaceRefused("Slack refused the file", code=f"upload_status_{status}")
 
-    def _remember(self, delivery_id: str, file_id: str) -> None:
-        self._files[delivery_id] = file_id
-        while len(self._files) > _REMEMBERED_MAX:
-            self._files.popitem(last=False)
+
+def delivery_block_id(*delivery_ids: str) -> str:
+    """Returns the block id that names the deliveries of a message with files."""
+    return _DELIVERY + ",".join(one.replace("-", "") for one in delivery_ids)
 
 
-def delivery_block_id(delivery_id: str) -> str:
-    """Returns the block id that identifies a file's delivery."""
-    return f"delivery:{delivery_id}"[: limits.BLOCK_ID_MAX]
+def names_delivery(block_id: str, delivery_id: str) -> bool:
+    """Returns whether the block id names the delivery."""
+    names = block_id.removeprefix(_DELIVERY).replace("-", "").split(",")
+    return block_id.startswith(_DELIVERY) and delivery_id.replace("-", "") in names
 
 
 def safe_file_name(name: str) -> str:
@@ -122,13 +143,6 @@ def safe_file_name(name: str) -> str:
     stem, dot, ending = clean.rpartition(".")
     kept = f"{dot}{ending}" if stem and len(ending) <= 20 else ""
     return clean[: NAME_CHARACTERS_MAX - len(kept)] + kept
-
-
-def _check_size(file: OutgoingFile) -> None:
-    if file.size_bytes > limits.FILE_BYTES_MAX:
-        raise SurfaceRefused("The file is larger than Slack accepts", code="too_large")
-    if file.size_bytes <= 0:
-        raise SurfaceRefused("Slack does not accept empty files", code="empty_file")
 
 
 async def _checked_chunks(file: OutgoingFile, broken: list[Exception]) -> AsyncIterator[bytes]:
@@ -145,6 +159,6 @@ async def _checked_chunks(file: OutgoingFile, broken: list[Exception]) -> AsyncI
             yield piece
         if sent != file.size_bytes:
             raise SurfaceRefused("The file changed while it was sent", code="size_changed")
-    except Exception as error:
+    except Exception as error:  # aiohttp hides it behind an error of its own
         broken.append(error)
         raise

@@ -18,7 +18,7 @@ from aiohttp import WSMsgType, web
 from bots.web import links
 from bots.web.auth import host_and_port
 from bots.web.deps import DEPS
-from bots.web.errors import ApiError
+from bots.web.errors import ApiError, error_page
 from bots.web.request_parsing import parse_json_object, parse_text_field
 from bots.web.takeover.sessions import (
     NOTE_CHARACTERS_MAX,
@@ -38,6 +38,8 @@ MESSAGE_BYTES_MAX = 256 * 1024
 HEARTBEAT_SECONDS = 20.0
 FRAME_HEAD = struct.Struct(">HH")
 TYPES = {".css": "text/css", ".js": "text/javascript"}
+HANDED_BACK = "The browser was handed back already."
+TAKEN = "Somebody else has opened this link, or you have in another browser. It works in one."
 PAGE_FOLDER = "bots.web.takeover.page"
 HEADERS = {
     "Content-Security-Policy": (
@@ -76,16 +78,12 @@ async def show_page(request: web.Request) -> web.Response:
     try:
         link = _verified_link(request)
     except ApiError as error:
-        return _render_page("gone.html", status=error.status, why=error.message)
+        return error_page(error)
     claim = await request.app[TAKEOVER_SESSIONS].find_claim(link.key)
-    if claim is not None and (claim.is_ended or not _is_theirs(request, claim)):
-        why = (
-            "The browser was handed back already."
-            if claim.is_ended
-            else "Somebody else has opened this link already. It works once."
-        )
-        message = f"{why} Write in the thread if you are needed."
-        return _render_page("gone.html", status=410, why=message)
+    if claim is not None and claim.is_ended:
+        return error_page(ApiError(410, "handed_back", HANDED_BACK))
+    if claim is not None and not _is_theirs(request, claim):
+        return error_page(ApiError(410, "taken", TAKEN))
     return _render_page("page.html", task=await _task(request, link))
 
 
@@ -105,7 +103,7 @@ async def start_takeover(request: web.Request) -> web.Response:
         path=request.path.removesuffix("/start"),
         max_age=int(links.TAKEOVER_SECONDS),
         httponly=True,
-        samesite="Strict",
+        samesite="Lax",  # the holder may follow the link in the chat again; requests that act check the origin
         secure=public_url.startswith("https://") or request.secure,
     )
     return response
@@ -119,7 +117,7 @@ async def finish_takeover(request: web.Request) -> web.Response:
     sessions, session = await _require_session(request)
     sessions.record_use(session, note)
     if not await sessions.finish(session):
-        raise ApiError(409, "handed_back", "The browser was handed back already.")
+        raise ApiError(409, "handed_back", HANDED_BACK)
     return web.json_response({"ok": True})
 
 
@@ -229,11 +227,11 @@ async def _task(request: web.Request, link: links.TakeoverLink) -> str:
     return "\n".join(line for line in ask.text.splitlines() if link.key not in line).strip()
 
 
-def _render_page(name: str, *, status: int = 200, **texts: str) -> web.Response:
+def _render_page(name: str, **texts: str) -> web.Response:
     page = (files(PAGE_FOLDER) / name).read_text(encoding="utf-8")
     for key, text in texts.items():
         page = page.replace(f"{{{{{key}}}}}", html.escape(text))
-    return web.Response(text=page, status=status, content_type="text/html", headers=HEADERS)
+    return web.Response(text=page, content_type="text/html", headers=HEADERS)
 
 
 def _verified_link(request: web.Request) -> links.TakeoverLink:
@@ -257,9 +255,9 @@ async def _require_holder(request: web.Request, link: links.TakeoverLink) -> Tak
     if claim is None:
         raise ApiError(403, "not_started", "Open the link and press the button first.")
     if not _is_theirs(request, claim):
-        raise ApiError(403, "taken", "Somebody else has opened this link already. It works once.")
+        raise ApiError(403, "taken", TAKEN)
     if claim.is_ended:
-        raise ApiError(409, "handed_back", "The browser was handed back already.")
+        raise ApiError(409, "handed_back", HANDED_BACK)
     return claim
 
 

@@ -41,6 +41,7 @@ def limit_this_process(limits: ParseLimits) -> None:
         (resource.RLIMIT_CPU, (soft, soft + 5)),
         (resource.RLIMIT_AS, (limits.memory_bytes_max, limits.memory_bytes_max)),
         (resource.RLIMIT_FSIZE, (0, 0)),
+        (resource.RLIMIT_NPROC, (0, 0)),
         (resource.RLIMIT_CORE, (0, 0)),
     ):
         # macOS refuses RLIMIT_AS; an existing lower hard limit is enough
@@ -172,15 +173,11 @@ def main() -> None:
         # catches everything, because a library may raise any exception for a broken file
         _say({"error": _reason_of(error), "fact": type(error).__name__})
     else:
-        _tell(document)
-
-
-def _tell(document: Document) -> None:
-    _say({"title": document.title, "kind": document.kind})
-    for page in document.pages:
-        for part in split_long_page(page):
-            _say(asdict(part))
-    _say({"end": True})
+        _say({"title": document.title, "kind": document.kind})
+        for page in document.pages:
+            for part in split_long_page(page):
+                _say(asdict(part))
+        _say({"end": True})
 
 
 def split_long_page(page: Page) -> Iterator[Page]:

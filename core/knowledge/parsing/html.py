@@ -10,7 +10,7 @@ from core.knowledge.document import Document, ParseLimits
 from core.knowledge.parsing.plain import split_at_headings
 from core.knowledge.parsing.shared import decode_text, markdown_table
 
-_DECLARED = re.compile(rb"""charset\s*=\s*["']?\s*([A-Za-z0-9_-]{2,40})""", re.IGNORECASE)
+_DECLARED = re.compile(rb"""charset\s*=\s*+["']?\s*+([A-Za-z0-9_-]{2,40})""", re.IGNORECASE)
 _UNSEEN = frozenset(("script", "style", "noscript", "template", "svg", "head", "iframe", "object"))
 _LAYOUT = (
     "p",

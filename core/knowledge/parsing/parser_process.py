@@ -4,15 +4,16 @@ import asyncio
 import hashlib
 import json
 import logging
+import os
 import signal
 import sys
 import tempfile
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Any, Literal, Protocol
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -20,9 +21,48 @@ import core
 from core.domain.errors import DocumentError
 from core.failpoints import Failpoint
 from core.knowledge.document import Document, Page, ParseLimits
+from core.tasks import spawn
 
 _ROOT = Path(core.__file__).parents[1]
 _PIECE_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfinedCommand:
+    """A command that runs the child in a jail. `uid` is None if it keeps the user of this program."""
+
+    arguments: list[str]
+    executable: Path
+    descriptors: tuple[int, ...]
+    uid: int | None
+
+    def options(self) -> dict[str, Any]:
+        """Returns further arguments for `subprocess`."""
+        drops_user = self.uid is not None
+        return {
+            "pass_fds": self.descriptors,
+            "env": {},
+            "cwd": "/",
+            "user": self.uid,
+            "group": self.uid,
+            "extra_groups": [] if drops_user else None,
+        }
+
+
+class Confine(Protocol):
+    """Puts a command in a jail. `stack` closes the descriptors that it opens."""
+
+    def __call__(self, command: list[str], stack: ExitStack) -> ConfinedCommand: ...
+
+
+_confine: Confine | None = None
+
+
+def confine_children(confine: Confine | None) -> None:
+    """Sets for the whole process how children are confined. None: only their own limits hold, which is unsafe, because
+    native code of a parsing library is not bound by all of them."""
+    global _confine
+    _confine = confine
 
 
 class ChildStopped(Exception):
@@ -36,27 +76,65 @@ class ChildStopped(Exception):
 async def run_child(
     module: str, *arguments: str, stdin: IO[bytes], seconds_max: float, bytes_max: int
 ) -> tuple[bytes, int]:
-    """Runs `python -m module ARGUMENTS` with an empty environment. Returns its output and exit code.
+    """Runs `python -m module ARGUMENTS` with an empty environment, in a jail if there is one (`confine_children`).
+    Returns its output and exit code.
 
     Raises ChildStopped. The module sets its own limits on memory and CPU time.
     """
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", module, *arguments),
-        stdin=stdin,
-        stdout=PIPE,
-        stderr=DEVNULL,
-        cwd=_ROOT,
-        env={"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "1"},
+    starting = spawn(
+        _start([sys.executable, "-m", module, *arguments], stdin), name="start a parser"
     )
     try:
+        process = await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        # asyncio would kill bubblewrap alone
+        starting.add_done_callback(_kill_started)
+        raise
+    try:
         async with asyncio.timeout(seconds_max):
-            return await _output(process, bytes_max), await process.wait()
+            output, code = await _output(process, bytes_max), await process.wait()
+            return (
+                output,
+                128 - code if code > 128 else code,
+            )  # bubblewrap reports signals as shells do
     except TimeoutError as error:
         raise ChildStopped("time") from error
     finally:
         if process.returncode is None:
-            process.kill()
+            _kill(process)
             await process.wait()
+
+
+async def _start(command: list[str], stdin: IO[bytes]) -> Process:
+    with ExitStack() as stack:
+        if _confine is None:
+            environment = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "1"}
+            options: dict[str, Any] = {"cwd": _ROOT, "env": environment}
+        else:
+            confined = _confine(command, stack)
+            command = confined.arguments
+            options = {"executable": confined.executable, **confined.options()}
+        return await asyncio.create_subprocess_exec(
+            *command, stdin=stdin, stdout=PIPE, stderr=DEVNULL, **options
+        )
+
+
+def _kill_started(starting: asyncio.Task[Process]) -> None:
+    if not starting.cancelled() and starting.exception() is None:
+        _kill(starting.result())
+
+
+def _kill(process: Process) -> None:
+    """Kills the process and its children. Bubblewrap killed alone at its start leaves a child that waits forever."""
+    with suppress(ProcessLookupError):
+        process.send_signal(signal.SIGSTOP)  # so that it starts no other
+    with suppress(OSError):
+        # until it has stopped, it may be starting one
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+        for child in children.split():
+            os.kill(int(child), signal.SIGKILL)
+    process.kill()
 
 
 async def _output(process: Process, bytes_max: int) -> bytes:
@@ -81,7 +159,8 @@ _SENTENCES = {
     "broken": "The file is damaged, or is not what its name says; it cannot be read.",
     "protected": "The file is protected by a password. Remove the password and send it again.",
     "empty": "There is no text in the file.",
-    "scanned": "There is no text in the PDF: its pages seem to be pictures. Send one with recognised text.",
+    "scanned": "There is no text in the PDF: its pages are pictures. Send one with recognised text, or ask the agent"
+    " to look at its pages.",
     "unsupported": "Files of this kind cannot be read. PDF, Word, PowerPoint, Excel, CSV, HTML, Markdown and text can.",
     "old_office": "Old Word and PowerPoint files cannot be read. Save it as docx, pptx or PDF and send it again.",
     "pages": "The file has {fact} pages; that is too many. Send the part that matters.",
@@ -107,17 +186,24 @@ class SpooledFile:
 
 @asynccontextmanager
 async def spool_to_file(
-    pieces: AsyncIterator[bytes], limits: ParseLimits
+    pieces: AsyncIterator[bytes], limits: ParseLimits, *, name: str = ""
 ) -> AsyncGenerator[SpooledFile, None]:
-    """Context manager: yields the bytes as an unnamed temporary file. Raises DocumentError if they are too many."""
+    """Context manager: yields the bytes as an unnamed temporary file. Raises DocumentError if they are too many.
+
+    Of a CSV or TSV file that is too large, keeps the first bytes, which `parse_document` can read.
+    """
     digest, size = hashlib.sha256(), 0
+    is_cut_at_limit = name.lower().endswith((".csv", ".tsv"))
     with tempfile.TemporaryFile() as file:
         async for piece in pieces:
+            room = limits.file_bytes_max - size
             size += len(piece)
-            if size > limits.file_bytes_max:
+            if len(piece) > room and not is_cut_at_limit:
                 raise _error("size", str(limits.file_bytes_max // 1_000_000))
             digest.update(piece)
-            await asyncio.to_thread(file.write, piece)
+            await asyncio.to_thread(file.write, piece[:room])
+            if size >= limits.file_bytes_max and is_cut_at_limit:
+                break
         file.seek(0)
         yield SpooledFile(file=file, content_hash=digest.hexdigest(), size_bytes=size)
 

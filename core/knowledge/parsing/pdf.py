@@ -2,10 +2,10 @@
 
 import io
 
-from pypdf import PdfReader
+from pypdf import PageObject, PdfReader
 from pypdf.errors import DependencyError, FileNotDecryptedError, PyPdfError
 
-from core.knowledge.document import Document, Page, ParseLimits, Unreadable
+from core.knowledge.document import PICTURE_PAGE, Document, Page, ParseLimits, Unreadable
 
 
 def read_pdf(content: bytes, limits: ParseLimits) -> Document:
@@ -27,7 +27,7 @@ def read_pdf(content: bytes, limits: ParseLimits) -> Document:
 
 
 def _pages(reader: PdfReader, count: int, characters_max: int) -> tuple[list[Page], int]:
-    pages, failed, characters = list[Page](), 0, 0
+    pages, failed, characters, has_text = list[Page](), 0, 0, False
     for index in range(count):
         try:
             text = reader.pages[index].extract_text()
@@ -41,8 +41,18 @@ def _pages(reader: PdfReader, count: int, characters_max: int) -> tuple[list[Pag
         if characters > characters_max:
             raise Unreadable("text", str(characters_max))
         if text.strip():
+            has_text = True
             pages.append(Page(index + 1, "", text))
-    return pages, failed
+        elif has_pictures(reader.pages[index]):
+            pages.append(Page(index + 1, "", PICTURE_PAGE))
+    return (pages if has_text else []), failed
+
+
+def has_pictures(page: PageObject) -> bool:
+    try:
+        return len(page.images) > 0
+    except (PyPdfError, ValueError, TypeError, KeyError, AttributeError, NotImplementedError):
+        return False
 
 
 def _title(reader: PdfReader) -> str:

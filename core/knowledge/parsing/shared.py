@@ -109,14 +109,10 @@ def limit_cells(rows: Iterable[Sequence[str]], cells_max: int) -> Iterator[Seque
 
 
 def _trimmed(row: Sequence[str]) -> list[str]:
-    cells = [_cell(cell) for cell in row]
+    cells = [" ".join(cell.split()).replace("|", "\\|") for cell in row]
     while cells and not cells[-1]:
         cells.pop()
     return cells
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
 
 
 def _line(cells: list[str], width: int) -> str:
@@ -165,11 +161,7 @@ def check_package(content: bytes, limits: ParseLimits) -> None:
             if part.flag_bits & _ENCRYPTED:
                 raise Unreadable("protected")
             if part.filename.lower().endswith((".xml", ".rels", ".vml")):
-                _check_prologue(package, part)
-
-
-def _check_prologue(package: zipfile.ZipFile, part: zipfile.ZipInfo) -> None:
-    with package.open(part) as opened:
-        head = opened.read(_PROLOGUE_BYTES)
-    if any(mark in head for mark in _DECLARATIONS):
-        raise Unreadable("hostile")
+                with package.open(part) as opened:
+                    head = opened.read(_PROLOGUE_BYTES)
+                if any(mark in head for mark in _DECLARATIONS):
+                    raise Unreadable("hostile")

@@ -1,8 +1,10 @@
 """Reads Excel files, new (xlsx) and old (xls)."""
 
 import io
+import zipfile
 from collections.abc import Iterator
 from datetime import datetime
+from itertools import zip_longest
 
 import openpyxl
 import xlrd
@@ -15,16 +17,72 @@ _COLUMNS_MAX = 1_000
 
 
 def read_xlsx(content: bytes, limits: ParseLimits) -> Document:
-    """Reads a workbook, one page per sheet, with values instead of formulas."""
+    """Reads a workbook, one page per sheet, with values instead of formulas.
+
+    A formula without a value is shown, because programs that write workbooks often calculate nothing. Says how many
+    charts and pictures are left out.
+    """
     check_package(content, limits)
     book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True)
+    formulas = (
+        openpyxl.load_workbook(io.BytesIO(content), read_only=True)
+        if _has_formulas(content)
+        else None
+    )
     pages: list[Page] = []
     for sheet in book.worksheets:
-        # ignore the declared dimensions, because a sheet may claim to be larger than it is
-        sheet.reset_dimensions()
-        rows = ([_text(value) for value in row] for row in sheet.iter_rows(values_only=True))
-        _add(pages, sheet.title, rows, limits)
+        rows = _values(sheet)
+        if formulas is not None:
+            rows = _with_formulas(rows, _values(formulas[sheet.title]))
+        _add(pages, sheet.title, ([_text(value) for value in row] for row in rows), limits)
+    if note := _left_out(content):
+        pages.insert(0, Page(None, "Left out", note))
     return Document(title="", kind="xlsx", pages=tuple(pages))
+
+
+_Row = tuple[object, ...]
+_PIECE_BYTES = 1 << 20
+_LEFT_OUT = (("xl/charts/chart", "charts"), ("xl/media/", "pictures"))
+
+
+def _values(sheet: object) -> Iterator[_Row]:
+    # ignore the declared dimensions, because a sheet may claim to be larger than it is
+    getattr(sheet, "reset_dimensions")()  # noqa: B009 - openpyxl declares another type than it returns
+    yield from getattr(sheet, "iter_rows")(values_only=True)  # noqa: B009
+
+
+def _with_formulas(values: Iterator[_Row], formulas: Iterator[_Row]) -> Iterator[_Row]:
+    for row, written in zip_longest(values, formulas, fillvalue=()):
+        yield tuple(
+            value if value is not None or formula is None else _formula(formula)
+            for value, formula in zip_longest(row, written)
+        )
+
+
+def _formula(formula: object) -> str:
+    return f"{getattr(formula, 'text', formula)} (not calculated)"
+
+
+def _has_formulas(content: bytes) -> bool:
+    with zipfile.ZipFile(io.BytesIO(content)) as package:
+        for name in package.namelist():
+            if not name.startswith("xl/worksheets/"):
+                continue
+            with package.open(name) as part:
+                end = b""
+                while piece := part.read(_PIECE_BYTES):
+                    if b"<f>" in end + piece or b"<f " in end + piece:
+                        return True
+                    end = piece[-2:]
+    return False
+
+
+def _left_out(content: bytes) -> str:
+    with zipfile.ZipFile(io.BytesIO(content)) as package:
+        names = package.namelist()
+    counts = ((sum(name.startswith(start) for name in names), what) for start, what in _LEFT_OUT)
+    found = " and ".join(f"{count} {what}" for count, what in counts if count)
+    return f"[not shown here, of the whole file: {found}]" if found else ""
 
 
 def read_xls(content: bytes, limits: ParseLimits) -> Document:

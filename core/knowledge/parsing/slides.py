@@ -1,12 +1,14 @@
 """Reads PowerPoint files (pptx)."""
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 from pptx import Presentation
 from pptx.shapes.base import BaseShape
 from pptx.shapes.graphfrm import GraphicFrame
 from pptx.shapes.group import GroupShape
+from pptx.shapes.picture import Picture
 from pptx.slide import Slide
 
 from core.knowledge.document import Document, Page, ParseLimits, Unreadable
@@ -16,7 +18,7 @@ _GROUP_DEPTH_MAX = 20
 
 
 def read_pptx(content: bytes, limits: ParseLimits) -> Document:
-    """Reads a presentation, one page per slide, including speaker notes."""
+    """Reads a presentation, one page per slide, including charts and speaker notes. Names pictures."""
     check_package(content, limits)
     opened = Presentation(io.BytesIO(content))
     if len(opened.slides) > limits.pages_max:
@@ -48,14 +50,49 @@ def _texts(shape: BaseShape, depth: int) -> Iterator[str]:
     if depth > _GROUP_DEPTH_MAX:
         raise Unreadable("nested")
     if isinstance(shape, GroupShape):
-        for one in _shapes(shape):
+        for one in shape.shapes:
             yield from _texts(one, depth + 1)
-    elif isinstance(shape, GraphicFrame) and shape.has_table:
-        yield markdown_table([cell.text for cell in row.cells] for row in shape.table.rows)
+    elif isinstance(shape, GraphicFrame):
+        yield _graphic(shape)
+    elif isinstance(shape, Picture):
+        yield f"[picture: {_description(shape)}]"
     elif shape.has_text_frame:
         frame: object = getattr(shape, "text_frame", None)
         yield str(getattr(frame, "text", ""))
 
 
-def _shapes(group: GroupShape) -> Iterable[BaseShape]:
-    return iter(group.shapes)
+def _graphic(frame: GraphicFrame) -> str:
+    if frame.has_table:
+        return markdown_table([cell.text for cell in row.cells] for row in frame.table.rows)
+    return _chart_table(frame) if frame.has_chart else f"[not shown here: {frame.name}]"
+
+
+def _description(picture: Picture) -> str:
+    """Returns the picture's alternative text, or its name."""
+    # python-pptx has no property for the alternative text
+    element: Any = getattr(picture, "_element")  # noqa: B009
+    return " ".join(str(element.nvPicPr.cNvPr.get("descr") or picture.name).split())
+
+
+def _chart_table(frame: GraphicFrame) -> str:
+    """Returns the chart's figures as a table: a row for each category, a column for each series."""
+    try:
+        chart: Any = frame.chart
+        title = chart.chart_title.text_frame.text if chart.has_title else ""
+        tables = [_plot_table(plot) for plot in chart.plots]
+        return "\n\n".join((f"[chart: {' '.join((title or frame.name).split())}]", *tables))
+    except (KeyError, ValueError, TypeError, AttributeError, NotImplementedError):
+        # a chart of an unknown kind must not hide the rest of the presentation
+        return f"[chart that cannot be read: {frame.name}]"
+
+
+def _plot_table(plot: Any) -> str:
+    columns: list[list[object]] = [list(one.values) for one in plot.series]
+    names = list(map(str, plot.categories)) or [
+        str(at) for at in range(1, 1 + max(map(len, columns)))
+    ]
+    rows = [["", *(one.name or "" for one in plot.series)]]
+    for at, name in enumerate(names):
+        held = (values[at] if at < len(values) else None for values in columns)
+        rows.append([name, *("" if one is None else f"{one:.15g}" for one in held)])
+    return markdown_table(rows)

@@ -15,7 +15,6 @@ from core.llm.scripted.scenario import (
     Scenario,
     ScriptedCall,
     Step,
-    Texts,
 )
 
 _PLACE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
@@ -25,19 +24,26 @@ class UnexpectedRequest(Exception):
     """Raised if the scenario has no response to a request. The message names the reason."""
 
 
+_ERROR = re.compile(r"^Error: ", re.MULTILINE)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRequest:
     """The parts of a chat request that scenarios match.
 
-    `tools` holds the names of the natively offered tools.
+    `messages` are without the message at the end that describes the state of the work; `state` is its text. `tools`
+    holds the names of the natively offered tools.
     """
 
     messages: tuple[Mapping[str, object], ...]
     tools: frozenset[str]
+    state: str = ""
 
     @property
     def system(self) -> str:
-        return "\n".join(message_text(one) for one in self.messages if one.get("role") == "system")
+        """What the program says beside the conversation: the system prompt, and the state of the work."""
+        said = [message_text(one) for one in self.messages if one.get("role") == "system"]
+        return "\n".join((*said, self.state))
 
     def offers(self, tool: str) -> bool:
         """Returns whether the request offers the tool, natively or as an example in the system prompt."""
@@ -165,6 +171,9 @@ def _newest_execution(sent: ChatRequest) -> dict[str, object]:
     for message in reversed(sent.messages):
         if execution := tool_execution(message):
             return execution
+        if message.get("role") == "tool":
+            failed = _ERROR.search(message_text(message)) is not None
+            return {"function_name": message.get("name"), "result": {"success": not failed}}
     return {}
 
 
@@ -204,7 +213,7 @@ def answer_deltas(play: MatchedStep, *, is_native: bool) -> Iterator[JsonObject]
         text = "\n\n".join(part for part in (text, _block(play, step.calls)) if part)
     for piece in _pieces(text, step.chunk_characters):
         yield {"content": piece}
-    for piece in _raw(step.raw):
+    for piece in (step.raw,) if isinstance(step.raw, str) else step.raw:
         yield {"content": _filled(play, piece)}
     if is_native:
         for index, call in enumerate(step.calls):
@@ -301,10 +310,6 @@ def _parameter(play: MatchedStep, name: str, value: JsonValue) -> str:
 
 def _filled(play: MatchedStep, text: str) -> str:
     return str(play.filled(text))
-
-
-def _raw(raw: Texts) -> tuple[str, ...]:
-    return (raw,) if isinstance(raw, str) else raw
 
 
 def _pieces(text: str, characters: int) -> Iterator[str]:

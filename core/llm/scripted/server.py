@@ -12,6 +12,7 @@ from typing import cast, overload
 from aiohttp import web
 
 from core import http_shutdown
+from core.context.request_tail import STATE_HEADING
 from core.domain.messages import JsonObject
 from core.llm.scripted.playback import (
     ChatRequest,
@@ -21,6 +22,7 @@ from core.llm.scripted.playback import (
     delta_length,
     finish_reason,
     match_step,
+    message_text,
     usage,
     whole_message,
 )
@@ -256,9 +258,14 @@ def _sent(body: object) -> ChatRequest:
     if not isinstance(messages, list) or not messages:
         raise UnexpectedRequest("there are no messages")
     tools = cast(list[object], request.get("tools") or [])
+    checked = [_checked(message) for message in cast(list[object], messages)]
+    state = message_text(checked[-1])
+    if state.startswith(STATE_HEADING) and len(checked) > 1:
+        checked.pop()
+    else:
+        state = ""
     return ChatRequest(
-        messages=tuple(_checked(message) for message in cast(list[object], messages)),
-        tools=frozenset(map(_tool_name, tools)),
+        messages=tuple(checked), tools=frozenset(map(_tool_name, tools)), state=state
     )
 
 

@@ -1,6 +1,7 @@
 """Performs browser actions and turns the resulting page state into tool output."""
 
 import base64
+from collections.abc import Callable
 from contextlib import suppress
 
 from core.context.untrusted_text import clean_line
@@ -8,7 +9,7 @@ from core.domain.errors import AgentError, ToolError
 from core.domain.events import ActivityChanged
 from core.domain.messages import JsonObject, Message
 from core.ports import BrowserResult, PageState
-from core.tools.tool import ToolContext, ToolOutput
+from core.tools.tool import Effect, ParamsT, Tool, ToolContext, ToolOutput
 
 ACTION_SECONDS = 75.0
 NAME_SECONDS = 3.0
@@ -16,19 +17,41 @@ TITLE_CHARACTERS_MAX = 200
 URL_CHARACTERS_MAX = 1000
 
 
-async def run_browser_action(
-    context: ToolContext,
+def browser_tool(
     action: str,
+    params: type[ParamsT],
+    title: Callable[[ParamsT], str],
     *,
-    within_seconds: float = ACTION_SECONDS,
-    **arguments: object,
-) -> ToolOutput:
-    """Performs a browser action and returns the resulting state of the page, even if the action failed.
+    example: JsonObject,
+    effect: Effect = "acts",
+    is_idempotent: bool = False,
+    announcement: str = "",
+    within_seconds: Callable[[ParamsT], float] = lambda _params: ACTION_SECONDS,
+) -> Tool[ParamsT]:
+    """Builds the tool that performs a browser action with its parameters and returns the resulting state of the page.
 
-    Raises ToolError if the browser has no page to show.
+    `announcement` is shown in the status message before the action, followed by the name of the element.
     """
-    seen = await perform_action(context, action, within_seconds=within_seconds, **arguments)
-    return page_output(seen, context)
+
+    async def run(params: ParamsT, context: ToolContext) -> ToolOutput:
+        arguments = params.model_dump()
+        if announcement:
+            await announce_element(context, announcement, arguments["index"])
+        seconds = within_seconds(params)
+        seen = await perform_action(context, action, within_seconds=seconds, **arguments)
+        return page_output(seen, context)
+
+    return Tool(
+        name=f"browser_{action}",
+        effect=effect,
+        params=params,
+        run=run,
+        subject="browser",
+        title=title,
+        example=example,
+        is_idempotent=is_idempotent,
+        requires=("sandbox", "browser"),
+    )
 
 
 async def perform_action(

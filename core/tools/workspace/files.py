@@ -2,19 +2,21 @@
 
 import codecs
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field
 
-from core.domain.errors import ToolError
-from core.ports import FileEntry, Files
+from core.domain.errors import FileChanged, ToolError
+from core.ports import NO_FILE, FileEntry, Files, file_version
 from core.tools.tool import Tool, ToolContext, ToolOutput
 from core.tools.workspace.paths import (
     PATH_DESCRIPTION,
     FilePathParams,
     escape_line_breaks,
+    file_subject,
     with_path_in_error,
     workspace_path,
 )
@@ -23,47 +25,21 @@ HEAD_BYTES = 8192
 _WORD = re.compile(r"\S+")
 
 
-async def read_numbered_lines(
-    files: Files, path: str, *, start_line: int, line_characters_max: int
-) -> AsyncGenerator[tuple[int, str], None]:
-    """Yields each line's number, counted from 1, and its text with the line break.
-
-    A line longer than `line_characters_max` is yielded in several pieces with the same number. Lines before
-    `start_line` are skipped in batches; each batch yields the number of its last line with an empty text. Raises
-    ToolError if the file is binary.
-    """
-    decoder: codecs.IncrementalDecoder | None = None
-    number, rest = 1, ""
-    async for piece in files.read(path):
-        if decoder is None:
-            decoder = codecs.getincrementaldecoder(detect_encoding(piece, path))(errors="replace")
-        *lines, rest = (rest + decoder.decode(piece)).split("\n")
-        if lines and number + len(lines) < start_line:
-            number += len(lines)
-            yield number - 1, ""
-            lines.clear()
-        for line in lines:
-            yield number, line + "\n"
-            number += 1
-        if len(rest) > line_characters_max:
-            yield number, rest
-            rest = ""
-    if decoder is not None:
-        rest += decoder.decode(b"", final=True)
-    if rest:
-        yield number, rest
-
-
-async def read_text(files: Files, path: str, *, bytes_max: int) -> tuple[str, str]:
-    """Returns a file's text and its encoding. Raises ToolError if the file is binary, too large, or not valid text."""
+async def read_editable_bytes(files: Files, path: str) -> bytes:
+    """Returns a file's bytes, at most one byte more than the limit for edits. Raises ToolError if it cannot be read."""
     content = bytearray()
-    async for piece in files.read(path, length=bytes_max + 1):
+    async for piece in files.read(path, length=EDIT_BYTES_MAX + 1):
         content += piece
-    if len(content) > bytes_max:
+    return bytes(content)
+
+
+def decode_text(content: bytes, path: str) -> tuple[str, str]:
+    """Returns a file's text and its encoding. Raises ToolError if the file is binary, too large, or not valid text."""
+    if len(content) > EDIT_BYTES_MAX:
         raise ToolError(
-            f"{path} is larger than {bytes_max} bytes; edit it with a command such as sed."
+            f"{path} is larger than {EDIT_BYTES_MAX} bytes; edit it with a command such as sed."
         )
-    encoding = detect_encoding(bytes(content), path)
+    encoding = detect_encoding(content, path)
     try:
         return content.decode(encoding), encoding
     except UnicodeDecodeError as error:
@@ -124,9 +100,8 @@ def find_line_ignoring_spaces(text: str, piece: str) -> int | None:
     return text.count("\n", 0, first.start()) + 1
 
 
-READ_CHARACTERS_MAX = 50_000
-"""Smaller than the limit for tool results, so that a file's text is never truncated a second time in the middle."""
 EDIT_BYTES_MAX = 5_000_000
+EDIT_ATTEMPTS_MAX = 20
 OCCURRENCES_NAMED_MAX = 10
 OCCURRENCES_COUNTED_MAX = 1000
 LISTED_ENTRIES_MAX = 500
@@ -143,19 +118,22 @@ class CreateParams(FilePathParams):
 
 
 async def run_create(params: CreateParams, context: ToolContext) -> str:
-    files = (await context.sandbox()).files
-    if await _exists(files, params.file_path):
+    mode = int(params.permissions, 8) & 0o777
+    try:
+        size = await write_text(
+            context, params.file_path, params.file_contents, mode, expected=NO_FILE
+        )
+    except FileChanged as error:
         raise ToolError(
             f"{params.file_path} exists already and was left as it is. Use full_file_rewrite to replace it or"
             " str_replace to edit it."
-        )
-    mode = int(params.permissions, 8) & 0o777
-    size = await write_text(files, params.file_path, params.file_contents, mode)
-    return f"Created {params.file_path} ({size} bytes).{_preview(params.file_path, context)}"
+        ) from error
+    return f"Created {params.file_path} ({size} bytes).{preview_note(params.file_path, context)}"
 
 
 class RewriteParams(FilePathParams):
-    """Replace a file as a whole with new contents; it is made where there is none."""
+    """Replace a file as a whole with new contents; it is made where there is none. A file that something else has
+    changed since you read it is not replaced."""
 
     file_contents: str = Field(description="The whole new contents.")
     permissions: str = Field(
@@ -164,10 +142,16 @@ class RewriteParams(FilePathParams):
 
 
 async def run_rewrite(params: RewriteParams, context: ToolContext) -> str:
-    files = (await context.sandbox()).files
     mode = int(params.permissions, 8) & 0o777
-    size = await write_text(files, params.file_path, params.file_contents, mode)
-    return f"Wrote {params.file_path} ({size} bytes).{_preview(params.file_path, context)}"
+    path = params.file_path
+    for expected in (context.known_versions.pop(path, None), NO_FILE):
+        with suppress(FileChanged):
+            size = await write_text(context, path, params.file_contents, mode, expected=expected)
+            return f"Wrote {path} ({size} bytes).{preview_note(path, context)}"
+    raise ToolError(
+        f"{path} was not written, because something else has changed it since you last read or wrote it. Read it before"
+        " you replace it."
+    )
 
 
 class ReplaceParams(FilePathParams):
@@ -178,15 +162,50 @@ class ReplaceParams(FilePathParams):
 
 
 async def run_replace(params: ReplaceParams, context: ToolContext) -> str:
+    edit = await edit_text(context, params.file_path, lambda text: replace_once(text, params))
+    return (
+        f"Edited {params.file_path} at line {edit.line}.{preview_note(params.file_path, context)}"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """An edit of a file: the bytes before it, the text after it, and the number of the first line that it changed."""
+
+    before: bytes
+    after: str
+    line: int
+
+
+async def edit_text(
+    context: ToolContext, path: str, edit: Callable[[str], tuple[str, int]]
+) -> Edit:
+    """Writes what `edit` makes of a file's text: the new text, and the number of the first changed line.
+
+    If the file changes meanwhile, its new text is edited, so that no other change is lost.
+    """
     files = (await context.sandbox()).files
-    try:
-        text, encoding = await read_text(files, params.file_path, bytes_max=EDIT_BYTES_MAX)
-    except ToolError as error:
-        raise with_path_in_error(params.file_path, error) from error
+    for _ in range(EDIT_ATTEMPTS_MAX):
+        try:
+            content = await read_editable_bytes(files, path)
+            text, encoding = decode_text(content, path)
+        except ToolError as error:
+            raise with_path_in_error(path, error) from error
+        after, line = edit(text)
+        with suppress(FileChanged):
+            await write_text(
+                context, path, after, mode=None, encoding=encoding, expected=file_version(content)
+            )
+            return Edit(before=content, after=after, line=line)
+    raise ToolError(
+        f"{path} was not edited, because a program keeps changing it. Stop the program first."
+    )
+
+
+def replace_once(text: str, params: ReplaceParams) -> tuple[str, int]:
+    """Returns the text after the replacement, and the number of the line where it begins."""
     line = _only_place(text, params)
-    edited = text.replace(params.old_str, params.new_str)
-    await write_text(files, params.file_path, edited, mode=None, encoding=encoding)
-    return f"Edited {params.file_path} at line {line}.{_preview(params.file_path, context)}"
+    return text.replace(params.old_str, params.new_str), line
 
 
 def _only_place(text: str, params: ReplaceParams) -> int:
@@ -229,78 +248,8 @@ async def run_delete(params: DeleteParams, context: ToolContext) -> str:
         await (await context.sandbox()).files.delete(params.file_path)
     except ToolError as error:
         raise with_path_in_error(params.file_path, error) from error
+    context.known_versions.pop(params.file_path, None)
     return f"Deleted {params.file_path}."
-
-
-class ReadParams(FilePathParams):
-    """Read a text file, whole or from start_line to end_line (both counted from 1 and included). Long files come cut;
-    ask for ranges then."""
-
-    start_line: int = Field(default=1, ge=1, description="First line to read.")
-    end_line: int | None = Field(default=None, ge=1, description="Last line to read.")
-
-    @model_validator(mode="after")
-    def _in_order(self) -> "ReadParams":
-        if self.end_line is not None and self.end_line < self.start_line:
-            raise ValueError(f"end_line {self.end_line} is before start_line {self.start_line}")
-        return self
-
-
-async def run_read(params: ReadParams, context: ToolContext) -> str:
-    files = (await context.sandbox()).files
-    reading = _Reading(params)
-    lines = read_numbered_lines(
-        files,
-        params.file_path,
-        start_line=params.start_line,
-        line_characters_max=READ_CHARACTERS_MAX,
-    )
-    try:
-        async with aclosing(lines):
-            async for number, text in lines:
-                if not reading.takes(number, text):
-                    break
-    except ToolError as error:
-        raise with_path_in_error(params.file_path, error) from error
-    return reading.shown()
-
-
-class _Reading:
-    """Collects the requested lines up to the size limit, and a note about the lines that did not fit."""
-
-    def __init__(self, params: ReadParams) -> None:
-        self._params = params
-        self._wanted: list[str] = []
-        self._room = READ_CHARACTERS_MAX
-        self._last = 0
-        self._note = ""
-
-    def takes(self, number: int, text: str) -> bool:
-        """Adds a line or a piece of a line. Returns False if no more lines are needed."""
-        is_new_line, self._last = number != self._last, number
-        if number < self._params.start_line:
-            return True
-        if self._params.end_line is not None and number > self._params.end_line:
-            return False
-        if len(text) <= self._room:
-            self._wanted.append(text)
-            self._room -= len(text)
-            return True
-        if is_new_line and self._wanted:
-            self._note = f"[cut before line {number}; read on with start_line={number}]"
-        else:
-            self._wanted.append(text[: self._room] + "\n")
-            self._note = (
-                f"[line {number} is too long to be shown whole; take it apart with a command. The next line is"
-                f" start_line={number + 1}]"
-            )
-        return False
-
-    def shown(self) -> str:
-        if self._wanted:
-            return "".join(self._wanted) + self._note
-        path = self._params.file_path
-        return f"[{path} is empty]" if self._last == 0 else f"[{path} has only {self._last} lines]"
 
 
 class ListFilesParams(BaseModel):
@@ -329,44 +278,48 @@ def _listed(entry: FileEntry) -> str:
     )
 
 
-async def _exists(files: Files, path: str) -> bool:
-    try:
-        await files.list(path)
-    except ToolError:
-        return False
-    return True
-
-
 async def write_text(
-    files: Files, path: str, text: str, mode: int | None, *, encoding: str = "utf-8"
+    context: ToolContext,
+    path: str,
+    text: str,
+    mode: int | None,
+    *,
+    encoding: str = "utf-8",
+    expected: str | None = None,
 ) -> int:
-    """Writes text to a file and returns the number of bytes.
-
-    `mode` holds the file's permissions. With None, an existing file keeps its permissions and a new file gets
-    0644.
-    """
+    """Writes text to a file and returns the number of bytes. `mode` and `expected` are those of `Files.write`."""
+    files = (await context.sandbox()).files
     content = encode_text(text, encoding, path)
-
-    async def pieces() -> AsyncIterator[bytes]:
-        yield content
-
     try:
-        return await files.write(path, pieces(), mode=mode)
+        size = await files.write(path, in_one_piece(content), mode=mode, expected=expected)
+    except FileChanged:
+        raise
     except ToolError as error:
         raise with_path_in_error(path, error) from error
+    context.known_versions[path] = file_version(content)
+    return size
 
 
-def _preview(path: str, context: ToolContext) -> str:
+async def in_one_piece(content: bytes) -> AsyncIterator[bytes]:
+    yield content
+
+
+PREVIEW_LIMITS = "scripts, dialogs and downloads work there, localStorage and cookies do not"
+
+
+def preview_note(path: str, context: ToolContext) -> str:
     if not path.lower().endswith((".html", ".htm")):
         return ""
     url = context.links.preview_url(path)
-    return f" People can open it at {url}" if url else ""
+    return f" People can open it at {url} ({PREVIEW_LIMITS})." if url else ""
 
 
 create_file = Tool(
     name="create_file",
+    effect="writes",
     params=CreateParams,
     run=run_create,
+    subject=lambda params: file_subject(params.file_path),
     title=lambda params: f"Creating {params.file_path}",
     example={"file_path": "src/main.py", "file_contents": "print('hello')\n"},
     content_parameter="file_contents",
@@ -374,8 +327,10 @@ create_file = Tool(
 )
 full_file_rewrite = Tool(
     name="full_file_rewrite",
+    effect="writes",
     params=RewriteParams,
     run=run_rewrite,
+    subject=lambda params: file_subject(params.file_path),
     title=lambda params: f"Writing {params.file_path}",
     example={"file_path": "src/main.py", "file_contents": "print('hello again')\n"},
     content_parameter="file_contents",
@@ -384,33 +339,30 @@ full_file_rewrite = Tool(
 )
 str_replace = Tool(
     name="str_replace",
+    effect="writes",
     params=ReplaceParams,
     run=run_replace,
+    subject=lambda params: file_subject(params.file_path),
     title=lambda params: f"Editing {params.file_path}",
     example={"file_path": "src/main.py", "old_str": "hello", "new_str": "good morning"},
     requires=("sandbox",),
 )
 delete_file = Tool(
     name="delete_file",
+    effect="writes",
     params=DeleteParams,
     run=run_delete,
+    subject=lambda params: file_subject(params.file_path),
     title=lambda params: f"Deleting {params.file_path}",
     example={"file_path": "src/old.py"},
     requires=("sandbox",),
 )
-read_file = Tool(
-    name="read_file",
-    params=ReadParams,
-    run=run_read,
-    title=lambda params: f"Reading {params.file_path}",
-    example={"file_path": "notes.md", "start_line": 1, "end_line": 40},
-    is_idempotent=True,
-    requires=("sandbox",),
-)
 list_files = Tool(
     name="list_files",
+    effect="reads",
     params=ListFilesParams,
     run=run_list_files,
+    subject=lambda params: file_subject(params.path),
     title=lambda params: f"Looking into {params.path if params.path != '.' else 'the workspace'}",
     example={"path": "src"},
     is_idempotent=True,

@@ -1,6 +1,7 @@
 """Validates workspace paths that a model wrote, and formats paths for error messages and lists."""
 
 import unicodedata
+from contextlib import suppress
 
 from pydantic import BaseModel, Field, field_validator
 
@@ -27,6 +28,13 @@ def workspace_path(path: str) -> str:
     if not cleaned.isprintable() and any(map(_is_control, cleaned)):
         raise ToolError("The path holds control characters; give it without them.")
     return "/".join(parts) or "."
+
+
+def file_subject(path: str) -> str:
+    """Returns the `Tool.subject` of a call that uses this file or folder of the workspace."""
+    with suppress(ToolError):
+        path = workspace_path(path)
+    return "files" if path == "." else f"files/{path}"
 
 
 def escape_line_breaks(path: str) -> str:

@@ -9,24 +9,30 @@ from typing import Literal
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from core.domain.errors import ToolError
-from core.ports import FileEntry, Files
+from core.ports import NO_FILE, FileEntry, Files, file_version
 from core.tools.tool import Tool, ToolContext
 from core.tools.workspace.files import (
     EDIT_BYTES_MAX,
-    READ_CHARACTERS_MAX,
     CreateParams,
     ReplaceParams,
-    read_numbered_lines,
-    read_text,
+    decode_text,
+    edit_text,
+    preview_note,
+    read_editable_bytes,
+    replace_once,
     run_create,
-    run_replace,
-    write_text,
 )
 from core.tools.workspace.paths import (
     PATH_DESCRIPTION,
     escape_line_breaks,
+    file_subject,
     validated_workspace_path,
     with_path_in_error,
+)
+from core.tools.workspace.reading import (
+    READ_CHARACTERS_MAX,
+    read_numbered_lines,
+    with_line_number,
 )
 
 UNDO_FOLDER = ".undo"
@@ -37,14 +43,6 @@ _STEP = re.compile(rf"[0-9]{{6,9}}\.[0-9a-f]{{16}}(\.{_ABSENT})?")
 the file."""
 
 
-async def read_editable_bytes(files: Files, path: str) -> bytes:
-    """Returns a file's bytes, at most one byte more than the limit for edits. Raises ToolError if it cannot be read."""
-    content = bytearray()
-    async for piece in files.read(path, length=EDIT_BYTES_MAX + 1):
-        content += piece
-    return bytes(content)
-
-
 async def save_undo_step(files: Files, path: str, before: bytes | None) -> None:
     """Saves a file's content from before its newest edit, and deletes the oldest steps above the limit.
 
@@ -52,7 +50,7 @@ async def save_undo_step(files: Files, path: str, before: bytes | None) -> None:
     """
     steps = await _steps(files, path)
     number = 1 + (_number(steps[-1]) if steps else 0)
-    after = _digest(await read_editable_bytes(files, path))
+    after = _digest_of(await _version(files, path))
     name = f"{number:06}.{after}{f'.{_ABSENT}' if before is None else ''}"
     await files.write(f"{_undo_folder(path)}/{name}", _pieces(before or b""))
     for old in steps[: max(0, len(steps) + 1 - UNDO_STEPS_MAX)]:
@@ -69,27 +67,27 @@ async def undo_newest_edit(files: Files, path: str) -> bool:
         raise ToolError(f"There is no edit of {path} by this tool that could be taken back.")
     step = f"{_undo_folder(path)}/{steps[-1]}"
     is_there = not steps[-1].endswith(_ABSENT)
-    if await _is_changed(files, path, steps[-1]):
+    found = await _version(files, path)
+    if found != NO_FILE and _digest_of(found) != steps[-1].split(".")[1]:
         way = f"What it was before is in {step}, should you want it back."
         raise ToolError(
             f"{path} was changed by something else since that edit, which would be lost. Nothing was taken back."
             f" {way if is_there else 'The edit had made the file: delete it if nobody wants it.'}"
         )
     if is_there:
-        await files.write(path, _pieces(await read_editable_bytes(files, step)), mode=None)
+        before = _pieces(await read_editable_bytes(files, step))
+        await files.write(path, before, mode=None, expected=found)
     else:
         await files.delete(path)
     await files.delete(step)
     return is_there
 
 
-async def _is_changed(files: Files, path: str, step: str) -> bool:
-    """Returns whether the file exists and differs from the result of the edit."""
+async def _version(files: Files, path: str) -> str:
     try:
-        content = await read_editable_bytes(files, path)
+        return file_version(await read_editable_bytes(files, path))
     except ToolError:
-        return False
-    return _digest(content) != step.split(".")[1]
+        return NO_FILE
 
 
 async def _steps(files: Files, path: str) -> list[str]:
@@ -106,8 +104,8 @@ def _number(step: str) -> int:
     return int(step.partition(".")[0])
 
 
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:16]
+def _digest_of(version: str) -> str:
+    return version.partition("-")[2][:16]
 
 
 def _undo_folder(path: str) -> str:
@@ -175,7 +173,7 @@ async def run_editor(params: EditorParams, context: ToolContext) -> str:
             case "str_replace":
                 return await _replace(params, context, files)
             case "insert":
-                return await _insert(params, files)
+                return await _insert(params, context, files)
             case "undo_edit":
                 return await _undo(params, files)
     except ToolError as error:
@@ -190,7 +188,7 @@ async def _view(params: EditorParams, files: Files) -> str:
         return await _folder(params.path, entries, files)
     if entries[0].size_bytes > EDIT_BYTES_MAX:
         return await _ranged(params, files)
-    text, _ = await read_text(files, params.path, bytes_max=EDIT_BYTES_MAX)
+    text, _ = decode_text(await read_editable_bytes(files, params.path), params.path)
     lines = text.split("\n")
     first, last = _range(params.view_range, len(lines))
     return _numbered(lines, first, last)
@@ -206,7 +204,10 @@ async def _ranged(params: EditorParams, files: Files) -> str:
     shown: list[str] = []
     room = READ_CHARACTERS_MAX
     lines = read_numbered_lines(
-        files, params.path, start_line=first, line_characters_max=READ_CHARACTERS_MAX
+        files.read(params.path),
+        params.path,
+        start_line=first,
+        line_characters_max=READ_CHARACTERS_MAX,
     )
     async with aclosing(lines):
         async for number, text in lines:
@@ -216,7 +217,7 @@ async def _ranged(params: EditorParams, files: Files) -> str:
             if room < 0 or -1 < last < number:
                 shown += _cut(number, text, is_first=not shown) if room < 0 else []
                 break
-            shown.append(f"{number:6}\t{text.removesuffix(chr(10))}")
+            shown.append(with_line_number(number, text.removesuffix("\n")))
     if not shown:
         raise ToolError(f"{params.path} ends before line {first}.")
     return "\n".join(shown)
@@ -226,7 +227,7 @@ def _cut(number: int, text: str, *, is_first: bool) -> list[str]:
     if not is_first:
         return [f"[cut before line {number}; view on with view_range=[{number}, -1]]"]
     return [
-        f"{number:6}\t{text[: READ_CHARACTERS_MAX // 2]}",
+        with_line_number(number, text[: READ_CHARACTERS_MAX // 2]),
         f"[line {number} is longer than can be shown; view on with view_range=[{number + 1}, -1]]",
     ]
 
@@ -247,7 +248,7 @@ def _numbered(lines: list[str], first: int, last: int) -> str:
     shown: list[str] = []
     room = READ_CHARACTERS_MAX
     for number in range(first, last + 1):
-        line = f"{number:6}\t{lines[number - 1]}"
+        line = with_line_number(number, lines[number - 1])
         room -= len(line) + 1
         if room < 0 and shown:
             shown.append(f"[cut before line {number}; view on with view_range=[{number}, -1]]")
@@ -288,31 +289,30 @@ async def _create(params: EditorParams, context: ToolContext, files: Files) -> s
 
 
 async def _replace(params: EditorParams, context: ToolContext, files: Files) -> str:
-    before = await read_editable_bytes(files, params.path)
-    text, _ = await read_text(files, params.path, bytes_max=EDIT_BYTES_MAX)
-    old, new = params.old_str or "", params.new_str or ""
-    said = await run_replace(
-        ReplaceParams(file_path=params.path, old_str=old, new_str=new), context
-    )
-    await save_undo_step(files, params.path, before)
-    line = text.count("\n", 0, text.find(old)) + 1
-    return f"{said}\n{_snippet(text.replace(old, new), line, line + new.count(chr(10)))}"
+    new = params.new_str or ""
+    replaced = ReplaceParams(file_path=params.path, old_str=params.old_str or "", new_str=new)
+    edit = await edit_text(context, params.path, lambda text: replace_once(text, replaced))
+    await save_undo_step(files, params.path, edit.before)
+    shown = _snippet(edit.after, edit.line, edit.line + new.count("\n"))
+    preview = preview_note(params.path, context)
+    return f"Edited {params.path} at line {edit.line}.{preview}\n{shown}"
 
 
-async def _insert(params: EditorParams, files: Files) -> str:
-    before = await read_editable_bytes(files, params.path)
-    text, encoding = await read_text(files, params.path, bytes_max=EDIT_BYTES_MAX)
-    lines = text.split("\n")
-    count = len(lines) - (lines[-1] == "")
+async def _insert(params: EditorParams, context: ToolContext, files: Files) -> str:
     at, new = params.insert_line or 0, (params.new_str or "").removesuffix("\n")
-    if at > count:
-        raise ToolError(f"insert_line is {at}, but the file has {count} lines.")
-    end = "\r" if "\r\n" in text else ""
-    added = [f"{line.removesuffix(end)}{end}" for line in new.split("\n")]
-    edited = "\n".join([*lines[:at], *added, *lines[at:]])
-    await write_text(files, params.path, edited, mode=None, encoding=encoding)
-    await save_undo_step(files, params.path, before)
-    shown = _snippet(edited, at + 1, at + len(added))
+
+    def insert(text: str) -> tuple[str, int]:
+        lines = text.split("\n")
+        count = len(lines) - (lines[-1] == "")
+        if at > count:
+            raise ToolError(f"insert_line is {at}, but the file has {count} lines.")
+        end = "\r" if "\r\n" in text else ""
+        added = [f"{line.removesuffix(end)}{end}" for line in new.split("\n")]
+        return "\n".join([*lines[:at], *added, *lines[at:]]), at + 1
+
+    edit = await edit_text(context, params.path, insert)
+    await save_undo_step(files, params.path, edit.before)
+    shown = _snippet(edit.after, edit.line, edit.line + new.count("\n"))
     return f"Edited {params.path} after line {at}.\n{shown}"
 
 
@@ -338,8 +338,10 @@ _WORDS: dict[Command, str] = {
 
 str_replace_editor = Tool(
     name="str_replace_editor",
+    effect="writes",
     params=EditorParams,
     run=run_editor,
+    subject=lambda params: file_subject(params.path),
     title=lambda params: f"{_WORDS[params.command]} {params.path}",
     example={
         "command": "str_replace",

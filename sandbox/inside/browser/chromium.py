@@ -37,8 +37,6 @@ FLAGS = (
 )
 LOCKS = ("SingletonLock", "SingletonCookie", "SingletonSocket")
 TABS_MAX = 20
-DOWNLOAD_BYTES_MAX = 512 * 1024 * 1024
-LIVES_OUT = "The browser has crashed and starts anew with the same profile. Open the page again."
 
 
 class Chromium:
@@ -167,18 +165,15 @@ class Chromium:
             reason = str(error).splitlines()[0][:300]
             raise ActionRefused(f"The browser does not start: {reason}") from error
         context.set_default_timeout(8000)
-        await self._restore_cookies(context)
+        with contextlib.suppress(OSError, ValueError, TypeError, Error):
+            text = await asyncio.to_thread(_read, f"{self.settings.profile}/cookies.json")
+            await context.add_cookies(json.loads(text))
         for page in context.pages:
             self._track_page(page)
         context.on("page", self._on_page)
         context.on("close", lambda closed: self._on_close(closed))
         self._context = context
         return context
-
-    async def _restore_cookies(self, context: BrowserContext) -> None:
-        with contextlib.suppress(OSError, ValueError, TypeError, Error):
-            text = await asyncio.to_thread(_read, f"{self.settings.profile}/cookies.json")
-            await context.add_cookies(json.loads(text))
 
     def _on_close(self, context: BrowserContext) -> None:
         if context == self._context:

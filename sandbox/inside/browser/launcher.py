@@ -11,7 +11,7 @@ import socket
 from sandbox.inside import processes
 from sandbox.inside.event_loop import EventLoop, Timer
 from sandbox.inside.host_connection import Call, CallError
-from sandbox.inside.sockets import SocketRelay
+from sandbox.inside.socket_relay import SocketRelay
 
 TYPE_CHECKING = False  # importing typing would slow down the start of every sandbox
 if TYPE_CHECKING:

@@ -54,6 +54,7 @@ class PersonInput:
         self._send = send
         self._picker: ElementHandle | None = None
         self._swallows_release = False
+        self._pointer: tuple[Page, float, float] | None = None
 
     async def handle(self, message: dict[str, Any]) -> None:
         """Handles one message. Raises Error, or KeyError, TypeError or ValueError if the message is malformed."""
@@ -67,7 +68,7 @@ class PersonInput:
 
     async def _press(self, message: dict[str, Any], page: Page) -> None:
         x, y = float(message["x"]), float(message["y"])
-        await page.mouse.move(x, y)
+        await self._move(message, page)
         button = _button(message)
         if button == "left" and await self._opened_picker(page, x, y):
             self._swallows_release = True
@@ -78,7 +79,7 @@ class PersonInput:
         if self._swallows_release:
             self._swallows_release = False
             return
-        await page.mouse.move(float(message["x"]), float(message["y"]))
+        await self._move(message, page)
         await page.mouse.up(button=_button(message), click_count=_clicks(message))
         active = await self._active(page)
         self._send(
@@ -90,10 +91,13 @@ class PersonInput:
         )
 
     async def _move(self, message: dict[str, Any], page: Page) -> None:
-        await page.mouse.move(float(message["x"]), float(message["y"]))
+        x, y = float(message["x"]), float(message["y"])
+        if self._pointer != (page, x, y):  # each movement waits for the page
+            await page.mouse.move(x, y)
+            self._pointer = page, x, y
 
     async def _wheel(self, message: dict[str, Any], page: Page) -> None:
-        await page.mouse.move(float(message["x"]), float(message["y"]))
+        await self._move(message, page)
         await page.mouse.wheel(_bounded(message["dx"]), _bounded(message["dy"]))
 
     async def _type(self, message: dict[str, Any], page: Page) -> None:

@@ -148,7 +148,7 @@ class Server:
         return tab
 
     async def _take_over(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serves one person at a time: a second take-over (usually the person's reloaded page) ends the first."""
+        """Serves one person at a time. A second take-over, usually by the person's reloaded page, ends the first."""
         if self._takeover is not None:
             await self._takeover.end()
         takeover = self._takeover = Takeover(self._chromium, reader, writer)

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import time
+from collections import deque
 from functools import partial
 from typing import Any
 
@@ -22,10 +23,71 @@ from sandbox.inside.browser.tab import Tab
 LOOK_SECONDS = 0.2
 BLANK_SECONDS = 1.0
 BLANK_SECONDS_MAX = 30.0
-WAITING_MAX = 300
+WAITING_BYTES_MAX = 8 * 1024 * 1024
+BEHIND_SECONDS = 1.0
+CRASHED = "The browser crashed and was started again. Open the page again."
 UNSENT_BYTES_MAX = 4 * 1024 * 1024
 QUALITY = 70
 SIDE_MIN, SIDE_MAX = 320, 1600
+
+
+class WaitingInput:
+    """The person's messages in their order. Those that only move the pointer or turn the wheel, with nothing after
+    them but such messages, become one of each kind; no other message is dropped."""
+
+    def __init__(self) -> None:
+        self._messages: deque[tuple[float, dict[str, Any]]] = deque()
+        self._has_message = asyncio.Event()
+        self._handled_since: float | None = None
+        self._bytes = 0
+
+    def put(self, message: dict[str, Any]) -> None:
+        """Raises ProtocolError if more waits than a person can enter."""
+        kind = message.get("t")
+        if kind in ("move", "wheel"):
+            for _, other in list(self._messages)[:-3:-1]:
+                if other.get("t") == kind:
+                    _join(other, message)
+                    return
+                if other.get("t") not in ("move", "wheel"):
+                    break
+        self._bytes += len(str(message))
+        if self._bytes > WAITING_BYTES_MAX:
+            raise protocol.ProtocolError("too much input")
+        self._messages.append((time.monotonic(), message))
+        self._has_message.set()
+
+    async def take(self) -> dict[str, Any]:
+        """Waits for the next message. The one taken before counts as handled."""
+        self._handled_since = None
+        while not self._messages:
+            self._has_message.clear()
+            self._bytes = 0
+            await self._has_message.wait()
+        self._handled_since, message = self._messages.popleft()
+        self._bytes -= len(str(message))
+        return message
+
+    def behind_seconds(self) -> int:
+        """How long the oldest message waits, in whole seconds; 0 if that is not worth a word."""
+        if self._handled_since is None:
+            return 0
+        seconds = time.monotonic() - self._handled_since
+        return int(seconds) if seconds >= BEHIND_SECONDS else 0
+
+
+def _join(waiting: dict[str, Any], message: dict[str, Any]) -> None:
+    """Adds a later movement of the same kind to a waiting one. Malformed messages change nothing."""
+    names = ("x", "y", "dx", "dy") if message.get("t") == "wheel" else ("x", "y")
+    if not all(_is_number(waiting.get(name)) and _is_number(message.get(name)) for name in names):
+        return
+    for name in names:  # only these, so that joined messages take no more room than one
+        waiting[name] = message[name] + (waiting[name] if name in ("dx", "dy") else 0)
+
+
+def _is_number(value: object) -> bool:
+    # bounded, because the sum of a huge integer and a float raises OverflowError
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e12
 
 
 class Takeover:
@@ -39,7 +101,8 @@ class Takeover:
         self._reader = reader
         self._writer = writer
         self._person_input = PersonInput(chromium, self._send)
-        self._waiting: asyncio.Queue[dict[str, Any]] = asyncio.Queue(WAITING_MAX)
+        self._waiting = WaitingInput()
+        self._told_behind = 0
         self._session: CDPSession | None = None
         self._tab: Tab | None = None
         self._sent_state: dict[str, Any] = {}
@@ -93,15 +156,12 @@ class Takeover:
             self._size = (_side(message.get("w"), WIDTH), _side(message.get("h"), HEIGHT))
             self._sent_state = {}
             self._blank_since = time.monotonic()
-        elif kind == "move" and self._waiting.qsize() > 3:
-            return  # a later message has the position of the pointer
         else:
-            with contextlib.suppress(asyncio.QueueFull):
-                self._waiting.put_nowait(message)
+            self._waiting.put(message)
 
     async def _work(self) -> None:
         while True:
-            message = await self._waiting.get()
+            message = await self._waiting.take()
             try:
                 await self._person_input.handle(message)
             except (Error, TimeoutError) as error:
@@ -113,8 +173,13 @@ class Takeover:
     async def _watch(self) -> None:
         """Follows the current tab, and sends what has changed."""
         while True:
+            if (behind := self._waiting.behind_seconds()) != self._told_behind:
+                self._told_behind = behind
+                self._send({"t": "behind", "seconds": behind})
             with contextlib.suppress(Error, TimeoutError):
                 tab = await self._chromium.tab()
+                if self._chromium.consume_crash_flag():
+                    self._send({"t": "note", "text": CRASHED})
                 if tab is not self._tab:
                     self._blank_seconds_max = BLANK_SECONDS
                     await self._start_screencast(tab)

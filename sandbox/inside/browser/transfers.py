@@ -104,7 +104,7 @@ async def download_address(chromium: Chromium, tab: Tab, url: str) -> str:
 
 
 async def _save_and_terminate(tab: Tab) -> None:
-    """Empties the tab first, because an empty tab closes at once."""
+    """Closes the tab of a download. Empties it first, because an empty tab closes at once."""
     with contextlib.suppress(Error):
         await tab.page.goto("about:blank", timeout=CLOSE_SECONDS * 1000)
     with contextlib.suppress(Error, TimeoutError):

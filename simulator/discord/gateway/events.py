@@ -42,6 +42,12 @@ def tell_deleted(world: World, message: Message) -> None:
         _tell(world, channel, "MESSAGE_DELETE", body, _MESSAGES)
 
 
+def tell_bulk_deleted(world: World, channel: Channel, message_ids: list[str]) -> None:
+    world.touch()
+    body: Json = {"ids": message_ids, "channel_id": channel.channel_id}
+    _tell(world, channel, "MESSAGE_DELETE_BULK", body, _MESSAGES)
+
+
 def tell_reaction(
     world: World, message: Message, user: User, emoji: str, *, is_removed: bool
 ) -> None:

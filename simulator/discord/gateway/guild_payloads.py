@@ -1,20 +1,22 @@
 """The payloads about the guild, the application and the start of a gateway session."""
 
 from simulator.discord.json_reading import Json, timestamp
-from simulator.discord.payloads import ALL_PERMISSIONS, channel_json, member_json, user_json
-from simulator.discord.world import TEXT_CHANNEL, THREAD, Guild, World
+from simulator.discord.payloads import channel_json, member_json, user_json
+from simulator.discord.rules.permissions import VIEW, bot_permissions
+from simulator.discord.world import Guild, World
 
 
-def roles_json(guild: Guild) -> list[Json]:
+def roles_json(world: World, guild: Guild) -> list[Json]:
     """The role that everybody has, whose id is the guild's, and those that were made."""
     made = enumerate(guild.roles.items(), start=1)
+    held = world.settings.bot_permissions
     return [
-        _role_json(guild.guild_id, "@everyone", 0),
-        *(_role_json(role_id, name, position) for position, (role_id, name) in made),
+        _role_json(guild.guild_id, "@everyone", 0, held),
+        *(_role_json(role_id, name, position, held) for position, (role_id, name) in made),
     ]
 
 
-def _role_json(role_id: str, name: str, position: int) -> Json:
+def _role_json(role_id: str, name: str, position: int, permissions: int) -> Json:
     return {
         "id": role_id,
         "name": name,
@@ -24,7 +26,7 @@ def _role_json(role_id: str, name: str, position: int) -> Json:
         "icon": None,
         "unicode_emoji": None,
         "position": position,
-        "permissions": ALL_PERMISSIONS,
+        "permissions": str(permissions),
         "managed": False,
         "mentionable": False,
         "flags": 0,
@@ -45,7 +47,7 @@ def guild_json(world: World, guild: Guild) -> Json:
         "verification_level": 0,
         "default_message_notifications": 0,
         "explicit_content_filter": 0,
-        "roles": roles_json(guild),
+        "roles": roles_json(world, guild),
         "emojis": [],
         "stickers": [],
         "features": [],
@@ -71,7 +73,9 @@ def guild_json(world: World, guild: Guild) -> Json:
 def guild_create_json(world: World, guild: Guild) -> Json:
     channels = [one for one in world.channels.values() if one.guild_id == guild.guild_id]
     members = [world.bot, *guild.people.values()]
-    hidden = world.settings.hidden_channels
+    hidden = world.settings.hidden_channels | {
+        one.channel_id for one in channels if not bot_permissions(world, one) & VIEW
+    }
     return {
         **guild_json(world, guild),
         "joined_at": timestamp(guild.created_at),
@@ -82,14 +86,12 @@ def guild_create_json(world: World, guild: Guild) -> Json:
         "channels": [
             channel_json(world, channel)
             for channel in channels
-            if channel.kind == TEXT_CHANNEL and channel.channel_id not in hidden
+            if not channel.is_thread and channel.channel_id not in hidden
         ],
         "threads": [
             channel_json(world, channel)
             for channel in channels
-            if channel.kind == THREAD
-            and not channel.is_archived
-            and channel.parent_id not in hidden
+            if channel.is_thread and not channel.is_archived and channel.parent_id not in hidden
         ],
         "presences": [],
         "voice_states": [],

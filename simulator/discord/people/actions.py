@@ -3,27 +3,29 @@
 import re
 from collections.abc import Sequence
 
-from simulator.discord.gateway.events import tell_message
-from simulator.discord.json_reading import Json, objects_of, snowflake, text_of
-from simulator.discord.payloads import member_json, user_json
+from simulator.discord.gateway.events import tell_channel, tell_message
+from simulator.discord.json_reading import Json, objects_of, snowflake, text_of, timestamp
+from simulator.discord.payloads import member_json, message_json, user_json
 from simulator.discord.people.interactions import (
+    COMMAND,
     COMPONENT,
     MODAL_SUBMIT,
     start_interaction,
     wait_for_answer,
 )
 from simulator.discord.rest.errors import Refused
-from simulator.discord.rest.messages import remove, unarchive
+from simulator.discord.rest.messages import remove, remove_all, unarchive
 from simulator.discord.rest.reactions import is_emoji, react, unreact
 from simulator.discord.rest.threads import add_member
 from simulator.discord.rules.component_tree import find
 from simulator.discord.rules.components import BUTTON, SELECTS, STRING_SELECT
 from simulator.discord.rules.message_drafts import CONTENT_MAX
 from simulator.discord.rules.modals import refuse_unfit, submitted
-from simulator.discord.world import THREAD, Attachment, Channel, Message, User, World
+from simulator.discord.world import FORUM, Attachment, Channel, Message, User, World
 from simulator.view import SentFile
 
 FILES_MAX = 10
+REPLY = 19
 _LINK_STYLE = 5
 _USER_SELECT = 5
 
@@ -58,23 +60,105 @@ def find_message(world: World, person: User, channel_id: str, message_id: str) -
 
 
 def say(
-    world: World, person: User, place: Channel, text: str, files: Sequence[SentFile]
+    world: World,
+    person: User,
+    place: Channel,
+    text: str,
+    files: Sequence[SentFile],
+    *,
+    reply_to: str = "",
+    is_moderator: bool = False,
 ) -> Message:
+    """With `reply_to`, the message answers another one of this channel or thread."""
     if len(text) > CONTENT_MAX:
         raise ValueError(f"a message holds at most {CONTENT_MAX} characters")
     if not text.strip() and not files:
         raise ValueError("a message needs a text or a file")
     attachments = attach(world, place, files)
-    if place.is_locked:
+    if place.kind == FORUM:
+        raise ValueError("a forum has posts, and no messages of its own")
+    if place.is_locked and not is_moderator:
         raise ValueError("the thread is locked")
     unarchive(world, place)
     message = Message(
         message_id=snowflake(), channel_id=place.channel_id, author=person, attachments=attachments
     )
+    if reply_to:
+        message.kind = REPLY
+        message.reference = {
+            "type": 0,
+            "channel_id": place.channel_id,
+            "message_id": reply_to,
+            "guild_id": place.guild_id,
+        }
     _write(world, message, text)
-    if place.kind == THREAD:
+    if place.is_thread:
         for user in (person, *message.mentions):
             add_member(world, place, user)
+    world.add(message)
+    tell_message(world, "MESSAGE_CREATE", message)
+    return message
+
+
+def post_poll(
+    world: World, person: User, place: Channel, question: str, votes: dict[str, int]
+) -> Message:
+    """A poll that runs for a day; `votes` are those that each answer has already."""
+    if not 0 < len(question) <= 300 or not 0 < len(votes) <= 10:
+        raise ValueError("a poll has a question of at most 300 characters and 1 to 10 answers")
+    if any(not 0 < len(answer) <= 55 for answer in votes):
+        raise ValueError("an answer of a poll has 1 to 55 characters")
+    message = Message(message_id=snowflake(), channel_id=place.channel_id, author=person)
+    message.poll = {
+        "question": {"text": question},
+        "answers": [
+            {"answer_id": number, "poll_media": {"text": answer}}
+            for number, answer in enumerate(votes, 1)
+        ],
+        "expiry": timestamp(message.sent_at + 86_400),
+        "allow_multiselect": False,
+        "layout_type": 1,
+        "results": {
+            "is_finalized": False,
+            "answer_counts": [
+                {"id": number, "count": count, "me_voted": False}
+                for number, count in enumerate(votes.values(), 1)
+            ],
+        },
+    }
+    world.add(message)
+    tell_message(world, "MESSAGE_CREATE", message)
+    return message
+
+
+async def use_shortcut(world: World, person: User, name: str, message: Message) -> str:
+    """Uses an entry of the message's menu; the bot is shown the message whole, whatever its intents."""
+    commands = [one for some in world.commands.values() for one in some.values()]
+    found = next((one for one in commands if (one.get("type"), one.get("name")) == (3, name)), None)
+    if found is None or message.visible_to is not None:
+        raise ValueError(f"the message has no {name} in its menu")
+    payload: Json = {
+        "id": found.get("id"),
+        "name": name,
+        "type": 3,
+        "target_id": message.message_id,
+        "resolved": {"messages": {message.message_id: message_json(world, message)}},
+    }
+    channel = world.channels[message.channel_id]
+    interaction = start_interaction(world, COMMAND, person, channel, payload)
+    await wait_for_answer(world, interaction)
+    return interaction.interaction_id
+
+
+def post_as_app(
+    world: World, place: Channel, name: str, text: str, embeds: Sequence[Json]
+) -> Message:
+    """Another bot writes, as alerts do: mostly in embeds."""
+    bot = world.apps.setdefault(name, User(user_id=snowflake(), name=name, is_bot=True))
+    message = Message(
+        message_id=snowflake(), channel_id=place.channel_id, author=bot, embeds=list(embeds)
+    )
+    _write(world, message, text)
     world.add(message)
     tell_message(world, "MESSAGE_CREATE", message)
     return message
@@ -123,6 +207,17 @@ def delete(world: World, message: Message, person: User) -> None:
     if message.author is not person and message.visible_to != person.user_id:
         raise ValueError("only the author can delete a message")
     remove(world, message)
+
+
+def lock(world: World, thread: Channel, *, is_archived: bool) -> None:
+    """A moderator locks a thread, and closes it too if `is_archived`."""
+    thread.is_locked, thread.is_archived = True, is_archived
+    tell_channel(world, "THREAD_UPDATE", thread)
+
+
+def purge(world: World, channel: Channel, message_ids: Sequence[str]) -> None:
+    """A moderator deletes several messages at once."""
+    remove_all(world, channel, list(message_ids))
 
 
 def set_reaction(

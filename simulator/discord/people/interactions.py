@@ -13,9 +13,10 @@ from simulator.discord.payloads import (
     message_json,
     user_json,
 )
+from simulator.discord.rules.permissions import bot_permissions
 from simulator.discord.world import Channel, Interaction, Message, User, World
 
-COMMAND, COMPONENT, MODAL_SUBMIT = 2, 3, 5
+COMMAND, COMPONENT, AUTOCOMPLETE, MODAL_SUBMIT = 2, 3, 4, 5
 _INTERACTIONS_KEPT = 2000
 
 
@@ -89,8 +90,8 @@ def _interaction_json(
         "version": 1,
         "channel_id": channel.channel_id,
         "channel": {**channel_json(world, channel), "permissions": ALL_PERMISSIONS},
-        "app_permissions": ALL_PERMISSIONS,
-        "locale": "en-US",
+        "app_permissions": str(bot_permissions(world, channel)),
+        "locale": world.settings.locale,
         "entitlements": [],
         "entitlement_sku_ids": [],
         "authorizing_integration_owners": {"0": channel.guild_id or "0"},
@@ -105,6 +106,8 @@ def _interaction_json(
         body["guild_locale"] = "en-US"
         member = member_json(guild, interaction.user)
         body["member"] = {**member, "permissions": ALL_PERMISSIONS}
+    if not world.settings.names_interaction_channels:
+        del body["channel"]
     if interaction.source is not None:
         body["message"] = message_json(world, interaction.source)
     return body

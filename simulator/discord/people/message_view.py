@@ -31,12 +31,26 @@ def elements_of(world: World, message: Message) -> tuple[Element, ...]:
         found.append(Markdown(text=f"{world.bot.name} is thinking…", flavour="plain", size="small"))
     if message.content:
         found.append(_text(world, message.content))
+    if message.poll is not None:
+        found.append(Markdown(text=_poll(message.poll), flavour="discord"))
     if not message.flags & SUPPRESS_EMBEDS:
         for embed in message.embeds:
             found.extend(_embed(world, embed))
     for component in message.components:
         found.extend(_component(world, message, component))
     return tuple(found)
+
+
+def _poll(poll: Json) -> str:
+    results = object_of(poll, "results")
+    counts = {
+        int_of(one, "id"): int_of(one, "count") for one in objects_of(results, "answer_counts")
+    }
+    lines = [
+        f"- {text_of(object_of(answer, 'poll_media'), 'text')}: {counts.get(int_of(answer, 'answer_id'), 0)}"
+        for answer in objects_of(poll, "answers")
+    ]
+    return "\n".join([f"📊 **{text_of(object_of(poll, 'question'), 'text')}**", *lines])
 
 
 def options_of(component: Json) -> tuple[SelectOption, ...]:

@@ -4,10 +4,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import cast
 
-from simulator.discord.json_reading import Json, objects_of, text_of
+from simulator.discord.json_reading import Json, object_of, objects_of, text_of
 from simulator.discord.payloads import attachment_json, member_json, user_json
 from simulator.discord.people.actions import attach
-from simulator.discord.people.interactions import COMMAND, start_interaction, wait_for_answer
+from simulator.discord.people.interactions import (
+    AUTOCOMPLETE,
+    COMMAND,
+    start_interaction,
+    wait_for_answer,
+)
 from simulator.discord.rules.commands import (
     ATTACHMENT,
     BOOLEAN,
@@ -18,7 +23,7 @@ from simulator.discord.rules.commands import (
     USER,
 )
 from simulator.discord.world import Channel, User, World
-from simulator.view import SentFile
+from simulator.view import SelectOption, SentFile
 
 _BOT_DM = 1
 
@@ -34,9 +39,17 @@ class SlashCommand:
     def name(self) -> str:
         return " ".join(text_of(part, "name") for part in (self.command, *self.path))
 
+    def name_in(self, locale: str) -> str:
+        """The name that people with this language see and type."""
+        return " ".join(localized(part, "name", locale) for part in (self.command, *self.path))
+
     @property
     def leaf(self) -> Json:
         return self.path[-1] if self.path else self.command
+
+
+def localized(item: Json, key: str, locale: str) -> str:
+    return text_of(object_of(item, f"{key}_localizations"), locale) or text_of(item, key)
 
 
 def slash_commands(world: World) -> Iterator[SlashCommand]:
@@ -64,15 +77,51 @@ async def call_command(
     files: dict[str, SentFile],
 ) -> str:
     """The interaction's id. Raises ValueError for a call that Discord's own box would not send."""
+    found = _find(world, place, name)
+    resolved: dict[str, Json] = {}
+    told = _options(world, place, found.leaf, options, files, resolved)
+    payload = _payload(found, told)
+    if resolved:
+        payload["resolved"] = resolved
+    interaction = start_interaction(world, COMMAND, person, place, payload)
+    await wait_for_answer(world, interaction)
+    return interaction.interaction_id
+
+
+async def suggest_values(
+    world: World, person: User, place: Channel, name: str, options: dict[str, str], focused: str
+) -> tuple[SelectOption, ...]:
+    """What the menu of the option `focused` offers while a person types; other options may be unfinished."""
+    found = _find(world, place, name)
+    known = {text_of(option, "name"): option for option in objects_of(found.leaf, "options")}
+    if known.get(focused, {}).get("autocomplete") is not True:
+        raise ValueError(f"the option {focused!r} suggests nothing")
+    told: list[Json] = [
+        {"name": key, "type": known[key].get("type"), "value": text}
+        | ({"focused": True} if key == focused else {})
+        for key, text in {focused: "", **options}.items()
+    ]
+    interaction = start_interaction(world, AUTOCOMPLETE, person, place, _payload(found, told))
+    await wait_for_answer(world, interaction)
+    return tuple(
+        SelectOption(value=text_of(one, "value"), label=text_of(one, "name"))
+        for one in interaction.choices
+    )
+
+
+def _find(world: World, place: Channel, name: str) -> SlashCommand:
     wanted = name.removeprefix("/").strip()
     offered = [item for item in slash_commands(world) if _is_offered_in(item.command, place)]
-    found = next((item for item in offered if item.name == wanted), None)
+    locale = world.settings.locale
+    found = next((one for one in offered if wanted in (one.name, one.name_in(locale))), None)
     if found is None:
         raise ValueError(f"the bot has no command /{wanted}")
     if place.recipient is not None and not _is_offered_in_private(found.command):
         raise ValueError(f"/{wanted} exists in the server alone")
-    resolved: dict[str, Json] = {}
-    told = _options(world, place, found.leaf, options, files, resolved)
+    return found
+
+
+def _payload(found: SlashCommand, told: list[Json]) -> Json:
     for part in reversed(found.path):
         told = [{"name": part.get("name"), "type": part.get("type"), "options": told}]
     payload: Json = {
@@ -83,11 +132,7 @@ async def call_command(
     }
     if found.command.get("guild_id"):
         payload["guild_id"] = found.command.get("guild_id")
-    if resolved:
-        payload["resolved"] = resolved
-    interaction = start_interaction(world, COMMAND, person, place, payload)
-    await wait_for_answer(world, interaction)
-    return interaction.interaction_id
+    return payload
 
 
 def _is_offered_in(command: Json, place: Channel) -> bool:

@@ -5,14 +5,13 @@ import time
 from simulator.discord.files import page_url
 from simulator.discord.json_reading import Json, object_of, objects_of, text_of
 from simulator.discord.people.message_view import elements_of, options_of
-from simulator.discord.people.slash_commands import SlashCommand, slash_commands
+from simulator.discord.people.slash_commands import SlashCommand, localized, slash_commands
 from simulator.discord.rules.commands import ATTACHMENT, BOOLEAN
 from simulator.discord.rules.component_tree import named_attachment, walk
 from simulator.discord.rules.modals import fields_of, is_required
 from simulator.discord.world import (
     COMPONENTS_V2,
     DIRECT_CHANNEL,
-    THREAD,
     Attachment,
     Channel,
     Form,
@@ -29,6 +28,7 @@ from simulator.view import (
     SeenForm,
     SeenMessage,
     SeenReaction,
+    SeenShortcut,
     SeenThread,
 )
 
@@ -40,7 +40,7 @@ def view_of(world: World, *, is_bot_connected: bool) -> PlatformView:
     mib = world.settings.file_bytes_max // 1024 // 1024
     threads: dict[str, list[SeenThread]] = {}
     for channel in world.channels.values():
-        if channel.kind == THREAD and channel.parent_id is not None:
+        if channel.is_thread and channel.parent_id is not None:
             seen = SeenThread(
                 thread_id=channel.channel_id,
                 title=channel.name,
@@ -56,10 +56,16 @@ def view_of(world: World, *, is_bot_connected: bool) -> PlatformView:
         channels=tuple(
             _channel(world, channel, tuple(threads.get(channel.channel_id, ())))
             for channel in world.channels.values()
-            if channel.kind != THREAD
+            if not channel.is_thread
         ),
         forms=tuple(_form(form) for form in world.forms.values()),
-        commands=tuple(_command(item) for item in slash_commands(world)),
+        commands=tuple(_command(item, world.settings.locale) for item in slash_commands(world)),
+        shortcuts=tuple(
+            SeenShortcut(name=text_of(command, "name"), is_for_messages=True)
+            for commands in world.commands.values()
+            for command in commands.values()
+            if command.get("type") == 3
+        ),
         limits={
             "message": "2,000 characters",
             "layout": "40 components, 4,000 characters",
@@ -96,7 +102,7 @@ def _messages(world: World, channel: Channel) -> tuple[SeenMessage, ...]:
 
 def _message(world: World, message: Message) -> SeenMessage:
     person = None if message.visible_to is None else world.user(message.visible_to)
-    is_in_thread = world.channels[message.channel_id].kind == THREAD
+    is_in_thread = world.channels[message.channel_id].is_thread
     return SeenMessage(
         message_id=message.message_id,
         author=message.author.name,
@@ -157,15 +163,15 @@ def _form(form: Form) -> SeenForm:
     )
 
 
-def _command(item: SlashCommand) -> SeenCommand:
+def _command(item: SlashCommand, locale: str) -> SeenCommand:
     return SeenCommand(
-        name=item.name,
-        description=text_of(item.leaf, "description"),
-        options=tuple(_option(option) for option in objects_of(item.leaf, "options")),
+        name=item.name_in(locale),
+        description=localized(item.leaf, "description", locale),
+        options=tuple(_option(option, locale) for option in objects_of(item.leaf, "options")),
     )
 
 
-def _option(option: Json) -> CommandOption:
+def _option(option: Json, locale: str) -> CommandOption:
     choices = tuple(text_of(choice, "name") for choice in objects_of(option, "choices"))
     if option.get("type") == BOOLEAN:
         choices = ("true", "false")
@@ -174,6 +180,7 @@ def _option(option: Json) -> CommandOption:
         name=text_of(option, "name"),
         kind="file" if option.get("type") == ATTACHMENT else kind,
         is_required=option.get("required") is True,
-        description=text_of(option, "description"),
+        description=localized(option, "description", locale),
         choices=choices,
+        is_suggested=option.get("autocomplete") is True,
     )

@@ -11,11 +11,13 @@ from simulator.discord.rest.errors import (
     UNKNOWN_USER,
     Refused,
 )
-from simulator.discord.world import TEXT_CHANNEL, Guild, World
+from simulator.discord.world import Guild, World
 
 
 def me(world: World, call: Call) -> Reply:
-    return Reply(body={**user_json(world.bot), "verified": True, "mfa_enabled": True, "flags": 0})
+    return Reply(
+        body={**user_json(world.bot), "verified": True, "mfa_enabled": True, "locale": "en-US"}
+    )
 
 
 def application(world: World, call: Call) -> Reply:
@@ -44,30 +46,30 @@ def guild(world: World, call: Call) -> Reply:
 
 
 def guilds(world: World, call: Call) -> Reply:
-    return Reply(body=[_membership(found) for found in world.guilds.values()])
+    return Reply(body=[_membership(world, found) for found in world.guilds.values()])
 
 
-def _membership(guild: Guild) -> Json:
+def _membership(world: World, guild: Guild) -> Json:
     return {
         "id": guild.guild_id,
         "name": guild.name,
         "icon": None,
         "banner": None,
         "owner": False,
-        "permissions": "0",
+        "permissions": str(world.settings.bot_permissions),
         "features": [],
     }
 
 
 def guild_channels(world: World, call: Call) -> Reply:
     guild_id = _guild(world, call).guild_id
-    channels = [item for item in world.channels.values() if item.kind == TEXT_CHANNEL]
-    own = [channel for channel in channels if channel.guild_id == guild_id]
+    everything = world.channels.values()
+    own = [one for one in everything if one.guild_id == guild_id and not one.is_thread]
     return Reply(body=[channel_json(world, channel) for channel in own])
 
 
 def guild_roles(world: World, call: Call) -> Reply:
-    return Reply(body=roles_json(_guild(world, call)))
+    return Reply(body=roles_json(world, _guild(world, call)))
 
 
 def guild_member(world: World, call: Call) -> Reply:

@@ -1,6 +1,6 @@
 """Application commands: global and of the guild."""
 
-from simulator.discord.json_reading import Json, as_list, as_object, snowflake, text_of
+from simulator.discord.json_reading import Json, as_list, as_object, objects_of, snowflake, text_of
 from simulator.discord.rest.call import Call, Reply
 from simulator.discord.rest.errors import (
     TOO_MANY_COMMANDS,
@@ -19,7 +19,18 @@ _COMMANDS_MAX = 100
 
 
 def list_commands(world: World, call: Call) -> Reply:
-    return Reply(body=list(_commands(world, call).values()))
+    """Translations are listed only on request: `with_localizations=true`."""
+    commands = list(_commands(world, call).values())
+    if call.query.get("with_localizations") == "true":
+        return Reply(body=commands)
+    return Reply(body=[_without_localizations(command) for command in commands])
+
+
+def _without_localizations(item: Json) -> Json:
+    kept = {key: value for key, value in item.items() if not key.endswith("_localizations")}
+    if options := objects_of(item, "options"):
+        kept["options"] = [_without_localizations(option) for option in options]
+    return kept
 
 
 def get_command(world: World, call: Call) -> Reply:

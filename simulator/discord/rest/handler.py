@@ -170,6 +170,7 @@ def _limited(
         "message": "You are being rate limited.",
         "retry_after": round(wait, 3),
         "global": is_global,
+        "code": 0,
     }
     scope = "global" if is_global else "user"
     return _json(body, 429, {**(headers or {}), **refusal_headers(wait, scope)})

@@ -18,6 +18,7 @@ from simulator.discord.rest.errors import (
     FormErrors,
     Refused,
 )
+from simulator.discord.rules.commands import check_choices
 from simulator.discord.rules.component_tree import complete
 from simulator.discord.rules.message_drafts import Scope, draft, revise
 from simulator.discord.rules.modals import check_modal
@@ -70,6 +71,12 @@ def _allowed(interaction: Interaction) -> tuple[object, ...]:
 def _carry_out(
     world: World, call: Call, interaction: Interaction, kind: int, fields: Json
 ) -> Message | None:
+    if kind == CHOICES:
+        errors = FormErrors()
+        check_choices(errors, ("choices",), fields.get("choices"), is_text=True)
+        errors.raise_if_any()
+        interaction.choices = objects_of(fields, "choices")
+        return None
     if kind == MODAL:
         _open_form(world, interaction, fields)
         return None

@@ -2,13 +2,19 @@
 
 import time
 
-from simulator.discord.gateway.events import tell_channel, tell_deleted, tell_message
+from simulator.discord.gateway.events import (
+    tell_bulk_deleted,
+    tell_channel,
+    tell_deleted,
+    tell_message,
+)
 from simulator.discord.json_reading import Json, is_snowflake, list_of
 from simulator.discord.payloads import blank, is_readable_without_intent, message_json
 from simulator.discord.rest.call import Call, Reply
 from simulator.discord.rest.errors import (
     ARCHIVED,
     MISSING_PERMISSIONS,
+    NOT_FOR_TEXT,
     NOT_YOURS,
     SYSTEM_MESSAGE,
     UNKNOWN_MESSAGE,
@@ -16,7 +22,15 @@ from simulator.discord.rest.errors import (
     invalid,
 )
 from simulator.discord.rules.message_drafts import Scope, draft, revise
-from simulator.discord.world import THREAD, Channel, Message, World
+from simulator.discord.rules.permissions import (
+    MANAGE_MESSAGES,
+    READ_HISTORY,
+    VIEW,
+    bot_permissions,
+    require,
+    require_writing,
+)
+from simulator.discord.world import FORUM, Channel, Message, World
 
 _NONCES_KEPT = 1000
 _USER_KINDS = (0, 19, 20, 23)
@@ -24,6 +38,9 @@ _USER_KINDS = (0, 19, 20, 23)
 
 def create_message(world: World, call: Call) -> Reply:
     channel = world.channel(call.arguments["channel"])
+    if channel.kind == FORUM:
+        raise Refused(NOT_FOR_TEXT)
+    require_writing(world, channel, has_files=bool(call.uploads))
     body = call.fields()
     same = _same_nonce(world, body)
     if same is not None:
@@ -38,19 +55,26 @@ def create_message(world: World, call: Call) -> Reply:
 
 
 def get_message(world: World, call: Call) -> Reply:
+    require(world, world.channel(call.arguments["channel"]), READ_HISTORY)
     message = world.message(call.arguments["channel"], call.arguments["message"])
     return Reply(body=_readable(world, message))
 
 
 def list_messages(world: World, call: Call) -> Reply:
-    """Newest first. `after` answers the oldest that follow it, in that same order."""
+    """Newest first. `after` answers the oldest that follow it, in that same order.
+
+    Without Read Message History there are none (docs.discord.com, Get Channel Messages).
+    """
     channel = world.channel(call.arguments["channel"])
+    require(world, channel, VIEW)
     limit = call.number("limit", 50, 1, 100)
     for name in ("before", "after", "around"):
         if name in call.query and not is_snowflake(call.query[name]):
             message = f'Value "{call.query[name][:50]}" is not snowflake.'
             raise invalid((name,), "NUMBER_TYPE_COERCE", message)
     messages = [item for item in channel.messages.values() if item.visible_to is None]
+    if not bot_permissions(world, channel) & READ_HISTORY:
+        messages = []
     chosen = _chosen(messages, call, limit)
     return Reply(body=[_readable(world, message) for message in reversed(chosen)])
 
@@ -59,6 +83,7 @@ def edit_message(world: World, call: Call) -> Reply:
     message = world.message(call.arguments["channel"], call.arguments["message"])
     if message.author is not world.bot:
         raise Refused(NOT_YOURS)
+    require(world, world.channels[message.channel_id], VIEW)
     refuse_archived(world, message)
     revise(world, call, call.fields(), message)
     tell_message(world, "MESSAGE_UPDATE", message)
@@ -69,9 +94,11 @@ def delete_message(world: World, call: Call) -> Reply:
     message = world.message(call.arguments["channel"], call.arguments["message"])
     if message.kind not in _USER_KINDS:
         raise Refused(SYSTEM_MESSAGE)
-    is_direct = world.channels[message.channel_id].recipient is not None
-    if is_direct and message.author is not world.bot:
-        raise Refused(MISSING_PERMISSIONS)
+    channel = world.channels[message.channel_id]
+    if message.author is not world.bot:
+        if channel.recipient is not None:
+            raise Refused(MISSING_PERMISSIONS)
+        require(world, channel, MANAGE_MESSAGES)
     refuse_archived(world, message)
     remove(world, message)
     return Reply()
@@ -79,30 +106,38 @@ def delete_message(world: World, call: Call) -> Reply:
 
 def bulk_delete(world: World, call: Call) -> Reply:
     channel = world.channel(call.arguments["channel"])
+    require(world, channel, MANAGE_MESSAGES)
     listed = list_of(call.fields(), "messages")
     if not 2 <= len(listed) <= 100:
         raise invalid(("messages",), "BASE_TYPE_BAD_LENGTH", "Must be between 2 and 100 in length.")
-    for message_id in listed:
-        message = channel.messages.get(str(message_id))
-        if message is None:
-            raise Refused(UNKNOWN_MESSAGE)
-        remove(world, message)
+    if not all(str(message_id) in channel.messages for message_id in listed):
+        raise Refused(UNKNOWN_MESSAGE)
+    remove_all(world, channel, [str(message_id) for message_id in listed])
     return Reply()
 
 
+def remove_all(world: World, channel: Channel, message_ids: list[str]) -> None:
+    """Several messages at once, of which one event tells."""
+    for message_id in message_ids:
+        _take_away(world, channel.messages[message_id])
+    tell_bulk_deleted(world, channel, message_ids)
+
+
 def remove(world: World, message: Message) -> None:
-    del world.channels[message.channel_id].messages[message.message_id]
-    for attachment in message.attachments:
-        world.attachments.pop(attachment.attachment_id, None)
+    _take_away(world, message)
     tell_deleted(world, message)
 
 
+def _take_away(world: World, message: Message) -> None:
+    del world.channels[message.channel_id].messages[message.message_id]
+    for attachment in message.attachments:
+        world.attachments.pop(attachment.attachment_id, None)
+
+
 def unarchive(world: World, channel: Channel) -> None:
-    """A post wakes an archived thread, unless it is locked."""
-    if channel.kind != THREAD or not channel.is_archived:
+    """A post wakes an archived thread. Who may write in a locked one is judged before."""
+    if not channel.is_thread or not channel.is_archived:
         return
-    if channel.is_locked:
-        raise Refused(ARCHIVED)
     channel.is_archived, channel.archived_at = False, time.time()
     tell_channel(world, "THREAD_UPDATE", channel)
 

@@ -15,6 +15,13 @@ from simulator.discord.rest.errors import (
     Refused,
 )
 from simulator.discord.rest.messages import refuse_archived
+from simulator.discord.rules.permissions import (
+    ADD_REACTIONS,
+    MANAGE_MESSAGES,
+    READ_HISTORY,
+    require,
+    require_writing,
+)
 from simulator.discord.world import TYPING_SECONDS, Channel, Message, User, World
 
 _REACTIONS_MAX = 20
@@ -22,8 +29,11 @@ _EMOJI_CHARACTERS_MAX = 16
 
 
 def add_reaction(world: World, call: Call) -> Reply:
-    message = _message(world, call)
-    react(world, message, world.bot, _emoji(call))
+    message, emoji = _message(world, call), _emoji(call)
+    # the first reaction with an emoji needs Add Reactions, every other one only the history
+    is_new = emoji not in message.reactions
+    require(world, _place(world, message), READ_HISTORY | (ADD_REACTIONS if is_new else 0))
+    react(world, message, world.bot, emoji)
     return Reply()
 
 
@@ -35,6 +45,8 @@ def remove_reaction(world: World, call: Call) -> Reply:
         raise Refused(UNKNOWN_USER)
     if user is not world.bot and world.channels[message.channel_id].recipient is not None:
         raise Refused(MISSING_PERMISSIONS)
+    if user is not world.bot:
+        require(world, _place(world, message), MANAGE_MESSAGES)
     unreact(world, message, user, emoji)
     return Reply()
 
@@ -48,6 +60,7 @@ def list_reactions(world: World, call: Call) -> Reply:
 
 def remove_all_reactions(world: World, call: Call) -> Reply:
     message = _message(world, call)
+    require(world, _place(world, message), MANAGE_MESSAGES)
     for emoji, users in list(message.reactions.items()):
         for user in [user for user in map(world.user, users) if user is not None]:
             unreact(world, message, user, emoji)
@@ -55,7 +68,9 @@ def remove_all_reactions(world: World, call: Call) -> Reply:
 
 
 def type_in(world: World, call: Call) -> Reply:
-    show_typing(world, world.channel(call.arguments["channel"]), world.bot)
+    channel = world.channel(call.arguments["channel"])
+    require_writing(world, channel)
+    show_typing(world, channel, world.bot)
     return Reply()
 
 
@@ -99,6 +114,10 @@ def _emoji(call: Call) -> str:
     if not is_emoji(emoji):
         raise Refused(UNKNOWN_EMOJI)
     return emoji
+
+
+def _place(world: World, message: Message) -> Channel:
+    return world.channels[message.channel_id]
 
 
 def _message(world: World, call: Call) -> Message:

@@ -19,7 +19,23 @@ from simulator.discord.rest.errors import (
     FormErrors,
     Refused,
 )
-from simulator.discord.world import TEXT_CHANNEL, THREAD, Channel, Message, User, World
+from simulator.discord.rules.permissions import (
+    CREATE_PRIVATE_THREADS,
+    CREATE_THREADS,
+    require,
+    require_writing,
+)
+from simulator.discord.world import (
+    ANNOUNCEMENT_THREAD,
+    ANNOUNCEMENTS,
+    PRIVATE_THREAD,
+    TEXT_CHANNEL,
+    THREAD,
+    Channel,
+    Message,
+    User,
+    World,
+)
 
 _THREAD_CREATED, _THREAD_STARTER = 18, 21
 _KINDS = (10, 11, 12)
@@ -28,13 +44,28 @@ _KINDS = (10, 11, 12)
 def start_from_message(world: World, call: Call) -> Reply:
     """The thread has the id of the message; a message has at most one."""
     message = world.message(call.arguments["channel"], call.arguments["message"])
-    channel, body = _parent(world, call), _checked(call)
+    channel = _parent(world, call)
+    require(world, channel, CREATE_THREADS)
+    thread = start(world, message, channel, _checked(call))
+    return Reply(body=channel_json(world, thread), status=201)
+
+
+def start(world: World, message: Message, channel: Channel, body: Json) -> Channel:
+    """A thread from a message, which gets the message's id. Raises Refused."""
     if message.message_id in world.channels:
         raise Refused(HAS_THREAD)
     thread = _start(world, channel, body, message.message_id)
     tell_message(world, "MESSAGE_UPDATE", message)
     _say(world, thread.channel_id, message.author, _THREAD_STARTER, "", message.channel_id, message)
-    return Reply(body=channel_json(world, thread), status=201)
+    return thread
+
+
+def open_by_person(world: World, person: User, channel_id: str, name: str, kind: int) -> Channel:
+    """A thread without a starting message, such as a forum's post. The person adds the bot to it."""
+    thread = _start(world, world.channels[channel_id], {"name": name, "type": kind}, snowflake())
+    thread.owner_id = person.user_id
+    add_member(world, thread, person)
+    return thread
 
 
 def start_without_message(world: World, call: Call) -> Reply:
@@ -43,6 +74,8 @@ def start_without_message(world: World, call: Call) -> Reply:
         errors = FormErrors()
         errors.choice(("type",), body.get("type"), _KINDS)
         errors.raise_if_any()
+    is_private = body.get("type", PRIVATE_THREAD) == PRIVATE_THREAD
+    require(world, channel, CREATE_PRIVATE_THREADS if is_private else CREATE_THREADS)
     thread = _start(world, channel, body, snowflake())
     _say(world, channel.channel_id, world.bot, _THREAD_CREATED, thread.name, thread.channel_id)
     return Reply(body=channel_json(world, thread), status=201)
@@ -53,6 +86,8 @@ def join(world: World, call: Call) -> Reply:
     user = _user(world, call)
     if thread.is_archived:
         raise Refused(ARCHIVED)
+    if user is not world.bot:
+        require_writing(world, thread)
     add_member(world, thread, user)
     return Reply()
 
@@ -81,7 +116,7 @@ def active_threads(world: World, call: Call) -> Reply:
     if guild_id not in world.guilds:
         raise Refused(UNKNOWN_GUILD)
     channels = [item for item in world.channels.values() if item.guild_id == guild_id]
-    threads = [item for item in channels if item.kind == THREAD]
+    threads = [item for item in channels if item.is_thread]
     return Reply(body=_listed(world, [item for item in threads if not item.is_archived]))
 
 
@@ -117,13 +152,15 @@ def _start(world: World, channel: Channel, body: Json, thread_id: str) -> Channe
     active = [
         one
         for one in world.channels.values()
-        if one.kind == THREAD and one.guild_id == channel.guild_id and not one.is_archived
+        if one.is_thread and one.guild_id == channel.guild_id and not one.is_archived
     ]
     if len(active) >= world.settings.threads_max:
         raise Refused(TOO_MANY_THREADS)
     thread = Channel(
         channel_id=thread_id,
-        kind=THREAD,
+        kind=ANNOUNCEMENT_THREAD
+        if channel.kind == ANNOUNCEMENTS
+        else int_of(body, "type") or THREAD,
         name=text_of(body, "name"),
         guild_id=channel.guild_id,
         parent_id=channel.channel_id,
@@ -177,14 +214,14 @@ def _checked(call: Call) -> Json:
 
 def _parent(world: World, call: Call) -> Channel:
     channel = world.channel(call.arguments["channel"])
-    if channel.kind != TEXT_CHANNEL:
+    if channel.kind not in (TEXT_CHANNEL, ANNOUNCEMENTS):
         raise Refused(WRONG_CHANNEL_TYPE)
     return channel
 
 
 def _thread(world: World, call: Call) -> Channel:
     channel = world.channel(call.arguments["channel"])
-    if channel.kind != THREAD:
+    if not channel.is_thread:
         raise Refused(UNKNOWN_CHANNEL)
     return channel
 

@@ -2,7 +2,7 @@
 
 import re
 
-from simulator.discord.json_reading import Json, as_list, objects_of, text_of
+from simulator.discord.json_reading import Json, as_list, as_object, object_of, objects_of, text_of
 from simulator.discord.rest.errors import FormErrors, Path
 
 SUBCOMMAND, GROUP, STRING, INTEGER, BOOLEAN, USER, NUMBER, ATTACHMENT = 1, 2, 3, 4, 5, 6, 10, 11
@@ -10,6 +10,60 @@ _NAME = re.compile(r"[-_'\w]{1,32}")
 _OPTION_KINDS = tuple(range(1, 12))
 _COMMAND_CHARACTERS_MAX = 8000
 _CHOICE_KINDS = (STRING, INTEGER, NUMBER)
+
+
+LOCALES = frozenset(
+    {
+        "id",
+        "da",
+        "de",
+        "en-GB",
+        "en-US",
+        "es-ES",
+        "es-419",
+        "fr",
+        "hr",
+        "it",
+        "lt",
+        "hu",
+        "nl",
+        "no",
+        "pl",
+        "pt-BR",
+        "ro",
+        "fi",
+        "sv-SE",
+        "vi",
+        "tr",
+        "cs",
+        "el",
+        "bg",
+        "ru",
+        "uk",
+        "hi",
+        "th",
+        "zh-CN",
+        "ja",
+        "zh-TW",
+        "ko",
+    }
+)
+
+
+def _check_localizations(
+    errors: FormErrors, path: Path, item: Json, key: str, maximum: int, *, is_name: bool
+) -> None:
+    path = (*path, key)
+    for locale, text in object_of(item, key).items():
+        where = (*path, locale)
+        if locale not in LOCALES:
+            errors.add(where, "BASE_TYPE_CHOICES", f"{locale} is no locale")
+        elif errors.length(where, text, maximum, 1) and is_name and not _is_name(str(text)):
+            errors.add(where, "APPLICATION_COMMAND_INVALID_NAME", "Command name is invalid")
+
+
+def _is_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None and text == text.lower()
 
 
 def check_command(errors: FormErrors, path: Path, command: Json) -> None:
@@ -30,6 +84,7 @@ def check_command(errors: FormErrors, path: Path, command: Json) -> None:
 def _check_menu(errors: FormErrors, path: Path, command: Json) -> None:
     """Context menus have a free name and no description."""
     errors.length((*path, "name"), command.get("name"), 32, 1)
+    _check_localizations(errors, path, command, "name_localizations", 32, is_name=False)
     if command.get("description"):
         message = "Context menu commands cannot have description"
         errors.add(path, "APPLICATION_COMMAND_CONTEXT_MENU_DESCRIPTION", message)
@@ -39,16 +94,16 @@ def _check_menu(errors: FormErrors, path: Path, command: Json) -> None:
 
 
 def _check_name(errors: FormErrors, path: Path, item: Json) -> None:
+    _check_localizations(errors, path, item, "name_localizations", 32, is_name=True)
     name, path = item.get("name"), (*path, "name")
     if name is None:
         errors.required(path)
-    elif errors.length(path, name, 32, 1):
-        text = str(name)
-        if not _NAME.fullmatch(text) or text != text.lower():
-            errors.add(path, "APPLICATION_COMMAND_INVALID_NAME", "Command name is invalid")
+    elif errors.length(path, name, 32, 1) and not _is_name(str(name)):
+        errors.add(path, "APPLICATION_COMMAND_INVALID_NAME", "Command name is invalid")
 
 
 def _check_description(errors: FormErrors, path: Path, item: Json) -> None:
+    _check_localizations(errors, path, item, "description_localizations", 100, is_name=False)
     if item.get("description") is None:
         errors.required((*path, "description"))
     else:
@@ -62,6 +117,7 @@ def _check_options(errors: FormErrors, path: Path, item: Json, *, depth: int) ->
     if not errors.size(path, item.get("options"), 25):
         return
     options = objects_of(item, "options")
+    _check_unique(errors, path, options)
     seen: set[str] = set()
     is_optional_seen = False
     for index, option in enumerate(options):
@@ -83,6 +139,17 @@ def _check_options(errors: FormErrors, path: Path, item: Json, *, depth: int) ->
         errors.add(path, "APPLICATION_COMMAND_OPTIONS_TYPE_INVALID", message)
 
 
+def _check_unique(errors: FormErrors, path: Path, options: list[Json]) -> None:
+    """Names differ in every language that has translations."""
+    for locale in LOCALES:
+        names = [
+            object_of(one, "name_localizations").get(locale) or one.get("name") for one in options
+        ]
+        if len(set(names)) < len(names):
+            message = f"Option names must be unique, also in {locale}"
+            errors.add(path, "APPLICATION_COMMAND_OPTIONS_NAME_DUPLICATE", message)
+
+
 def _check_option(errors: FormErrors, path: Path, option: Json, depth: int) -> bool:
     kind = option.get("type")
     if not errors.choice((*path, "type"), kind, _OPTION_KINDS):
@@ -102,6 +169,9 @@ def _check_option(errors: FormErrors, path: Path, option: Json, depth: int) -> b
 
 def _check_choices(errors: FormErrors, path: Path, option: Json) -> None:
     choices = option.get("choices")
+    if option.get("autocomplete") and option.get("type") not in _CHOICE_KINDS:
+        message = "This option type cannot have autocomplete"
+        errors.add(path, "APPLICATION_COMMAND_OPTION_AUTOCOMPLETE_INVALID_OPTION_TYPE", message)
     if choices is None:
         return
     if as_list(choices) and option.get("type") not in _CHOICE_KINDS:
@@ -110,17 +180,30 @@ def _check_choices(errors: FormErrors, path: Path, option: Json) -> None:
     if as_list(choices) and option.get("autocomplete"):
         message = "An option cannot have both choices and autocomplete"
         errors.add(path, "APPLICATION_COMMAND_OPTION_CHOICES_AUTOCOMPLETE_MIXED", message)
-    if not errors.size((*path, "choices"), choices, 25):
+    check_choices(errors, (*path, "choices"), choices, is_text=option.get("type") == STRING)
+
+
+def check_choices(errors: FormErrors, path: Path, choices: object, *, is_text: bool) -> None:
+    """Those of an option, and those that an autocompletion offers."""
+    if not errors.size(path, choices, 25):
         return
-    for index, choice in enumerate(objects_of(option, "choices")):
-        where = (*path, "choices", index)
+    for index, choice in enumerate(as_object(one) or {} for one in as_list(choices) or []):
+        where = (*path, index)
         errors.length((*where, "name"), choice.get("name"), 100, 1)
-        if option.get("type") == STRING:
+        if is_text:
             errors.length((*where, "value"), choice.get("value"), 100, 1)
 
 
 def _characters(item: Json) -> int:
-    own = len(text_of(item, "name")) + len(text_of(item, "description"))
+    own = sum(
+        max(
+            map(
+                len,
+                (text_of(item, key), *map(str, object_of(item, f"{key}_localizations").values())),
+            )
+        )
+        for key in ("name", "description")
+    )
     choices = sum(
         len(text_of(choice, "name")) + len(str(choice.get("value") or ""))
         for choice in objects_of(item, "choices")

@@ -2,10 +2,19 @@
 
 from collections.abc import Iterator
 
-from simulator.discord.json_reading import Json, as_object, objects_of, text_of
+from simulator.discord.json_reading import Json, as_object, objects_of, snowflake, text_of
 from simulator.discord.payloads import attachment_json
 from simulator.discord.rules.components import SELECTS
 from simulator.discord.world import Attachment, World
+
+_REQUIRED: dict[object, Json] = {
+    11: {"description": None, "spoiler": False},
+    13: {"spoiler": False},
+    14: {"divider": True, "spacing": 1},
+    17: {"accent_color": None, "spoiler": False},
+}
+"""What Discord adds to the components of a message, by type: the required fields of its OpenAPI document."""
+_REQUIRED_OF_ITEM: Json = {"description": None, "spoiler": False}
 
 
 def walk(components: list[Json]) -> Iterator[Json]:
@@ -34,7 +43,7 @@ def complete(world: World, components: list[Json], attachments: list[Attachment]
 def _complete(
     world: World, component: Json, named: dict[str, Attachment], unused: Iterator[int]
 ) -> Json:
-    done = dict(component)
+    done = {**_REQUIRED.get(component.get("type"), {}), **component}
     if not done.get("id"):
         done["id"] = next(unused)
     if done.get("type") in SELECTS:
@@ -51,7 +60,9 @@ def _complete(
 def _with_media(world: World, component: Json, named: dict[str, Attachment]) -> Json:
     if "items" in component:
         items = objects_of(component, "items")
-        component["items"] = [_resolve(world, item, "media", named) for item in items]
+        component["items"] = [
+            _resolve(world, {**_REQUIRED_OF_ITEM, **item}, "media", named) for item in items
+        ]
     for name in ("media", "file"):
         if name in component:
             component = _resolve(world, component, name, named)
@@ -63,6 +74,7 @@ def _resolve(world: World, holder: Json, name: str, named: dict[str, Attachment]
     attachment = named_attachment(text_of(media, "url"), named)
     if attachment is None:
         item: Json = {
+            "id": snowflake(),
             "url": media.get("url"),
             "proxy_url": media.get("url"),
             "content_type": "image/png",
@@ -72,6 +84,7 @@ def _resolve(world: World, holder: Json, name: str, named: dict[str, Attachment]
         return {**holder, name: item}
     told = attachment_json(world, attachment)
     item = {
+        "id": attachment.attachment_id,
         "url": told["url"],
         "proxy_url": told["url"],
         "content_type": attachment.content_type,

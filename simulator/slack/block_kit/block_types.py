@@ -1,6 +1,6 @@
 """Block Kit's block types: the fields of each, and their limits."""
 
-from typing import Final
+from typing import Final, cast
 
 from simulator.slack.block_kit import elements
 from simulator.slack.block_kit.elements import TYPE, any_text, mrkdwn, plain_text
@@ -15,11 +15,12 @@ from simulator.slack.block_kit.schema import (
     both,
     by_type,
     integer,
+    number,
     one_of,
     string,
     table,
 )
-from simulator.slack.events.payloads import as_payload
+from simulator.slack.events.payloads import Payload, as_payload
 
 MESSAGE_BLOCKS_MAX: Final = 50
 VIEW_BLOCKS_MAX: Final = 100
@@ -120,6 +121,57 @@ _CELL = by_type(
         "rich_text": _RICH_TEXT,
     }
 )
+_DATA_CELL = by_type(
+    {
+        "raw_text": table({"type": TYPE, "text": string(10_000)}, "text"),
+        "raw_number": table(
+            {"type": TYPE, "value": number(), "text": string(1000)}, "value", "text"
+        ),
+        "rich_text": _RICH_TEXT,
+    }
+)
+
+
+def _data_table(value: object) -> None:
+    """The rules between the rows of a data table: one length for all, and a header without rich text."""
+    rows = cast(Payload, value)["rows"]
+    for index, row in enumerate(rows):
+        if len(row) != len(rows[0]):
+            raise Flaw("all rows must have the same number of cells").at(index).at("rows")
+    if any(cell["type"] == "rich_text" for cell in rows[0]):
+        raise Flaw("unsupported type: rich_text").at(0).at("rows")
+
+
+_LABEL = string(20)
+_POINT = table({"label": _LABEL, "value": number()}, "label", "value")
+_SEGMENT = table({"label": _LABEL, "value": number(is_positive=True)}, "label", "value")
+_SERIES = table({"name": _LABEL, "data": array(_POINT, most=20)}, "name", "data")
+_AXES = table(
+    {"categories": array(_LABEL, most=20), "x_label": string(50), "y_label": string(50)},
+    "categories",
+)
+_XY = table(
+    {"type": TYPE, "series": array(_SERIES, most=6), "axis_config": _AXES}, "series", "axis_config"
+)
+
+
+def _series(value: object) -> None:
+    """The rules between the series of a chart: names of their own, and a point for each category in its order."""
+    chart = cast(Payload, value)
+    names = [one["name"] for one in chart["series"]]
+    if len(set(names)) != len(names):
+        raise Flaw("series names must be unique").at("series")
+    for index, one in enumerate(chart["series"]):
+        if [point["label"] for point in one["data"]] != chart["axis_config"]["categories"]:
+            raise Flaw("data labels must match the categories").at("data").at(index).at("series")
+
+
+_CHART = by_type(
+    {
+        "pie": table({"type": TYPE, "segments": array(_SEGMENT, most=6)}, "segments"),
+        **dict.fromkeys(("bar", "area", "line"), both(_XY, _series)),
+    }
+)
 _COLUMN = table({"align": one_of("left", "center", "right"), "is_wrapped": boolean})
 _COMMON: dict[str, Check] = {
     "section": both(
@@ -192,6 +244,20 @@ _CONTENT: dict[str, Check] = {
         },
         "rows",
     ),
+    "data_table": both(
+        _block(
+            {
+                "caption": string(2000),
+                "rows": array(array(_DATA_CELL, most=20), most=101, least=2),
+                "page_size": integer(1, 100),
+                "row_header_column_index": integer(0, 19),
+            },
+            "caption",
+            "rows",
+        ),
+        _data_table,
+    ),
+    "data_visualization": _block({"title": string(50), "chart": _CHART}, "title", "chart"),
     "alert": _block(
         {
             "text": any_text(200),

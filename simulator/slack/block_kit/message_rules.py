@@ -89,6 +89,9 @@ def _check_sums(blocks: list[Payload], root: str) -> None:
     if sum(block["type"] == "table" for block in blocks) > 1:
         flaw = Flaw("only_one_table_allowed")
         raise Refused("invalid_attachments", messages=(flaw.message(root),))
+    if sum(block["type"] == "data_visualization" for block in blocks) > 2:
+        flaw = Flaw("no more than 2 data_visualization blocks allowed")
+        raise Refused("invalid_blocks", messages=(flaw.message(root),))
 
 
 def _lengths(value: object) -> Iterator[int]:

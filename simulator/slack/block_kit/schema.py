@@ -1,6 +1,7 @@
 """Small checks of JSON values that combine to Block Kit's rules and name the place of the first flaw."""
 
 from collections.abc import Callable
+from math import isfinite
 from typing import cast
 
 from simulator.slack.events.payloads import Payload
@@ -70,6 +71,18 @@ def integer(lowest: int, highest: int) -> Check:
             raise Flaw("must be an integer")
         if not lowest <= value <= highest:
             raise Flaw(f"must be between {lowest} and {highest}")
+
+    return check
+
+
+def number(*, is_positive: bool = False) -> Check:
+    """A finite number."""
+
+    def check(value: object) -> None:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value):
+            raise Flaw("must be a number")
+        if is_positive and value <= 0:
+            raise Flaw("must be more than 0")
 
     return check
 

@@ -8,6 +8,7 @@ from simulator.faults import Faults
 from simulator.slack.emoji import is_emoji
 from simulator.slack.events import message_events
 from simulator.slack.events.delivery import Outbox
+from simulator.slack.events.payloads import Payload
 from simulator.slack.people.typed_text import encode, rich_text
 from simulator.slack.shapes import message_form
 from simulator.slack.world import Channel, Member, Message, StoredFile, Workspace
@@ -85,6 +86,84 @@ class People:
             stored = self._store(member, file)
             stored.shares.setdefault(channel.channel_id, []).append(message.ts)
             message.file_ids.append(stored.file_id)
+        self.workspace.add_message(message)
+        self._tell_said(channel, message)
+        return message.ts
+
+    async def post_as_app(
+        self,
+        channel_id: str,
+        text: str = "",
+        *,
+        name: str = "Alerts",
+        app_id: str = "A0ALERTS",
+        attachments: Sequence[Payload] = (),
+        thread_id: str | None = None,
+        user_id: str = "",
+    ) -> str:
+        """Another app writes. Incoming webhooks and workflows have a `bot_id` and no user (subtype `bot_message`), apps
+        with a bot user have one (docs.slack.dev/reference/events/message/bot_message)."""
+        channel = self.channel(channel_id)
+        app: Payload = {"bot_id": f"B{app_id[1:]}", "app_id": app_id, "username": name}
+        if user_id:
+            profile = {"id": app["bot_id"], "app_id": app_id, "name": name, "deleted": False}
+            app = {
+                "bot_id": app["bot_id"],
+                "app_id": app_id,
+                "user": user_id,
+                "bot_profile": profile,
+            }
+        message = Message(
+            ts=self.workspace.new_ts(),
+            channel_id=channel.channel_id,
+            user_id=user_id or str(app["bot_id"]),
+            text=encode(self.workspace, text),
+            attachments=list(attachments),
+            thread_ts=thread_id,
+            subtype="" if user_id else "bot_message",
+            overrides={"username": name},
+            app=app,
+        )
+        self.workspace.add_message(message)
+        self._tell_said(channel, message)
+        return message.ts
+
+    async def forward(
+        self,
+        person: str,
+        channel_id: str,
+        message_id: str,
+        text: str,
+        *,
+        thread_id: str | None = None,
+    ) -> str:
+        """A person forwards a message with words of their own: it is an attachment that is shared, with its files."""
+        member = self.member(person)
+        channel = self._entered(member, channel_id)
+        shared = self.message(channel, message_id)
+        form = message_form(self.workspace, shared)
+        spoken = encode(self.workspace, text)
+        message = Message(
+            ts=self.workspace.new_ts(),
+            channel_id=channel.channel_id,
+            user_id=member.user_id,
+            text=spoken,
+            blocks=rich_text(self.workspace, spoken) if spoken else [],
+            thread_ts=thread_id,
+            attachments=[
+                {
+                    "is_msg_unfurl": True,
+                    "is_share": True,
+                    "author_id": shared.user_id,
+                    "author_name": self.workspace.members[shared.user_id].name,
+                    "channel_id": channel.channel_id,
+                    "ts": shared.ts,
+                    "text": shared.text,
+                    "fallback": shared.text,
+                    "files": form.get("files", []),
+                }
+            ],
+        )
         self.workspace.add_message(message)
         self._tell_said(channel, message)
         return message.ts

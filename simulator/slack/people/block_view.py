@@ -18,6 +18,7 @@ from simulator.view import (
     TaskCard,
 )
 
+_MARKS = {"code": "`", "strike": "~", "italic": "_", "bold": "*"}
 _USER: Final = re.compile(r"<@(\w+)(?:\|[^>]*)?>")
 _STYLES: Final[dict[str, Literal["primary", "danger"]]] = {"primary": "primary", "danger": "danger"}
 
@@ -26,18 +27,19 @@ def draw_message(workspace: Workspace, message: Message) -> tuple[Element, ...]:
     """The elements of a message: its blocks, or its text where it has none."""
     drawn: list[Element] = []
     if message.blocks and message.is_bot:
-        drawn.extend(_drawn_all(workspace, message.blocks))
+        drawn.extend(draw_blocks(workspace, message.blocks))
     elif message.text:
         drawn.append(Markdown(text=named(workspace, message.text), flavour="mrkdwn"))
     for attachment in message.attachments:
         text = str(attachment.get("text") or attachment.get("fallback") or "")
         if text:
             drawn.append(Markdown(text=named(workspace, text), flavour="mrkdwn", size="small"))
-        drawn.extend(_drawn_all(workspace, as_payloads(attachment.get("blocks"))))
+        drawn.extend(draw_blocks(workspace, as_payloads(attachment.get("blocks"))))
     return tuple(drawn)
 
 
-def _drawn_all(workspace: Workspace, blocks: list[Payload]) -> Iterator[Element]:
+def draw_blocks(workspace: Workspace, blocks: list[Payload]) -> Iterator[Element]:
+    """The blocks of a message or view as elements."""
     for block in blocks:
         yield from draw_block(workspace, block)
 
@@ -53,7 +55,7 @@ def named(workspace: Workspace, text: str) -> str:
 def draw_block(  # noqa: C901 - one case per block type
     workspace: Workspace, block: Payload
 ) -> Iterator[Element]:
-    """One block as elements; what the page cannot draw is left out."""
+    """One block as elements. For a type that the page cannot draw, its name stands there."""
     match block["type"]:
         case "divider":
             yield Divider()
@@ -71,12 +73,12 @@ def draw_block(  # noqa: C901 - one case per block type
             for element in as_payloads(block["elements"]):
                 yield from draw_control(workspace, block["block_id"], element)
         case "rich_text":
-            yield Markdown(text=named(workspace, plain_of(block)), flavour="mrkdwn")
+            yield Markdown(text=named(workspace, mrkdwn_of(block)), flavour="mrkdwn")
         case _:
             yield from _composed(workspace, block)
 
 
-def _composed(  # noqa: C901 - one case per block type
+def _composed(  # noqa: C901, PLR0912 - one case per block type
     workspace: Workspace, block: Payload
 ) -> Iterator[Element]:
     match block["type"]:
@@ -88,8 +90,11 @@ def _composed(  # noqa: C901 - one case per block type
             yield _task(workspace, block)
         case "alert":
             yield _text(workspace, block["text"])
-        case "table":
+        case "table" | "data_table":
             yield Markdown(text=named(workspace, _table(block)), flavour="markdown")
+        case "data_visualization":
+            yield Markdown(text=block["title"], flavour="plain")
+            yield Markdown(text=_chart_table(block["chart"]), flavour="markdown")
         case "container":
             yield from _container(workspace, block)
         case "card":
@@ -99,8 +104,10 @@ def _composed(  # noqa: C901 - one case per block type
                 yield from _card(workspace, card, block["block_id"])
         case "video":
             yield Picture(url=block["thumbnail_url"], alt=block["alt_text"])
-        case _:
-            return
+        case "input":
+            return  # a field of the form, see forms.py
+        case unknown:
+            yield Markdown(text=f"(unsupported block: {unknown})", flavour="plain")
 
 
 def _text(workspace: Workspace, text: Payload, *, is_small: bool = False) -> Markdown:
@@ -164,8 +171,23 @@ def _task(workspace: Workspace, task: Payload) -> TaskCard:
     )
 
 
+def _chart_table(chart: Payload) -> str:
+    """The figures of a chart as a table, with a column for each series."""
+    if chart["type"] == "pie":
+        return _as_table(
+            [["pie", ""], *([one["label"], str(one["value"])] for one in chart["segments"])]
+        )
+    rows = [[chart["type"], *(one["name"] for one in chart["series"])]]
+    for at, category in enumerate(chart["axis_config"]["categories"]):
+        rows.append([category, *(str(one["data"][at]["value"]) for one in chart["series"])])
+    return _as_table(rows)
+
+
 def _table(block: Payload) -> str:
-    rows = [[_cell(cell) for cell in row] for row in block["rows"]]
+    return _as_table([[_cell(cell) for cell in row] for row in block["rows"]])
+
+
+def _as_table(rows: list[list[str]]) -> str:
     lines = [f"| {' | '.join(row)} |" for row in rows]
     lines.insert(1, f"|{'---|' * len(rows[0])}")
     return "\n".join(lines)
@@ -182,6 +204,43 @@ def plain_of(block: Payload) -> str:
     """The text of a rich_text block without its styles."""
     lines = ["".join(_parts(element)) for element in as_payloads(block.get("elements"))]
     return "\n".join(lines).strip("\n")
+
+
+def mrkdwn_of(block: Payload) -> str:
+    """The text of a rich_text block with its styles, lists, quotes and links, as Slack shows it."""
+    shown: list[str] = []
+    for element in as_payloads(block.get("elements")):
+        match element.get("type"):
+            case "rich_text_list":
+                indent = "    " * int(element.get("indent", 0))
+                first = int(element.get("offset", 0)) + 1
+                for number, item in enumerate(as_payloads(element.get("elements")), first):
+                    sign = f"{number}." if element.get("style") == "ordered" else "•"
+                    shown.append(f"{indent}{sign} {_styled(item)}")
+            case "rich_text_quote":
+                shown += [f"> {line}" for line in _styled(element).split("\n")]
+            case "rich_text_preformatted":
+                shown.append(f"```\n{''.join(_parts(element))}\n```")
+            case _:
+                shown.append(_styled(element))
+    return "\n".join(shown).strip("\n")
+
+
+def _styled(element: Payload) -> str:
+    return "".join(map(_styled_part, as_payloads(element.get("elements"))))
+
+
+def _styled_part(part: Payload) -> str:
+    text = "".join(_parts({"elements": [part]}))
+    if part.get("type") == "link":
+        text = f"<{part.get('url')}|{text}>"
+    core = text.strip()
+    if not core or "\n" in core:
+        return text
+    style, marked = as_payload(part.get("style")) or {}, core
+    for name, mark in _MARKS.items():
+        marked = f"{mark}{marked}{mark}" if style.get(name) else marked
+    return text.replace(core, marked, 1)
 
 
 def _parts(element: Payload) -> Iterator[str]:

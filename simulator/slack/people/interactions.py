@@ -14,7 +14,7 @@ from simulator.slack.people.view import platform_view
 from simulator.slack.shapes import message_form, view_form
 from simulator.slack.web_api.views import checked_view, close_views, new_hash, show_view
 from simulator.slack.world import Channel, Member, Message, OpenView, ResponseUrl
-from simulator.view import PlatformView, SentFile
+from simulator.view import PlatformView, SelectOption, SentFile
 
 _RESPONSE_SECONDS = 30 * 60
 
@@ -131,6 +131,20 @@ class BusyPeople(People):
                 self.workspace.views.pop(view.view_id, None)
                 self.workspace.changed()
 
+    async def suggest(
+        self,
+        person: str,
+        channel_id: str,
+        name: str,
+        options: dict[str, str],
+        option: str,
+        *,
+        thread_id: str | None = None,
+    ) -> tuple[SelectOption, ...]:
+        """Slack suggests no values for slash commands."""
+        del person, channel_id, name, options, option, thread_id
+        return ()
+
     async def command(
         self,
         person: str,
@@ -149,7 +163,9 @@ class BusyPeople(People):
             raise ValueError(f"{slashed} is not supported in threads. Sorry!")
         if files:
             raise ValueError("a slash command takes no files in Slack")
-        if slashed not in {command.name for command in self.workspace.settings.commands}:
+        settings = self.workspace.settings
+        is_granted = "commands" in settings.scopes
+        if not is_granted or slashed not in {command.name for command in settings.commands}:
             raise ValueError(f"{slashed} is not a valid command")
         body = self._called(member, channel, slashed, options)
         delivery = Delivery(kind="slash_commands", payload=body, accepts_answer=True)
@@ -160,6 +176,32 @@ class BusyPeople(People):
                 apply_response(self.workspace, self.workspace.response_urls[key], answer)
             except Refused as refusal:
                 raise ValueError(f"the app's answer was refused: {refusal.code}") from refusal
+        return str(body["trigger_id"])
+
+    async def use_shortcut(
+        self, person: str, name: str, channel_id: str = "", message_id: str = ""
+    ) -> str:
+        """See SimulatedPlatform.use_shortcut."""
+        member, workspace = self.member(person), self.workspace
+        found = [one for one in workspace.settings.shortcuts if one.name == name]
+        kind = "message" if message_id else "global"
+        shortcut = next((one for one in found if one.kind == kind), None)
+        if shortcut is None or "commands" not in workspace.settings.scopes:
+            raise ValueError(f"the app has no {kind} shortcut {name}")
+        body = self._interaction("message_action" if message_id else "shortcut", member)
+        body |= {"callback_id": shortcut.callback_id, "action_ts": f"{time.time():.6f}"}
+        if message_id:
+            channel = self._entered(member, channel_id)
+            message = self.message(channel, message_id)
+            if message.visible_to is not None:
+                raise ValueError("ephemeral messages have no shortcuts")
+            body |= {
+                "channel": {"id": channel.channel_id, "name": _channel_name(channel)},
+                "message_ts": message.ts,
+                "message": message_form(workspace, message),
+                "response_url": self._response_url(member, channel, message),
+            }
+        await self.outbox.ask(Delivery(kind="interactive", payload=body), name="interactive")
         return str(body["trigger_id"])
 
     def _called(
@@ -211,8 +253,10 @@ class BusyPeople(People):
         )
 
     async def open_app(self, person: str, *, tab: str = "messages") -> None:
-        """Opens the app's home or its messages."""
+        """See SimulatedPlatform.open_app."""
         member = self.member(person)
+        if tab == "home" and not self.workspace.settings.has_home:
+            raise ValueError("the app has no Home tab")
         channel = self.workspace.direct_with(member.user_id, self.workspace.bot.user_id)
         event: Payload = {
             "type": "app_home_opened",

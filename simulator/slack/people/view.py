@@ -1,6 +1,7 @@
 """The workspace as a person sees it: blocks, reactions, files, threads and forms of the page."""
 
-from simulator.slack.people.block_view import draw_message
+from simulator.slack.events.payloads import as_payloads
+from simulator.slack.people.block_view import draw_blocks, draw_message
 from simulator.slack.people.forms import open_forms
 from simulator.slack.shapes import page_url
 from simulator.slack.world import Channel, Message, StoredFile, Workspace
@@ -10,8 +11,10 @@ from simulator.view import (
     SeenChannel,
     SeenCommand,
     SeenFile,
+    SeenHome,
     SeenMessage,
     SeenReaction,
+    SeenShortcut,
     SeenThread,
 )
 
@@ -35,6 +38,19 @@ def platform_view(workspace: Workspace, *, is_connected: bool) -> PlatformView:
                 options=(CommandOption(name="text", kind="text", is_required=False),),
             )
             for command in workspace.settings.commands
+        ),
+        shortcuts=tuple(
+            SeenShortcut(name=one.name, is_for_messages=one.kind == "message")
+            for one in workspace.settings.shortcuts
+        ),
+        has_home=workspace.settings.has_home,
+        homes=tuple(
+            SeenHome(
+                person=workspace.members[view.user_id].name,
+                elements=tuple(draw_blocks(workspace, as_payloads(view.content["blocks"]))),
+            )
+            for view in workspace.views.values()
+            if view.is_home
         ),
         limits={"commands": "not in threads", "message": "4,000 characters are best"},
     )

@@ -117,9 +117,15 @@ class Method:
     is_for_app_token: bool = False
 
 
+SCARCE = frozenset({"conversations.history", "conversations.replies"})
+SCARCE_ITEMS_MAX = 15
+
+
 def paged(call: Call, items: Sequence[ItemT], *, limit: int = 100) -> tuple[list[ItemT], str]:
     """One page of the items by `cursor` and `limit`, and the cursor of the next one (empty: no more)."""
     cursor, size = call.text("cursor"), call.number("limit", limit, at_most=1000)
+    if call.workspace.settings.is_history_scarce and call.method in SCARCE:
+        size = min(size, SCARCE_ITEMS_MAX)
     start = whole(cursor or "0")
     if start < 0:
         raise Refused("invalid_cursor")

@@ -14,7 +14,7 @@ from simulator.slack.organisation import Organisation
 from simulator.slack.settings import SlackSettings
 from simulator.slack.web_api import METHODS, Call, Method
 from simulator.slack.web_api.arguments import read_arguments
-from simulator.slack.web_api.call import Platform, missing_scope
+from simulator.slack.web_api.call import SCARCE, Platform, missing_scope
 from simulator.slack.web_api.organisations import ORGANISATION_METHODS
 from simulator.slack.web_api.rate_limits import Rates
 from simulator.slack.world import Workspace
@@ -61,11 +61,13 @@ class WebApi:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Serves `/api/<method>`."""
         at, method = time.monotonic(), request.match_info["method"]
-        before = self.faults.take(method, "rate_limit", "server_error", "timeout", "slow")
+        before = self.faults.take(method, "rate_limit", "server_error", "timeout", "slow", "refuse")
         arguments: Payload = {}
         team_id = ""
         try:
             arguments = await read_arguments(request)
+            if before is not None and before.kind == "refuse":
+                raise Refused(before.code)
             if before is not None and before.kind != "slow":
                 self._note(method, arguments, _STATUS[before.kind], before.kind, at, "")
             if before is not None and (early := await self._misbehave(before)) is not None:
@@ -138,7 +140,7 @@ class WebApi:
             return next(iter(tenants.workspaces.values()))
         holder = tenants.tokens.get(token) or tenants.organisation_with(token)
         if holder is None:
-            raise Refused("invalid_auth")
+            raise Refused("account_inactive" if token in tenants.revoked else "invalid_auth")
         if known is not None and known.is_for_app_token:
             raise Refused("not_allowed_token_type")
         return holder
@@ -160,7 +162,10 @@ class WebApi:
         if known is None:
             raise Refused("unknown_method", req_method=method)
         channel = str(arguments.get("channel", ""))
-        wait = self.rates.take(workspace.team_id, method, known.tier, channel, now)
+        tier = known.tier
+        if self.settings.is_history_scarce and method in SCARCE:
+            tier = "scarce"
+        wait = self.rates.take(workspace.team_id, method, tier, channel, now)
         if wait:
             raise Refused("ratelimited", retry_after=wait)
         self._check(workspace, known, arguments)

@@ -42,6 +42,9 @@ def complete_upload(call: Call) -> Payload:
     entries = as_payloads(call.arguments.get("files"))
     if not entries or len(entries) > _FILES_MAX:
         raise invalid_argument(f"1 to {_FILES_MAX} files allowed [json-pointer:/files]")
+    if any(block.get("type") == "markdown" for block in as_payloads(call.arguments.get("blocks"))):
+        # github.com/slackapi/python-slack-sdk/issues/1756: refused here, accepted by chat.postMessage
+        raise Refused("internal_error")
     files = [_uploaded(call, entry) for entry in entries]
     channels = [_share_target(call, name) for name in _channel_ids(call)]
     for stored, entry in zip(files, entries, strict=True):

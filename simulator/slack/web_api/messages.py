@@ -1,6 +1,7 @@
 """chat.postMessage, update, delete, postEphemeral and getPermalink."""
 
 import json
+import time
 
 from simulator.slack.block_kit.message_rules import check_message_blocks
 from simulator.slack.events import message_events
@@ -144,6 +145,9 @@ def update_message(call: Call) -> Payload:
         raise Refused("streaming_state_conflict")
     if channel.is_archived:
         raise Refused("is_archived")
+    window = call.workspace.settings.edit_seconds
+    if window is not None and time.time() - float(message.ts) > window:
+        raise Refused("edit_window_closed")
     if len(call.text("text")) > UPDATE_TEXT_MAX:
         raise Refused("msg_too_long")
     previous = message_form(call.workspace, message, has_metadata=True)

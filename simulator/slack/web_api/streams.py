@@ -155,7 +155,7 @@ def _task(task: Payload) -> Payload:
 
 METHODS = {
     "chat.appendStream": Method(
-        run=append_stream, tier="t4", scopes=("chat:write",), required=("channel", "ts")
+        run=append_stream, tier="append", scopes=("chat:write",), required=("channel", "ts")
     ),
     "chat.startStream": Method(
         run=start_stream, tier="t2", scopes=("chat:write",), required=("channel", "thread_ts")

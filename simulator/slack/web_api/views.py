@@ -4,7 +4,7 @@ import secrets
 import time
 
 from simulator.slack.block_kit.elements import plain_text
-from simulator.slack.block_kit.message_rules import check_view_blocks
+from simulator.slack.block_kit.message_rules import check_message_blocks, check_view_blocks
 from simulator.slack.block_kit.schema import Flaw, anything, boolean, string, table
 from simulator.slack.events.payloads import Payload, Refused, as_payload
 from simulator.slack.shapes import view_form
@@ -159,6 +159,8 @@ def publish_view(call: Call) -> Payload:
     content = checked_view(call.arguments.get("view"), "home")
     if user_id not in workspace.members:
         raise Refused("user_not_found")
+    if not workspace.settings.has_home:
+        raise Refused("not_enabled")
     homes = workspace.views.values()
     view = next((kept for kept in homes if kept.is_home and kept.user_id == user_id), None)
     if view is None:
@@ -171,7 +173,26 @@ def publish_view(call: Call) -> Payload:
     return {"view": view_form(workspace, view)}
 
 
+def validate(call: Call) -> Payload:
+    """blocks.validate: says of blocks, or of a view, whether they would be accepted."""
+    given = {key: call.arguments[key] for key in ("blocks", "view") if call.arguments.get(key)}
+    if len(given) != 1:
+        raise invalid_argument("exactly one of blocks, message and view")
+    try:
+        if "view" in given:
+            content = as_payload(given["view"]) or {}
+            checked_view(content, "home" if content.get("type") == "home" else "modal")
+        else:
+            check_message_blocks(given["blocks"])
+    except Refused as refusal:
+        kind = "invalid_view" if "view" in given else "invalid_blocks"
+        told = refusal.messages or (refusal.code,)
+        raise Refused(kind, errors=[{"message": one} for one in told]) from None
+    return {}
+
+
 METHODS = {
+    "blocks.validate": Method(run=validate, tier="t3"),
     "views.open": Method(run=open_view, tier="t4", required=("trigger_id", "view")),
     "views.publish": Method(run=publish_view, tier="t4", required=("user_id", "view")),
     "views.push": Method(run=push_view, tier="t4", required=("trigger_id", "view")),

@@ -1,6 +1,7 @@
 """Agent versions, the agent chosen for a thread, and the plans of threads."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from pydantic import TypeAdapter, ValidationError
@@ -13,14 +14,15 @@ from core.domain.plans import Plan, Plans
 from core.domain.threads import Address, Lease, Person
 from core.failpoints import Failpoint
 from storage.sql.database import Database
-from storage.sql.rows import Row
+from storage.sql.rows import Row, from_row
 from storage.sql.statements import CompiledStatement, insert_or_skip
-from storage.sql.stores.audit import record_in_thread
+from storage.sql.stores.audit import record_act, record_in_thread
 from storage.sql.stores.conversations import insert_thread, lock_thread, lock_thread_at
-from storage.sql.tables import agent_versions, plans, runs, threads
+from storage.sql.tables import agent_versions, plans, runs, saved_agents, threads
 
 _RECORD = Failpoint("storage.record_agent")
 _CHOOSE = Failpoint("storage.choose_agent")
+_SAVE = Failpoint("storage.save_agent")
 _SIGN = CompiledStatement(
     update(runs)
     .where(runs.c.run_id == bindparam("run"))
@@ -45,8 +47,65 @@ class SqlAgentVersions:
         row = await self._database.read(lambda c: c.execute(statement).mappings().one_or_none())
         return _version_of(row) if row else None
 
+    async def list(self, agent_id: str) -> tuple[AgentVersion, ...]:
+        statement = (
+            select(agent_versions)
+            .where(agent_versions.c.agent_id == agent_id)
+            .order_by(agent_versions.c.number)
+        )
+        rows = await self._database.read(lambda c: c.execute(statement).mappings().all())
+        return _readable(rows)
+
+    async def saved(self) -> Mapping[str, AgentVersion]:
+        rows = await self._database.read(lambda c: c.execute(_SAVED).mappings().all())
+        return {version.definition.agent_id: version for version in _readable(rows)}
+
+    async def save(
+        self, definition: AgentDefinition, *, at: Address | None = None, by: Person | None = None
+    ) -> AgentVersion:
+        return await self._database.write(_SAVE, lambda c: _save(c, definition, at, by))
+
+    async def reset(self, agent_id: str, *, at: Address, by: Person) -> bool:
+        return await self._database.write(_SAVE, lambda c: _reset(c, agent_id, at, by))
+
     async def choose(self, address: Address, agent_id: str, *, by: Person | None = None) -> None:
         await self._database.write(_CHOOSE, lambda c: _choose(c, address, agent_id, by))
+
+
+_SAVED = (
+    select(agent_versions)
+    .join(saved_agents, saved_agents.c.agent_version_id == agent_versions.c.agent_version_id)
+    .order_by(agent_versions.c.agent_id)
+)
+
+
+def _readable(rows: Sequence[RowMapping]) -> tuple[AgentVersion, ...]:
+    found: list[AgentVersion] = []
+    for row in rows:
+        with suppress(ConfigurationError):
+            found.append(_version_of(row))
+    return tuple(found)
+
+
+def _save(
+    connection: Connection, definition: AgentDefinition, at: Address | None, by: Person | None
+) -> AgentVersion:
+    version = _recorded(connection, definition)
+    connection.execute(delete(saved_agents).where(saved_agents.c.agent_id == definition.agent_id))
+    values = {"agent_id": definition.agent_id, "agent_version_id": version.agent_version_id}
+    connection.execute(saved_agents.insert().values(values))
+    if at is not None and by is not None:
+        subject = f"{definition.agent_id} version {version.number}"
+        record_act(connection, "agent_changed", at, by, subject=subject)
+    return version
+
+
+def _reset(connection: Connection, agent_id: str, at: Address, by: Person) -> bool:
+    dropped = connection.execute(delete(saved_agents).where(saved_agents.c.agent_id == agent_id))
+    if not dropped.rowcount:
+        return False
+    record_act(connection, "agent_changed", at, by, subject=f"{agent_id} reset")
+    return True
 
 
 def _known(connection: Connection, definition: AgentDefinition) -> AgentVersion | None:
@@ -110,12 +169,7 @@ def _version_of(row: Row) -> AgentVersion:
         raise ConfigurationError(
             f"Version {row['number']} of the agent {row['agent_id']} was recorded by a newer release of Threadhand."
         ) from error
-    return AgentVersion(
-        agent_version_id=row["agent_version_id"],
-        number=row["number"],
-        content_hash=row["content_hash"],
-        definition=definition,
-    )
+    return from_row(AgentVersion, row, definition=definition)
 
 
 _CHANGE = Failpoint("storage.change_plans")

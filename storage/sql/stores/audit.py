@@ -4,13 +4,13 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Connection, delete, select
 
-from core.domain.approval import APPROVE_ALWAYS, is_allowed, parse_choice
+from core.domain.approval import APPROVE_ALWAYS, asked_tools, decided, is_allowed, is_denied
 from core.domain.audit import AuditAction, AuditEntry
 from core.domain.ids import new_id
 from core.domain.threads import Address, Ask, InboxItem, Person, Receipt, StopRun, Thread
 from core.failpoints import Failpoint
 from storage.sql.database import Database
-from storage.sql.rows import Row
+from storage.sql.rows import Row, from_row, to_row
 from storage.sql.statements import CompiledStatement
 from storage.sql.tables import audit_entries
 
@@ -67,16 +67,10 @@ def _delete_oldest(connection: Connection, before: datetime) -> int:
 def insert_entry(connection: Connection, entry: AuditEntry) -> None:
     values = {
         "entry_id": new_id(),
-        "happened_at": entry.happened_at,
-        "action": entry.action,
+        **to_row(entry, "actor", "address"),
+        **to_row(entry.address),
         "actor_id": entry.actor.person_id,
         "actor_name": entry.actor.name,
-        "platform": entry.address.platform,
-        "workspace_id": entry.address.workspace_id,
-        "channel_id": entry.address.channel_id,
-        "thread_key": entry.address.thread_key,
-        "thread_id": entry.thread_id,
-        "run_id": entry.run_id,
         "subject": entry.subject[:SUBJECT_CHARACTERS_MAX],
     }
     _ADD_ENTRY.execute(connection, values)
@@ -145,30 +139,19 @@ def _act_of(receipt: Receipt) -> tuple[AuditAction | None, str]:
         return "stop_requested", ""
     ask = receipt.answered_ask
     if ask is not None and ask.kind == "approval":
-        return ("approval_given" if is_allowed(ask) else "approval_denied"), _tools_of(ask)
+        act = "approval_given" if is_allowed(ask) else "approval_denied" if is_denied(ask) else None
+        return act, _tools_of(ask)
     if ask is not None:
         return "question_answered", ""
     return ("run_requested" if receipt.is_new_run else None), ""
 
 
 def _tools_of(ask: Ask) -> str:
-    tools = ", ".join(ask.subject.split()[1:])
-    is_always = parse_choice(ask.answer or "") == APPROVE_ALWAYS
+    tools = ", ".join(asked_tools(ask))
+    is_always = decided(ask) == APPROVE_ALWAYS
     return f"{tools} (always in this conversation)" if is_always else tools
 
 
 def _entry_of(row: Row) -> AuditEntry:
-    return AuditEntry(
-        action=row["action"],
-        actor=Person(person_id=row["actor_id"], name=row["actor_name"]),
-        address=Address(
-            platform=row["platform"],
-            workspace_id=row["workspace_id"],
-            channel_id=row["channel_id"],
-            thread_key=row["thread_key"],
-        ),
-        thread_id=row["thread_id"],
-        run_id=row["run_id"],
-        subject=row["subject"],
-        happened_at=row["happened_at"],
-    )
+    actor = Person(person_id=row["actor_id"], name=row["actor_name"])
+    return from_row(AuditEntry, row, actor=actor, address=from_row(Address, row))

@@ -1,5 +1,6 @@
 """Threads with their messages, runs and events, and the reads and locks of threads that other stores share."""
 
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
 from sqlalchemy import (
@@ -15,16 +16,30 @@ from sqlalchemy import (
     update,
 )
 
+from core.context.request_tail import PICTURES_MAX
+from core.domain.approval import always_granted
 from core.domain.events import Cursor, RunEvent
 from core.domain.ids import new_id
 from core.domain.messages import Message
-from core.domain.threads import Address, Ask, Person, Run, Thread, ThreadSnapshot, Usage
+from core.domain.threads import (
+    Address,
+    Ask,
+    ChatMessage,
+    Person,
+    Run,
+    Thread,
+    ThreadInput,
+    ThreadSnapshot,
+    Usage,
+)
 from core.failpoints import Failpoint
+from core.stores import ErasedCounts, LoadedRun
 from storage.sql.database import Database
 from storage.sql.rows import (
     Row,
     ask_from_row,
     event_from_row,
+    input_from_row,
     message_from_row,
     run_from_row,
     thread_from_row,
@@ -32,7 +47,17 @@ from storage.sql.rows import (
 )
 from storage.sql.statements import CompiledStatement
 from storage.sql.stores.audit import record_in_thread
-from storage.sql.tables import messages, pending_asks, run_events, runs, threads, usages
+from storage.sql.stores.erasure import erase_messages, erase_rows, find_inactive
+from storage.sql.stores.talk import read_heard
+from storage.sql.tables import (
+    messages,
+    pending_asks,
+    run_events,
+    runs,
+    thread_inputs,
+    threads,
+    usages,
+)
 
 _NEWEST_ONLY = ("summary", "browser_state", "image_context")
 _NEWEST = CompiledStatement(
@@ -72,6 +97,11 @@ def recent_messages(connection: Connection, thread_id: str) -> tuple[Message, ..
         here = messages.c.thread_id == thread_id
         these = select(messages).where(here, messages.c.sequence.in_(newest.values()))
         for row in connection.execute(these).mappings():
+            found[row["sequence"]] = message_from_row(row)
+    if "image_context" in newest:
+        is_picture = and_(messages.c.thread_id == thread_id, messages.c.type == "image_context")
+        pictures = select(messages).where(is_picture).order_by(messages.c.sequence.desc())
+        for row in connection.execute(pictures.limit(PICTURES_MAX)).mappings():
             found[row["sequence"]] = message_from_row(row)
     return tuple(found[sequence] for sequence in sorted(found))
 
@@ -200,6 +230,18 @@ _CREATE = Failpoint("storage.create_thread")
 _RENEW = Failpoint("storage.renew")
 _FORGET = Failpoint("storage.forget")
 _RUN = CompiledStatement(select(runs).where(runs.c.run_id == bindparam("of_run")))
+_ANSWERED_APPROVALS = CompiledStatement(
+    select(pending_asks).where(
+        pending_asks.c.thread_id == bindparam("thread"),
+        pending_asks.c.kind == "approval",
+        pending_asks.c.state == "answered",
+    )
+)
+_UNREAD = CompiledStatement(
+    select(thread_inputs)
+    .where(thread_inputs.c.thread_id == bindparam("of_thread"), thread_inputs.c.taken_by.is_(None))
+    .order_by(thread_inputs.c.position)
+)
 _IS_AFTER = (
     run_events.c.run_id == bindparam("of_run"),
     tuple_(run_events.c.attempt, run_events.c.n)
@@ -227,6 +269,11 @@ class SqlConversations:
             return read_snapshot(connection, thread) if thread else None
 
         return await self._database.read(work)
+
+    async def thread_ids(self, address: Address) -> tuple[str, ...]:
+        place = [threads.c[name] == value for name, value in asdict(address).items()]
+        found = select(threads.c.thread_id).where(*place).order_by(threads.c.thread_id.desc())
+        return await self._database.read(lambda c: tuple(c.execute(found).scalars()))
 
     async def snapshot(self, thread_id: str) -> ThreadSnapshot | None:
         def work(connection: Connection) -> ThreadSnapshot | None:
@@ -262,6 +309,22 @@ class SqlConversations:
                 record_in_thread(connection, "conversation_forgotten", thread, by)
 
         await self._database.write(_FORGET, work)
+
+    async def erase_person(self, address: Address, person_id: str) -> ErasedCounts:
+        place = address.platform, address.workspace_id, person_id
+        after, changed = "", 0
+        while True:
+            batch, after = await self._database.write(
+                _FORGET, lambda c, start=after: erase_messages(c, *place, after=start)
+            )
+            changed += batch
+            if not after:
+                break
+        counts = await self._database.write(_FORGET, lambda c: erase_rows(c, *place))
+        return replace(counts, messages=max(counts.messages, changed))
+
+    async def inactive(self, before: datetime, *, limit: int) -> tuple[str, ...]:
+        return await self._database.read(lambda c: find_inactive(c, before, limit))
 
     async def messages(
         self, thread_id: str, *, after_sequence: int = 0, limit: int | None = None
@@ -300,11 +363,48 @@ class SqlConversations:
         rows = await self._database.read_statement(_RUN, {"of_run": run_id})
         return run_from_row(rows[0]) if rows else None
 
+    async def run_with_thread(self, run_id: str) -> tuple[Run, Thread] | None:
+        return await self._database.read(lambda c: _run_with_thread(c, run_id))
+
+    async def load_run(self, run_id: str) -> LoadedRun | None:
+        return await self._database.read(lambda c: _load_run(c, run_id))
+
+    async def unread_inputs(self, thread_id: str) -> tuple[ThreadInput, ...]:
+        rows = await self._database.read_statement(_UNREAD, {"of_thread": thread_id})
+        return tuple(map(input_from_row, rows))
+
+    async def heard(
+        self, thread_id: str, after: datetime | None, before: datetime
+    ) -> tuple[ChatMessage, ...]:
+        return await self._database.read(lambda c: read_heard(c, thread_id, after, before))
+
     async def runs(self, thread_id: str) -> tuple[Run, ...]:
         statement = select(runs).where(runs.c.thread_id == thread_id).order_by(runs.c.run_id)
         return await self._database.read(
             lambda c: tuple(map(run_from_row, c.execute(statement).mappings()))
         )
+
+    async def runs_of_person(
+        self, platform: str, workspace_id: str, person_id: str, *, limit: int
+    ) -> tuple[tuple[Run, Thread], ...]:
+        place = (threads.c.platform == platform, threads.c.workspace_id == workspace_id)
+        newest = (
+            select(runs)
+            .join(threads, threads.c.thread_id == runs.c.thread_id)
+            .where(runs.c.requester_id == person_id, *place)
+            .order_by(runs.c.run_id.desc())
+            .limit(limit)
+        )
+
+        def read(connection: Connection) -> tuple[tuple[Run, Thread], ...]:
+            found = tuple(map(run_from_row, connection.execute(newest).mappings()))
+            ids = {run.thread_id for run in found}
+            of_runs = select(threads).where(threads.c.thread_id.in_(ids))
+            rows = connection.execute(of_runs).mappings()
+            by_id = {thread.thread_id: thread for thread in map(thread_from_row, rows)}
+            return tuple((run, by_id[run.thread_id]) for run in found)
+
+        return await self._database.read(read)
 
     async def usage(self, *, thread_id: str | None = None, run_id: str | None = None) -> Usage:
         """Returns the sum over the thread or the run, or over everything if neither is given."""
@@ -331,9 +431,41 @@ class SqlConversations:
     async def events(self, run_id: str, *, after: Cursor | None = None) -> tuple[RunEvent, ...]:
         return await self._database.read(lambda c: _events(c, run_id, after))
 
+    async def events_so_far(
+        self, run_id: str, *, after: Cursor
+    ) -> tuple[tuple[RunEvent, ...], bool]:
+        """Reads the run before its events: if the run is over, all of its events are stored."""
+
+        def work(connection: Connection) -> tuple[tuple[RunEvent, ...], bool]:
+            row = _RUN.fetch_first(connection, {"of_run": run_id})
+            is_over = row is None or row["status"] not in UNENDED
+            return _events(connection, run_id, after), is_over
+
+        return await self._database.read(work)
+
+
+def _run_with_thread(connection: Connection, run_id: str) -> tuple[Run, Thread] | None:
+    row = _RUN.fetch_first(connection, {"of_run": run_id})
+    thread = read_thread(connection, row["thread_id"]) if row else None
+    return (run_from_row(row), thread) if row and thread else None
+
+
+def _load_run(connection: Connection, run_id: str) -> LoadedRun | None:
+    found = _run_with_thread(connection, run_id)
+    if found is None:
+        return None
+    run, thread = found
+    approvals = _ANSWERED_APPROVALS.fetch_rows(connection, {"thread": thread.thread_id})
+    return LoadedRun(
+        run=run,
+        thread=thread,
+        history=recent_messages(connection, thread.thread_id),
+        granted=frozenset[str]().union(*(always_granted(ask_from_row(row)) for row in approvals)),
+    )
+
 
 def _events(connection: Connection, run_id: str, after: Cursor | None) -> tuple[RunEvent, ...]:
-    """Messages are stored once, in their own table, and are inserted into their events here."""
+    """Returns the run's events. Events about messages have no stored body; it is built from the message."""
     start = after or Cursor(-1, 0)
     wanted = {"of_run": run_id, "attempt": start.attempt, "n": start.n}
     found = {

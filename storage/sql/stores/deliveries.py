@@ -31,8 +31,9 @@ _CLAIM = Failpoint("storage.claim_rendering")
 _PLAN = Failpoint("storage.plan")
 _RECORD = Failpoint("storage.record")
 _CLOSE = Failpoint("storage.close_rendering")
+_REOPEN = Failpoint("storage.reopen_rendering")
 
-_SLOTS = ("status", "answer", "ask", "file", "notice")
+_SLOTS = ("status", "stream", "answer", "ask", "file", "notice")
 _ORDER = (
     case({slot: rank for rank, slot in enumerate(_SLOTS)}, value=deliveries.c.slot),
     deliveries.c.ordinal,
@@ -70,6 +71,18 @@ _OPEN_FOR = CompiledStatement(
     )
     .order_by(renderings.c.run_id)
 )
+_THIS_RUN = runs.alias()
+_EARLIER = CompiledStatement(
+    select(renderings.c.run_id)
+    .join(runs, runs.c.run_id == renderings.c.run_id)
+    .join(_THIS_RUN, _THIS_RUN.c.thread_id == runs.c.thread_id)
+    .where(
+        renderings.c.is_open,
+        _THIS_RUN.c.run_id == bindparam("of_run"),
+        runs.c.run_id < _THIS_RUN.c.run_id,
+    )
+    .limit(1)
+)
 _IN_PLAN = deliveries.c.run_id == bindparam("of_run")
 _PLANNED = CompiledStatement(select(deliveries).where(_IN_PLAN).order_by(*_ORDER))
 _PLANNED_BY = CompiledStatement(
@@ -86,6 +99,27 @@ _UNSENT = CompiledStatement(
     select(deliveries.c.delivery_id)
     .where(_IN_PLAN, deliveries.c.state != "delivered", deliveries.c.state != "failed")
     .limit(1)
+)
+_REFUSED = CompiledStatement(
+    select(deliveries.c.slot).where(
+        _IN_PLAN,
+        deliveries.c.state == "failed",
+        deliveries.c.message_ref.is_(None),
+        (deliveries.c.slot == "answer") | (deliveries.c.slot == "ask"),
+    )
+)
+_RETRY_REFUSED = CompiledStatement(
+    update(deliveries)
+    .where(
+        _IN_PLAN,
+        deliveries.c.state == "failed",
+        deliveries.c.slot != "notice",
+        (deliveries.c.slot != "status") | (deliveries.c.ordinal == 0),
+    )
+    .values(state="pending", error=None)
+)
+_OPENED = CompiledStatement(
+    update(renderings).where(_OF_RUN, not_(renderings.c.is_open)).values(is_open=True)
 )
 _OF_HOLDER = select(renderings.c.run_id).where(
     _OF_RUN,
@@ -126,14 +160,17 @@ class SqlDeliveries:
         rows = await self._database.read_statement(statement, {"worker": for_worker})
         return tuple(row["run_id"] for row in rows)
 
+    async def has_earlier(self, run_id: str) -> bool:
+        return bool(await self._database.read_statement(_EARLIER, {"of_run": run_id}))
+
     async def claim(self, run_id: str, worker_id: str) -> DeliveryLease | None:
-        """The same worker may claim again, for instance after an error; this invalidates its older claim."""
+        """A worker may claim a run again, for instance after an error, which invalidates its older lease."""
         return await self._database.write(_CLAIM, lambda c: _claim(c, run_id, worker_id))
 
     async def plan(
         self, rendering: DeliveryLease, drafts: Sequence[DeliveryDraft]
     ) -> tuple[Delivery, ...]:
-        """Without drafts this only reads and takes no lock."""
+        """Without drafts, reads the deliveries planned so far without a lock."""
         if not drafts:
             with _PLAN:
                 rows = await self._database.read_statement(_PLANNED_BY, _holder(rendering))
@@ -149,7 +186,7 @@ class SqlDeliveries:
         return await self._database.write(_PLAN, work)
 
     async def record(self, rendering: DeliveryLease, delivery: Delivery) -> None:
-        """A delivery whose ask was answered while it was being posted becomes stale instead of delivered."""
+        """Stores the delivery. If its ask was answered while it was being posted, it is stale instead of delivered."""
         values: dict[str, object] = {
             **_holder(rendering),
             "of_delivery": delivery.delivery_id,
@@ -164,12 +201,15 @@ class SqlDeliveries:
         if not await self._database.read_statement(_STILL_HELD, _holder(rendering)):
             raise _lost(rendering)
 
+    async def reopen(self, run_id: str) -> bool:
+        return await self._database.write(_REOPEN, lambda c: _reopen(c, run_id))
+
     async def close(self, rendering: DeliveryLease) -> bool:
         return await self._database.write(_CLOSE, lambda c: _close(c, rendering))
 
 
 def _claim(connection: Connection, run_id: str, worker_id: str) -> DeliveryLease | None:
-    """Locks before it reads, because a statement that waits for a lock sees the other tables as they were before."""
+    """Locks before it reads, because a statement that waits for a lock reads other tables as of before the wait."""
     _HELD.fetch_tuples(connection, {"of_run": run_id})
     row = _CLAIMED.fetch_first(connection, {"of_run": run_id})
     record_heartbeat(connection, worker_id)
@@ -179,7 +219,8 @@ def _claim(connection: Connection, run_id: str, worker_id: str) -> DeliveryLease
         return None
     fence = row["fence"] + 1
     _GRANT.execute(connection, {"of_run": run_id, "new_fence": fence, "worker": worker_id})
-    return DeliveryLease(run_id=run_id, worker_id=worker_id, fence=fence)
+    has_earlier = bool(_EARLIER.fetch_tuples(connection, {"of_run": run_id}))
+    return DeliveryLease(run_id=run_id, worker_id=worker_id, fence=fence, has_earlier=has_earlier)
 
 
 def _hold(connection: Connection, rendering: DeliveryLease) -> None:
@@ -199,6 +240,17 @@ def _holder(rendering: DeliveryLease) -> dict[str, object]:
 
 def _lost(rendering: DeliveryLease) -> LeaseLost:
     return LeaseLost(f"run {rendering.run_id} is shown by another worker")
+
+
+def _reopen(connection: Connection, run_id: str) -> bool:
+    """Opens the rendering again. Locks its row first, as all transactions do."""
+    this = {"of_run": run_id}
+    _HELD.fetch_tuples(connection, this)
+    if not _REFUSED.fetch_tuples(connection, this):
+        return False
+    _RETRY_REFUSED.execute(connection, this)
+    _OPENED.execute(connection, this)
+    return True
 
 
 def _close(connection: Connection, rendering: DeliveryLease) -> bool:

@@ -1,5 +1,7 @@
 """The inbox: an arrival is claimed, decided on and stored as an input in one transaction."""
 
+import logging
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -9,14 +11,19 @@ from core.domain.approval import parse_choice
 from core.domain.audit import AuditEntry
 from core.domain.ids import new_id
 from core.domain.threads import (
+    APP_REQUESTS_MAX,
+    APP_REQUESTS_SECONDS,
     Accept,
     Ask,
+    Attention,
     Ignore,
     InboxItem,
     JoinedThread,
+    Overhear,
     Receipt,
     Run,
     StopRun,
+    Thread,
     ThreadSnapshot,
 )
 from core.failpoints import Failpoint
@@ -33,8 +40,17 @@ from storage.sql.stores.run_transitions import (
     stop_unstarted_run,
     touch_thread,
 )
+from storage.sql.stores.talk import (
+    amend_heard,
+    insert_heard,
+    read_card_ref,
+    read_follow_mode,
+    read_talk,
+    set_follow_mode,
+)
 from storage.sql.tables import claimed_keys, inbound_cursors, runs, thread_inputs, threads
 
+log = logging.getLogger(__name__)
 _ADD_INPUT = CompiledStatement(thread_inputs.insert())
 _NEXT_POSITION = CompiledStatement(
     select(func.coalesce(func.max(thread_inputs.c.position), 0) + 1).where(
@@ -54,8 +70,15 @@ def store_input(
     asking = _asking_run(connection, arrival, decision, snapshot)
     request_ref = (asking and asking.request_ref) or arrival.message_ref
     agent_id = arrival.agent_id or (asking and asking.agent_id)
-    run = active or queue_run(connection, thread, arrival.author, request_ref, agent_id=agent_id)
-    insert_input(connection, thread.thread_id, arrival)
+    run = active or queue_run(
+        connection,
+        thread,
+        arrival.author,
+        request_ref,
+        agent_id=agent_id,
+        attention=decision.attention,
+    )
+    insert_input(connection, thread.thread_id, arrival, decision.attention)
     if active:
         touch_thread(connection, thread.thread_id)
     return Receipt(
@@ -70,14 +93,12 @@ def store_input(
 def answer_approval(
     connection: Connection, arrival: InboxItem, decision: Accept, snapshot: ThreadSnapshot
 ) -> Receipt:
-    """Resumes the waiting run with the reply. A reply that is not one of the button labels is stored as an input
-    too."""
+    """Resumes the waiting run with the reply. Unless the reply is a button label, it is also stored as an input."""
     thread_id, ask = snapshot.thread.thread_id, _asked(arrival, decision, snapshot)
-    if ask is None or parse_choice(arrival.text) is None:
-        insert_input(connection, thread_id, arrival)
-    answered = ask and resume_run(
-        connection, ask, thread_id, answer=arrival.text, person=arrival.author
-    )
+    answer = decision.answer or arrival.text
+    if ask is None or parse_choice(answer) is None:
+        insert_input(connection, thread_id, arrival, decision.attention)
+    answered = ask and resume_run(connection, ask, thread_id, answer=answer, person=arrival.author)
     return Receipt(
         decision=decision,
         thread_id=thread_id,
@@ -87,11 +108,13 @@ def answer_approval(
     )
 
 
-def insert_input(connection: Connection, thread_id: str, arrival: InboxItem) -> None:
-    """The thread must be locked, so that no other input gets the same position."""
+def insert_input(
+    connection: Connection, thread_id: str, arrival: InboxItem, attention: Attention
+) -> None:
+    """Appends an input. The caller must lock the thread, so that positions are unique."""
     ((position,),) = _NEXT_POSITION.fetch_tuples(connection, {"thread": thread_id})
     place = {"input_id": new_id(), "thread_id": thread_id, "position": position}
-    _ADD_INPUT.execute(connection, {**place, **arrival_to_row(arrival)})
+    _ADD_INPUT.execute(connection, {**place, "attention": attention, **arrival_to_row(arrival)})
 
 
 def _answer(
@@ -102,8 +125,10 @@ def _answer(
 
 
 def _asked(arrival: InboxItem, decision: Accept, snapshot: ThreadSnapshot | None) -> Ask | None:
-    """Returns the open ask that the arrival answers: any reply does, unless it names another ask."""
+    """Returns the open ask, or None if the arrival is no reply, names another ask, or only steers the run."""
     if snapshot is None or snapshot.open_ask is None or arrival.kind not in ("message", "answer"):
+        return None
+    if decision.is_steering:
         return None
     return snapshot.open_ask if decision.ask_id in (None, snapshot.open_ask.ask_id) else None
 
@@ -111,8 +136,8 @@ def _asked(arrival: InboxItem, decision: Accept, snapshot: ThreadSnapshot | None
 def _asking_run(
     connection: Connection, arrival: InboxItem, decision: Accept, snapshot: ThreadSnapshot | None
 ) -> Run | None:
-    """Returns the run that asked. Its follower keeps its request, so that the request's reaction is updated, and its
-    agent."""
+    """Returns the run whose ask is answered. The next run keeps its agent, and its request, so that the reaction there
+    is updated."""
     ask = _asked(arrival, decision, snapshot)
     statement = select(runs).where(runs.c.run_id == (ask.run_id if ask else ""))
     row = connection.execute(statement).mappings().one_or_none() if ask else None
@@ -154,7 +179,7 @@ def amend_input(
 def _inputs_with(
     connection: Connection, thread_id: str, message_ref: str
 ) -> tuple[str | None, bool]:
-    """Returns the id of the input of that message that no run has taken up, and whether any input has that message."""
+    """Returns the id of the message's input that no run has read, if any, and whether the message has any inputs."""
     if not message_ref:
         return None, False
     statement = (
@@ -205,7 +230,7 @@ class SqlInbox:
         before = datetime.now(UTC) - timedelta(days=older_than_days)
         return await self._database.write(_SWEEP, lambda c: _delete_oldest_keys(c, before))
 
-    async def forward(self, platform: str, scope: str, cursor: str) -> None:
+    async def advance_cursor(self, platform: str, scope: str, cursor: str) -> None:
         row = {"platform": platform, "scope": scope, "cursor": cursor}
         await self._database.write_statement(_FORWARD, _ADVANCE, row)
 
@@ -254,7 +279,7 @@ class SqlInbox:
 
 
 def _delete_oldest_keys(connection: Connection, before: datetime) -> int:
-    """Skips rows that another process is deleting."""
+    """Deletes old keys, except those that another process is deleting."""
     oldest = (
         select(claimed_keys.c.dedupe_key)
         .where(claimed_keys.c.claimed_at < before)
@@ -286,9 +311,16 @@ def _accept(connection: Connection, arrival: InboxItem, decide: Decide) -> Recei
     thread = lock_thread_at(connection, arrival.address)
     if (duplicate := _duplicate(connection, arrival.dedupe_key)) is not None:
         return duplicate
-    snapshot = read_snapshot(connection, thread) if thread else None
+    if arrival.author.is_app and _has_asked_enough(connection, arrival):
+        log.warning("%s asks too often in %s", arrival.author.person_id, arrival.address.channel_id)
+        return Receipt(decision=Ignore(reason="an app that asks too often"))
+    snapshot = _read_whole_snapshot(connection, thread) if thread else None
     decision = decide(snapshot)
-    if isinstance(decision, Ignore):
+    if thread is not None and isinstance(decision, Overhear):
+        insert_heard(connection, thread.thread_id, arrival)
+    elif thread is not None:
+        amend_heard(connection, thread.thread_id, arrival)
+    if isinstance(decision, Ignore | Overhear):
         return Receipt(decision=decision, thread_id=thread.thread_id if thread else None)
     if not claim_key(connection, arrival.dedupe_key):
         return _duplicate(connection, arrival.dedupe_key) or Receipt(
@@ -303,6 +335,40 @@ def _accept(connection: Connection, arrival: InboxItem, decide: Decide) -> Recei
     _KEY_LED_TO.execute(connection, led_to)
     record_arrival(connection, arrival, receipt)
     return receipt
+
+
+def _has_asked_enough(connection: Connection, arrival: InboxItem) -> bool:
+    """Whether the app has had its requests of the last minutes in this channel."""
+    place, since = arrival.address, arrival.sent_at - timedelta(seconds=APP_REQUESTS_SECONDS)
+    taken = (
+        select(func.count())
+        .select_from(thread_inputs.join(threads, threads.c.thread_id == thread_inputs.c.thread_id))
+        .where(
+            threads.c.platform == place.platform,
+            threads.c.workspace_id == place.workspace_id,
+            threads.c.channel_id == place.channel_id,
+            threads.c.last_activity_at > since,
+            thread_inputs.c.author_id == arrival.author.person_id,
+            thread_inputs.c.sent_at > since,
+        )
+    )
+    return connection.execute(taken).scalar_one() >= APP_REQUESTS_MAX
+
+
+def _read_whole_snapshot(connection: Connection, thread: Thread) -> ThreadSnapshot:
+    """Returns the snapshot with the fields that only decisions about arrivals need."""
+    snapshot = read_snapshot(connection, thread)
+    ask = snapshot.open_ask
+    if ask is not None:
+        ask = replace(ask, message_ref=read_card_ref(connection, ask.run_id))
+    if thread.address.platform == "api":
+        return snapshot
+    return replace(
+        snapshot,
+        open_ask=ask,
+        talk=read_talk(connection, snapshot),
+        follow_mode=read_follow_mode(connection, thread.address),
+    )
 
 
 def _duplicate(connection: Connection, dedupe_key: str) -> Receipt | None:
@@ -329,6 +395,8 @@ def _carry_out(
         case Accept():
             if arrival.kind in ("edit", "delete"):
                 return amend_input(connection, arrival, decision, snapshot)
+            if decision.follows_again:
+                set_follow_mode(connection, arrival.address, "follow", is_whole_channel=False)
             return store_input(connection, arrival, decision, snapshot)
 
 

@@ -29,7 +29,7 @@ from core.knowledge.ports import HEAD_BYTES, EntryDraft, Hit, KnowledgeEntry, Sc
 from core.knowledge.terms import Term, index_terms
 from storage.sql.database import Database
 from storage.sql.full_text import rank_chunks
-from storage.sql.rows import Row
+from storage.sql.rows import Row, RowValues, from_row, to_row
 from storage.sql.statements import CompiledStatement, insert_or_skip
 from storage.sql.tables import knowledge_chunks, knowledge_entries, knowledge_vectors, threads
 
@@ -153,7 +153,7 @@ def _begin(
             knowledge_entries.c.created_at < datetime.now(UTC) - _UNFINISHED_KEPT,
         )
     )
-    thread_id = None if scope.kind == "agent" else scope.owner_id
+    thread_id = None if scope.kind in ("agent", "upload") else scope.owner_id
     if thread_id is not None and not _has_thread(connection, thread_id):
         raise ToolError("The thread no longer exists; nothing was added to its knowledge.")
     connection.execute(
@@ -224,44 +224,17 @@ def _batches(chunks: Iterable[Chunk]) -> Iterator[list[dict[str, object]]]:
         yield batch
 
 
-def _row_of(chunk: Chunk) -> dict[str, object]:
-    return {
-        "number": chunk.number,
-        "page": chunk.page,
-        "place": chunk.place,
-        "text": chunk.text,
-        "tokens": chunk.tokens,
-        "overlap": chunk.overlap,
-        "terms": " ".join(
-            index_terms(f"{chunk.place} {chunk.text}" if chunk.place else chunk.text)
-        ),
-    }
+def _row_of(chunk: Chunk) -> RowValues:
+    words = index_terms(f"{chunk.place} {chunk.text}" if chunk.place else chunk.text)
+    return {**to_row(chunk), "terms": " ".join(words)}
 
 
 def _chunk_of(row: Row) -> Chunk:
-    return Chunk(
-        number=row["number"],
-        page=row["page"],
-        place=row["place"],
-        text=row["text"],
-        tokens=row["tokens"],
-        overlap=row["overlap"],
-    )
+    return from_row(Chunk, row)
 
 
 def _entry_of(row: Row) -> KnowledgeEntry:
-    return KnowledgeEntry(
-        entry_id=row["entry_id"],
-        scope=Scope(row["scope_kind"], row["owner_id"]),
-        name=row["name"],
-        kind=row["kind"],
-        title=row["title"],
-        content_hash=row["content_hash"],
-        size_bytes=row["size_bytes"],
-        tokens=row["tokens"],
-        chunk_count=row["chunk_count"],
-        created_at=row["created_at"],
-    )
+    return from_row(KnowledgeEntry, row, scope=Scope(row["scope_kind"], row["owner_id"]))
 
 
 _PUT = Failpoint("storage.knowledge_vectors")
@@ -276,7 +249,9 @@ class SqlKnowledgeVectors:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def put(self, entry_id: str, model: str, vectors: Sequence[Sequence[float]]) -> None:
+    async def insert_missing(
+        self, entry_id: str, model: str, vectors: Sequence[Sequence[float]]
+    ) -> None:
         def work(connection: Connection) -> None:
             statement = (
                 select(knowledge_chunks.c.chunk_id)

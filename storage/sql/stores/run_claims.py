@@ -5,7 +5,9 @@ from datetime import UTC, datetime
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Select,
     bindparam,
+    case,
     delete,
     exists,
     func,
@@ -31,7 +33,7 @@ from storage.sql.stores.conversations import (
 )
 from storage.sql.stores.inbox import claim_key, insert_input
 from storage.sql.stores.run_transitions import queue_run, resume_run
-from storage.sql.tables import leases, renderings, runs, workers
+from storage.sql.tables import leases, renderings, runs, threads, workers
 
 WORKER_GONE_SECONDS = 4.0
 CLAIMABLE_RUNS_MAX = 500
@@ -63,14 +65,15 @@ class SqlRunClaims:
         await self._database.write(_RELEASE, lambda c: _release(c, lease))
 
     async def heartbeat(self, worker_id: str) -> None:
-        await self._database.write_statement(_HEARTBEAT, _HEART_BEATS, {"worker_id": worker_id})
+        values = {"worker_id": worker_id}
+        await self._database.write_statement(_HEARTBEAT, _HEART_BEATS, values, is_durable=False)
 
     async def remove_worker(self, worker_id: str) -> None:
         statement = delete(workers).where(workers.c.worker_id == worker_id)
         await self._database.write(_BURY, lambda c: c.execute(statement))
 
     async def claimable_runs(self) -> tuple[str, ...]:
-        rows = await self._database.read_statement(_RECOVERABLE, {"most": self._found_max})
+        rows = await self._database.read_statement(_CLAIMABLE, {"most": self._found_max})
         return tuple(row["run_id"] for row in rows)
 
     async def held(self, worker_id: str) -> tuple[Lease, ...]:
@@ -126,18 +129,55 @@ def has_recent_heartbeat() -> ColumnElement[bool]:
 _HEART_BEATS = CompiledStatement(
     upsert(workers, ("worker_id",), computed={"heartbeat_at": DatabaseNow()})
 )
-_RECOVERABLE = CompiledStatement(
-    select(runs.c.run_id)
-    .outerjoin(leases, _IS_LEASE_OF_RUN)
-    .where(
-        or_(
-            runs.c.status == "queued",
-            (runs.c.status == "running") & not_(is_worker_alive(leases.c.worker_id)),
-        )
+
+
+def _claimable_runs() -> Select[tuple[str]]:
+    """Channels and people take turns, and so do workspaces: a run's place counts the runs before it, those under way
+    included, in its channel or by its requester, whichever are more."""
+    is_claimable = or_(
+        runs.c.status == "queued",
+        (runs.c.status == "running") & not_(is_worker_alive(leases.c.worker_id)),
     )
-    .order_by(runs.c.run_id)
-    .limit(bindparam("most"))
-)
+    workspace = (threads.c.platform, threads.c.workspace_id)
+
+    def place(*group: ColumnElement[str]) -> ColumnElement[int]:
+        order = (active.c.is_claimable, active.c.run_id)
+        return func.row_number().over(partition_by=group, order_by=order)
+
+    active = (
+        select(
+            runs.c.run_id,
+            *workspace,
+            threads.c.channel_id,
+            # runs that nobody asked for are nobody's
+            func.coalesce(runs.c.requester_id, runs.c.run_id).label("requester_id"),
+            case((is_claimable, 1), else_=0).label("is_claimable"),
+        )
+        .join(threads, threads.c.thread_id == runs.c.thread_id)
+        .outerjoin(leases, _IS_LEASE_OF_RUN)
+        .where(or_(runs.c.status == "queued", runs.c.status == "running"))
+        .subquery()
+    )
+    of_workspace = (active.c.platform, active.c.workspace_id)
+    in_channel = place(*of_workspace, active.c.channel_id)
+    by_person = place(*of_workspace, active.c.requester_id)
+    placed = select(
+        active, case((in_channel > by_person, in_channel), else_=by_person).label("place")
+    ).subquery()
+    turn = func.row_number().over(
+        partition_by=(placed.c.platform, placed.c.workspace_id),
+        order_by=(placed.c.is_claimable, placed.c.place, placed.c.run_id),
+    )
+    turns = select(placed.c.run_id, placed.c.is_claimable, turn.label("turn")).subquery()
+    return (
+        select(turns.c.run_id)
+        .where(turns.c.is_claimable == 1)
+        .order_by(turns.c.turn, turns.c.run_id)
+        .limit(bindparam("most"))
+    )
+
+
+_CLAIMABLE = CompiledStatement(_claimable_runs())
 _HELD = CompiledStatement(
     select(leases, runs.c.attempt, runs.c.deaths)
     .join(runs, _IS_LEASE_OF_RUN)
@@ -272,7 +312,7 @@ def _retry(
             text="Continue.",
             sent_at=datetime.now(UTC),
         )
-        insert_input(connection, thread.thread_id, arrival)
+        insert_input(connection, thread.thread_id, arrival, "addressed")
     again = "continue" if continues else "retry"
     record_in_thread(connection, "run_requested", thread, by, run_id=run.run_id, subject=again)
     return run.run_id

@@ -15,7 +15,7 @@ from core.domain.messages import Message
 from core.domain.threads import Ask, Lease, ThreadInput, ToolCallRecord
 from core.failpoints import Failpoint
 from core.stores import NOTHING_NEW, JournalEntry, RunResult, UsageEntry
-from storage.sql.database import Database
+from storage.sql.database import Database, ResultT, Work
 from storage.sql.rows import (
     event_to_row,
     input_from_row,
@@ -26,7 +26,11 @@ from storage.sql.rows import (
 )
 from storage.sql.statements import CompiledStatement, insert_ignoring_conflicts
 from storage.sql.stores.agents import set_run_agent
-from storage.sql.stores.run_transitions import approved_tools, end_run, newest_approval, suspend_run
+from storage.sql.stores.run_transitions import (
+    end_run,
+    newest_approval,
+    suspend_run,
+)
 from storage.sql.tables import (
     leases,
     messages,
@@ -130,14 +134,19 @@ class SqlRunJournal:
             return _waiting(connection, lease)
 
         if is_new:
-            return await self._database.write(_WRITE, work)
+            return await self._write(entry, work)
         return await self._database.read(work)
 
     async def write(self, lease: Lease, entry: JournalEntry) -> None:
         def work(connection: Connection) -> None:
             _add(connection, lease, entry, _hold(connection, lease))
 
-        await self._database.write(_WRITE, work)
+        await self._write(entry, work)
+
+    async def _write(self, entry: JournalEntry, work: Work[ResultT]) -> ResultT:
+        """Writes an entry. If it starts a tool call, waits until the entry is on disk, so that the call is not repeated
+        after a power cut. The rest of a turn may be repeated."""
+        return await self._database.write(_WRITE, work, is_durable=bool(entry.started))
 
     async def finish(self, lease: Lease, entry: JournalEntry, ending: RunResult) -> bool:
         def work(connection: Connection) -> bool:
@@ -160,9 +169,6 @@ class SqlRunJournal:
 
     async def approval(self, run_id: str) -> Ask | None:
         return await self._database.read(lambda c: newest_approval(c, run_id))
-
-    async def approved_tools(self, thread_id: str) -> frozenset[str]:
-        return await approved_tools(self._database, thread_id)
 
     async def calls(self, run_id: str) -> tuple[ToolCallRecord, ...]:
         statement = (
@@ -190,7 +196,7 @@ class SqlRunJournal:
 
 
 def _hold(connection: Connection, lease: Lease, *, locked: bool = True) -> _Held:
-    """Reads, and with `locked` locks, the lease with its thread and run. Raises LeaseLost."""
+    """Reads the lease with its thread and run, and locks them if `locked` is true. Raises LeaseLost."""
     statement = _HELD_LOCKED if locked else _HELD_UNLOCKED
     for row in statement.fetch_tuples(connection, {"thread": lease.thread_id}):
         held = _Held(*row)
@@ -205,7 +211,7 @@ def _is_waited_for(connection: Connection, lease: Lease, entry: JournalEntry) ->
 
 
 def _waiting(connection: Connection, lease: Lease) -> tuple[ThreadInput, ...]:
-    """Selects ids first, because inputs hardly ever wait and whole rows are expensive."""
+    """Returns the waiting inputs. Selects ids first, because inputs rarely wait and whole rows are expensive."""
     thread = {"thread": lease.thread_id}
     if not _WAITING_IDS.fetch_tuples(connection, thread):
         return ()
@@ -237,7 +243,7 @@ def _add_events(connection: Connection, lease: Lease, entry: JournalEntry) -> No
 
 
 def _has_finished_a_turn(entry: JournalEntry) -> bool:
-    """Turns of an earlier attempt that were only closed by the history repair do not count."""
+    """Ignores turns of an earlier attempt that history repair has closed."""
     return any(
         isinstance(one.event, TurnFinished) and not one.event.is_mended for one in entry.events
     )

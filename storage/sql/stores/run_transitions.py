@@ -1,16 +1,18 @@
 """Transitions of runs, shared by several stores: queued, waiting for people, resumed and ended, with their asks."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Literal
 
-from sqlalchemy import ColumnElement, Connection, bindparam, func, select, update
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, select, update
 
-from core.domain.approval import CHOICES, Approval, tools_always_allowed
+from core.domain.approval import Approval
 from core.domain.events import Cursor, RunEvent, RunFinished
 from core.domain.ids import new_id
 from core.domain.messages import JsonObject
-from core.domain.threads import Ask, Lease, Person, Reply, Run, Thread
+from core.domain.threads import Ask, Attention, Lease, Person, Reply, Run, Thread
 from core.failpoints import Failpoint
 from core.stores import DeliveryDraft, RunResult
 from storage.sql.database import Database
@@ -53,6 +55,7 @@ def queue_run(
     request_ref: str,
     *,
     agent_id: str | None = None,
+    attention: Attention = "addressed",
 ) -> Run:
     """Inserts a queued run for a thread without an active run, and marks the thread as running.
 
@@ -65,6 +68,7 @@ def queue_run(
         requester=requester,
         request_ref=request_ref,
         agent_id=agent_id,
+        attention=attention,
         created_at=now,
     )
     _ADD_RUN.execute(connection, run_to_row(run))
@@ -127,7 +131,8 @@ def close_ask(
             answered_at=datetime.now(UTC),
         )
     )
-    _outdate(connection, ask.run_id)
+    # the run of an approval goes on, and keeps its status up to date itself
+    _outdate(connection, ask.run_id, ("ask", "status") if ask.kind == "question" else ("ask",))
     row = connection.execute(select(pending_asks).where(pending_asks.c.ask_id == ask.ask_id))
     return ask_from_row(row.mappings().one())
 
@@ -152,12 +157,12 @@ def resume_run(
     return ended
 
 
-def _outdate(connection: Connection, run_id: str) -> None:
+def _outdate(connection: Connection, run_id: str, slots: Sequence[str]) -> None:
     """Locks the rendering first, in the order that deliveries are posted."""
     connection.execute(
         select(renderings.c.run_id).where(renderings.c.run_id == run_id).with_for_update()
     )
-    of_ask = (deliveries.c.run_id == run_id) & (deliveries.c.slot == "ask")
+    of_ask = (deliveries.c.run_id == run_id) & deliveries.c.slot.in_(slots)
     connection.execute(
         update(deliveries)
         .where(of_ask, deliveries.c.state.in_(("pending", "attempting")))
@@ -220,7 +225,7 @@ def end_run(connection: Connection, lease: Lease, ending: RunResult) -> None:
     _FREE.execute(connection, {"thread": lease.thread_id})
     _withdraw_open_ask(connection, lease.thread_id)
     ask_id = None
-    if ending.reply is not None and ending.reply.kind != "answer":
+    if ending.reply is not None and ending.reply.kind in ("ask", "takeover"):
         ask_id = _insert_ask(connection, lease, ending.reply)
     insert_deliveries(connection, lease.run_id, ending.deliveries, ask_id=ask_id)
     touch_thread(connection, lease.thread_id, state="waiting" if ask_id else "idle")
@@ -270,7 +275,7 @@ def _insert_ask(connection: Connection, lease: Lease, reply: Reply) -> str:
             "ask_id": ask_id,
             "thread_id": lease.thread_id,
             "run_id": lease.run_id,
-            "text": reply.text,
+            "text": reply.parts[1],
             "options": list(reply.options),
             "state": "open",
             "created_at": datetime.now(UTC),
@@ -291,11 +296,6 @@ def _queue_follower(connection: Connection, thread_id: str) -> None:
 
 EXPIRED_AT_ONCE_MAX = 100
 _APPROVALS = select(pending_asks).where(pending_asks.c.kind == "approval")
-_ANSWERED_APPROVALS = CompiledStatement(
-    _APPROVALS.where(
-        pending_asks.c.thread_id == bindparam("thread"), pending_asks.c.state == "answered"
-    )
-)
 
 
 def suspend_run(connection: Connection, lease: Lease, approval: Approval) -> None:
@@ -312,12 +312,15 @@ def suspend_run(connection: Connection, lease: Lease, approval: Approval) -> Non
             "kind": "approval",
             "subject": approval.subject,
             "text": approval.text,
-            "options": list(CHOICES),
+            "options": list(approval.options),
             "state": "open",
             "created_at": datetime.now(UTC),
         },
     )
-    draft = DeliveryDraft(slot="ask", ordinal=ordinal, body={"text": approval.text})
+    body: JsonObject = {"text": approval.card}
+    if approval.file_text:
+        body |= {"file_name": approval.file_name, "file_text": approval.file_text}
+    draft = DeliveryDraft(slot="ask", ordinal=ordinal, body=body)
     insert_deliveries(connection, lease.run_id, (draft,), ask_id=ask_id)
     connection.execute(update(runs).where(runs.c.run_id == lease.run_id).values(status="waiting"))
     connection.execute(
@@ -360,11 +363,6 @@ def newest_approval(connection: Connection, run_id: str) -> Ask | None:
     return ask_from_row(row) if row else None
 
 
-async def approved_tools(database: Database, thread_id: str) -> frozenset[str]:
-    rows = await database.read_statement(_ANSWERED_APPROVALS, {"thread": thread_id})
-    return frozenset[str]().union(*(tools_always_allowed(ask_from_row(row)) for row in rows))
-
-
 _EXPIRE = Failpoint("storage.expire_approvals")
 
 
@@ -387,5 +385,23 @@ class SqlAsks:
 
     async def _one(self, condition: ColumnElement[bool]) -> Ask | None:
         newest = select(pending_asks).where(condition).order_by(pending_asks.c.ask_id.desc())
-        row = await self._database.read(lambda c: c.execute(newest).mappings().first())
-        return ask_from_row(row) if row else None
+        return await self._database.read(lambda c: _read_ask(c, newest))
+
+
+def _read_ask(connection: Connection, newest: Select[tuple[object, ...]]) -> Ask | None:
+    row = connection.execute(newest).mappings().first()
+    if row is None:
+        return None
+    written = (
+        select(thread_inputs.c.input_id)
+        .join(runs, runs.c.thread_id == thread_inputs.c.thread_id)
+        .where(
+            runs.c.run_id == row["run_id"],
+            thread_inputs.c.kind == "message",
+            thread_inputs.c.text == row["answer"],
+            thread_inputs.c.author_id == row["answered_by_id"],
+        )
+        .limit(1)
+    )
+    is_written = row["answer"] is not None and connection.execute(written).first() is not None
+    return replace(ask_from_row(row), is_written_in_thread=is_written)

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, delete, select
+from sqlalchemy import ColumnElement, Connection, delete, select
 
 from core.domain.sandbox_records import SandboxRecord, SandboxState
 from core.failpoints import Failpoint
 from storage.sql.database import Database
+from storage.sql.rows import from_row, to_row
 from storage.sql.statements import insert_or_replace
 from storage.sql.stores.conversations import lock_thread
 from storage.sql.tables import METADATA
@@ -46,7 +47,7 @@ class SqlSandboxRecords:
             .order_by(_sandboxes.c.last_used_at)
         )
         return await self._database.read(
-            lambda c: tuple(_record(row) for row in c.execute(statement).mappings())
+            lambda c: tuple(from_row(SandboxRecord, row) for row in c.execute(statement).mappings())
         )
 
 
@@ -57,7 +58,7 @@ def _is(provider: str, thread_id: str) -> ColumnElement[bool]:
 def _found(connection: Connection, provider: str, thread_id: str) -> SandboxRecord | None:
     statement = select(_sandboxes).where(_is(provider, thread_id))
     row = connection.execute(statement).mappings().one_or_none()
-    return _record(row) if row else None
+    return from_row(SandboxRecord, row) if row else None
 
 
 def _replaced(
@@ -74,12 +75,7 @@ def _replaced(
         ("sandbox_id",),
         {
             "sandbox_id": f"{record.provider}:{record.thread_id}",
-            "thread_id": record.thread_id,
-            "provider": record.provider,
-            "provider_ref": record.provider_ref,
-            "state": record.state,
-            "snapshot_ref": record.snapshot_ref,
-            "last_used_at": record.last_used_at,
+            **to_row(record),
         },
     )
     return True
@@ -88,14 +84,3 @@ def _replaced(
 def _compared(record: SandboxRecord | None) -> tuple[str | None, ...] | None:
     """Fields that differ if another process has changed the record; `last_used_at` does not count."""
     return record and (record.provider_ref, record.state, record.snapshot_ref)
-
-
-def _record(row: RowMapping) -> SandboxRecord:
-    return SandboxRecord(
-        thread_id=row["thread_id"],
-        provider=row["provider"],
-        provider_ref=row["provider_ref"],
-        state=row["state"],
-        snapshot_ref=row["snapshot_ref"],
-        last_used_at=row["last_used_at"],
-    )

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, delete, select, update
 from core.failpoints import Failpoint
 from core.stores import TakeoverClaim
 from storage.sql.database import Database
-from storage.sql.rows import Row
+from storage.sql.rows import Row, from_row, to_row
 from storage.sql.statements import insert_or_skip
 from storage.sql.tables import takeover_claims
 
@@ -23,14 +23,7 @@ class SqlTakeoverClaims:
         self._database = database
 
     async def claim(self, claim: TakeoverClaim) -> bool:
-        row: dict[str, object] = {
-            "link_key": claim.link_key,
-            "thread_id": claim.thread_id,
-            "cookie_hash": claim.cookie_hash,
-            "expires_at": claim.expires_at,
-            "used_at": claim.used_at,
-            "ended_at": None,
-        }
+        row = {**to_row(claim, "is_ended"), "ended_at": None}
         return await self._database.write(
             _CLAIM, lambda c: insert_or_skip(c, takeover_claims, [row]) == 1
         )
@@ -67,11 +60,4 @@ def _delete_old_and_list_active(connection: Connection) -> tuple[TakeoverClaim, 
 
 
 def _claim_of(row: Row) -> TakeoverClaim:
-    return TakeoverClaim(
-        link_key=row["link_key"],
-        thread_id=row["thread_id"],
-        cookie_hash=row["cookie_hash"],
-        expires_at=row["expires_at"],
-        used_at=row["used_at"],
-        is_ended=row["ended_at"] is not None,
-    )
+    return from_row(TakeoverClaim, row, is_ended=row["ended_at"] is not None)

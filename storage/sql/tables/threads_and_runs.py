@@ -4,6 +4,7 @@
 # pyright: reportAssignmentType=false
 
 from datetime import datetime
+from typing import Any
 
 from pydantic import JsonValue
 from sqlalchemy import BigInteger, Column, Float, Index, Integer, Table
@@ -24,6 +25,10 @@ from storage.sql.columns import (
 
 SQLModel.metadata.naming_convention = CONSTRAINT_NAMES
 _ADDRESS = ("platform", "workspace_id", "channel_id", "thread_key")
+
+
+def _attention_column() -> Any:
+    return Field(sa_column=Column(SanitizedText, nullable=False, server_default="addressed"))
 
 
 class ThreadRow(SQLModel, table=True):
@@ -86,6 +91,34 @@ class ThreadInputRow(SQLModel, table=True):
     message_ref: str = text_column()
     sent_at: datetime = timestamp_column()
     taken_by: str | None = text_column(None)
+    attention: str = _attention_column()
+
+
+class HeardMessageRow(SQLModel, table=True):
+    """A message in an agent's thread that people wrote to each other."""
+
+    __tablename__ = "heard_message"
+
+    thread_id: str = cascading_foreign_key("thread.thread_id", primary_key=True)
+    message_ref: str = text_primary_key()
+    author_id: str = text_column()
+    author_name: str = text_column()
+    text: str = text_column()
+    files: JsonValue = Field(default_factory=list, sa_type=JsonDocument)
+    sent_at: datetime = timestamp_column()
+
+
+class FollowModeRow(SQLModel, table=True):
+    """The follow mode that people chose for a thread, or for a whole channel if `thread_key` is empty."""
+
+    __tablename__ = "follow_mode"
+
+    platform: str = text_primary_key()
+    workspace_id: str = text_primary_key()
+    channel_id: str = text_primary_key()
+    thread_key: str = text_primary_key()
+    mode: str = text_column()
+    set_at: datetime = timestamp_column()
 
 
 class MessageRow(SQLModel, table=True):
@@ -129,6 +162,7 @@ class RunRow(SQLModel, table=True):
             "uq_run_active", "thread_id", condition="status IN ('queued', 'running')"
         ),
         Index("ix_run_status", "status"),
+        Index("ix_run_requester_id", "requester_id"),
     )
 
     run_id: str = text_primary_key()
@@ -142,6 +176,7 @@ class RunRow(SQLModel, table=True):
     model: str = text_column()
     agent_id: str | None = text_column(None)
     agent_version_id: str | None = text_column(None)
+    attention: str = _attention_column()
     stop_requested: bool = False
     finish_reason: str | None = text_column(None)
     error: str | None = text_column(None)
@@ -270,6 +305,20 @@ class DeliveryRow(SQLModel, table=True):
     error: str | None = text_column(None)
 
 
+class FeedbackRow(SQLModel, table=True):
+    """What a person thinks of the answer of a run."""
+
+    __tablename__ = "feedback"
+
+    run_id: str = text_primary_key()
+    person_id: str = text_primary_key()
+    person_name: str = text_column()
+    thread_id: str = cascading_foreign_key("thread.thread_id", index=True)
+    is_good: bool
+    reason: str = text_column()
+    given_at: datetime = timestamp_column()
+
+
 class WorkerRow(SQLModel, table=True):
     """`heartbeat_at`: seconds since the epoch by the database's clock."""
 
@@ -307,6 +356,9 @@ threads: Table = _TABLES["thread"]
 claimed_keys: Table = _TABLES["claimed_key"]
 inbound_cursors: Table = _TABLES["inbound_cursor"]
 thread_inputs: Table = _TABLES["thread_input"]
+heard_messages: Table = _TABLES["heard_message"]
+follow_modes: Table = _TABLES["follow_mode"]
+feedback: Table = _TABLES["feedback"]
 messages: Table = _TABLES["message"]
 plans: Table = _TABLES["plan"]
 runs: Table = _TABLES["run"]

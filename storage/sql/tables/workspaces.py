@@ -6,7 +6,7 @@
 from datetime import datetime
 
 from pydantic import JsonValue
-from sqlalchemy import BigInteger, Index, Integer, LargeBinary, Table
+from sqlalchemy import BigInteger, Float, Index, Integer, LargeBinary, Table
 from sqlmodel import Field, SQLModel
 
 from storage.sql.columns import (
@@ -51,6 +51,18 @@ class PairingRow(SQLModel, table=True):
     expires_at: datetime = Field(sa_type=UtcDateTime)
     paired_at: datetime | None = nullable_timestamp_column()
     paired_by: str | None = text_column(None)
+
+
+class BudgetLimitRow(SQLModel, table=True):
+    """A limit that an admin of the workspace has set in chat. Both amounts are None for no limit."""
+
+    __tablename__ = "budget_limit"
+
+    platform: str = text_primary_key()
+    workspace_id: str = text_primary_key()
+    scope: str = text_primary_key()
+    usd: float | None = Field(default=None, sa_type=Float)
+    tokens: int | None = Field(default=None, sa_type=BigInteger)
 
 
 class TakeoverClaimRow(SQLModel, table=True):
@@ -98,6 +110,15 @@ class AgentVersionRow(SQLModel, table=True):
     content_hash: str = text_column()
     definition: JsonValue = Field(sa_type=JsonDocument)
     created_at: datetime = timestamp_column()
+
+
+class SavedAgentRow(SQLModel, table=True):
+    """The version that takes the place of an agent's file, because an admin has saved it or rolled back to it."""
+
+    __tablename__ = "saved_agent"
+
+    agent_id: str = text_primary_key()
+    agent_version_id: str = text_column()
 
 
 class KnowledgeEntryRow(SQLModel, table=True):
@@ -172,9 +193,11 @@ class KnowledgeVectorRow(SQLModel, table=True):
 _TABLES = SQLModel.metadata.tables
 workspaces: Table = _TABLES["workspace"]
 pairings: Table = _TABLES["pairing"]
+budget_limits: Table = _TABLES["budget_limit"]
 takeover_claims: Table = SQLModel.metadata.tables["takeover_claim"]
 audit_entries: Table = _TABLES["audit_entry"]
 agent_versions: Table = _TABLES["agent_version"]
+saved_agents: Table = _TABLES["saved_agent"]
 knowledge_entries: Table = _TABLES["knowledge_entry"]
 knowledge_chunks: Table = _TABLES["knowledge_chunk"]
 knowledge_vectors: Table = _TABLES["knowledge_vector"]

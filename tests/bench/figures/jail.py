@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from statistics import median
 
-from sandbox.lifecycle import LifecyclePolicy
+from sandbox.lifecycle_policy import LifecyclePolicy
 from sandbox.local.provider import LocalSandboxProvider
 from tests.bench.figure import Figure, Unmeasurable
 from tests.bench.program import passable_folder

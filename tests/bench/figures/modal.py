@@ -10,7 +10,9 @@ from sandbox.memory_records import MemorySandboxRecords
 from sandbox.modal.config import ModalConfig
 from sandbox.modal.provider import ModalSandboxProvider
 from simulator.modal.server import ModalSimulator
+from simulator.modal.world import Pace
 from tests.bench.figure import Figure
+from tests.integration.sandbox.modal_stage import forget_client
 
 STARTS = 15
 COMMANDS = 100
@@ -19,7 +21,7 @@ SETTLING = 10
 
 @asynccontextmanager
 async def sandboxes() -> AsyncGenerator[ModalSandboxProvider]:
-    async with ModalSimulator() as modal:
+    async with ModalSimulator(pace=Pace(end_seconds=(0, 0))) as modal:
         token_id, secret = modal.world.credentials
         os.environ.update(  # noqa: TID251 - where the SDK looks
             MODAL_SERVER_URL=modal.url,
@@ -28,6 +30,7 @@ async def sandboxes() -> AsyncGenerator[ModalSandboxProvider]:
             MODAL_CONFIG_PATH=os.devnull,
             MODAL_DISABLE_API_PROXY="1",
         )
+        forget_client()
         provider = ModalSandboxProvider(ModalConfig(), MemorySandboxRecords())
         try:
             await provider.open("first", fence=1)  # makes the image

@@ -4,7 +4,7 @@ import time
 from collections.abc import AsyncIterator
 from statistics import median
 
-from sandbox.lifecycle import LifecyclePolicy
+from sandbox.lifecycle_policy import LifecyclePolicy
 from tests.bench.figure import Figure, Unmeasurable
 from tests.bench.figures.jail import jails
 

@@ -27,6 +27,8 @@ class Stage:
         self.world = world
         self.surface = FakeSurface()
         self.sandboxes = sandboxes
+        self.status_after_seconds = 0.0
+        self.links_to = "https://links.test/"
         self.delivery = self.new_delivery("worker-1")
 
     def new_delivery(self, worker_id: str, deliveries: Deliveries | None = None) -> RunDelivery:
@@ -35,18 +37,27 @@ class Stage:
                 worker_id=worker_id,
                 surfaces={"slack": self.surface},
                 deliveries=deliveries or SqlDeliveries(self.world.database),
-                conversations=self.world.engine.conversations,
+                conversations=self.world.deps.stores.conversations,
                 asks=SqlAsks(self.world.database),
-                bus=self.world.engine.bus,
+                bus=self.world.deps.messaging.bus,
                 sandboxes=self.sandboxes,
-                link_for=lambda thread_id, path: f"https://links.test/{path}",
+                link_for=lambda _, path: f"{self.links_to}{path}" if self.links_to else None,
+                stop_run=self.world.stop,
+                status_after_seconds=self.status_after_seconds,
             )
         )
+
+    async def use_status_after(self, seconds: float) -> None:
+        """Replaces the delivery by one with another delay."""
+        await self.delivery.close()
+        self.status_after_seconds = seconds
+        self.delivery = self.new_delivery("worker-1")
+        self.delivery.start()
 
     async def run(self, words: str = "go") -> str:
         run_id = await self.world.say(words)
         self.delivery.wake(run_id)
-        await execute(run_id, self.world.engine)
+        await execute(run_id, self.world.deps)
         await self.shown()
         return run_id
 
@@ -59,7 +70,7 @@ class Stage:
         return [one for one in self.surface.posted if one.contents and isinstance(one.newest, kind)]
 
     async def put_file(self, run_id: str, path: str, content: bytes) -> None:
-        run = await self.world.engine.conversations.run(run_id)
+        run = await self.world.deps.stores.conversations.run(run_id)
         assert run is not None
         sandbox = await self.sandboxes.open(run.thread_id, fence=0)
 
@@ -74,7 +85,7 @@ async def stage(world: World, tmp_path: Path) -> AsyncIterator[Stage]:
     world.address = Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="1.0")
     sandboxes = UnsafeProcessProvider(tmp_path / "sandboxes")
     made = Stage(world, sandboxes)
-    await world.engine.claims.heartbeat("worker-1")
+    await world.deps.stores.claims.heartbeat("worker-1")
     made.delivery.start()
     yield made
     await made.delivery.close()

@@ -1,5 +1,6 @@
 """What the settings say of agents, and the word `use`."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ from core.domain.errors import ConfigurationError, ModelRejected
 from core.domain.threads import Accept, Address, Ignore, Person
 from core.ports import ModelRequest
 from storage.sql.stores.agents import SqlAgentVersions
-from tests.fakes.played_model import text
-from tests.integration.bots.reception_desk import HERE, message
+from tests.fakes.streamed_model import text
+from tests.integration.bots.receiver_stage import HERE, command_deps, message
 from tests.integration.core.conftest import World
 from tests.integration.core.conftest import world as world
 
@@ -34,56 +35,45 @@ def settings(**variables: str) -> Settings:
     return load_settings(environ, Path("no such file"))
 
 
-def desk_of(world: World, **variables: str) -> CommandDeps:
-    return CommandDeps(
-        conversations=world.engine.conversations,
-        sandboxes=None,
-        signals=world.signals,
-        roster=build_roster(settings(**variables), SqlAgentVersions(world.database), ()),
-    )
+def deps_of(world: World, **variables: str) -> CommandDeps:
+    roster = build_roster(settings(**variables), SqlAgentVersions(world.database), ())
+    return replace(command_deps(world), roster=roster)
 
 
-async def use(desk: CommandDeps, name: str = "", address: Address = HERE) -> Outcome:
+async def use(deps: CommandDeps, name: str = "", address: Address = HERE) -> Outcome:
     called = CommandCalled(address=address, dedupe_key="k", name="use", argument=name, person=ALICE)
-    return await answer_command(called, desk)
+    return await answer_command(called, deps)
 
 
 async def test_without_a_name_it_tells_who_there_is_and_who_works_here(world: World) -> None:
-    desk = desk_of(world, CHANNEL_AGENTS=f"{HERE.channel_id}=coding, C9=research")
-    told = (await use(desk)).notice
+    deps = deps_of(world, CHANNEL_AGENTS=f"{HERE.channel_id}=coding, C9=research")
+    told = (await use(deps)).notice
     assert "- `coding` (works here): Writes, changes and repairs programs" in told
     assert "- `threadhand`: Does whatever is asked" in told
     assert told.count("(works here)") == 1
-    chosen = await use(desk, "`Research`")
+    chosen = await use(deps, "`Research`")
     assert chosen == Outcome(
         notice="`research` works in this conversation from the next request on.", is_private=False
     )
-    assert "- `research` (works here): " in (await use(desk)).notice
+    assert "- `research` (works here): " in (await use(deps)).notice
 
 
 async def test_a_stranger_is_refused_and_nothing_changes(world: World) -> None:
-    desk = desk_of(world)
-    refused = await use(desk, "<!everyone>")
+    deps = deps_of(world)
+    refused = await use(deps, "<!everyone>")
     assert refused.is_private
     assert refused.notice == (
         "There is no agent everyone. There are: coding, data-analysis, planner, research, threadhand."
     )
-    assert await world.engine.conversations.find(HERE) is None
+    assert await world.deps.stores.conversations.find(HERE) is None
 
 
 async def test_in_discord_a_thread_must_be_there_first(world: World) -> None:
-    desk = desk_of(world)
-    assert "no conversation with me here yet" in (await use(desk, "research", IN_DISCORD)).notice
-    assert await world.engine.conversations.find(IN_DISCORD) is None
-    await world.engine.conversations.create(IN_DISCORD)
-    assert "works in this conversation" in (await use(desk, "research", IN_DISCORD)).notice
-
-
-async def test_where_there_are_no_agents_it_says_so(world: World) -> None:
-    desk = CommandDeps(
-        conversations=world.engine.conversations, sandboxes=None, signals=world.signals
-    )
-    assert (await use(desk, "research")).notice == "There is only one agent here."
+    deps = deps_of(world)
+    assert "no conversation with me here yet" in (await use(deps, "research", IN_DISCORD)).notice
+    assert await world.deps.stores.conversations.find(IN_DISCORD) is None
+    await world.deps.stores.conversations.create(IN_DISCORD)
+    assert "works in this conversation" in (await use(deps, "research", IN_DISCORD)).notice
 
 
 def test_the_help_tells_how_to_choose() -> None:
@@ -123,7 +113,7 @@ async def test_only_who_is_addressed_is_refused(world: World) -> None:
 async def test_another_agent_does_not_take_part_in_a_run(world: World) -> None:
     known = {"coding": AgentDefinition(agent_id="coding", name="A", description="B")}
     await world.say("go")
-    snapshot = await world.engine.conversations.find(world.address)
+    snapshot = await world.deps.stores.conversations.find(world.address)
     refused = decide_message(message(agent_id="coding"), snapshot, known)
     assert isinstance(refused, Ignore)
     assert refused.notice.startswith("Another agent is at work here")
@@ -132,8 +122,8 @@ async def test_another_agent_does_not_take_part_in_a_run(world: World) -> None:
 async def test_who_is_at_work_may_be_steered_by_name(world: World) -> None:
     known = {"coding": AgentDefinition(agent_id="coding", name="A", description="B")}
     await world.say("go", agent_id="coding")
-    snapshot = await world.engine.conversations.find(world.address)
-    assert decide_message(message(agent_id="coding"), snapshot, known) == Accept()
+    snapshot = await world.deps.stores.conversations.find(world.address)
+    assert decide_message(message(agent_id="coding"), snapshot, known) == Accept(is_steering=True)
 
 
 @pytest.mark.parametrize(
@@ -153,11 +143,13 @@ def no_versions() -> Any:
     return None
 
 
-def test_a_tool_server_that_is_not_set_up_is_named(tmp_path: Path) -> None:
+def test_a_tool_server_that_is_not_set_up_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "own.yaml").write_text("name: A\ndescription: B\nmcp_servers: [tickets]\n")
-    here = settings(AGENTS_DIR=str(tmp_path))
-    with pytest.raises(ConfigurationError, match="no MCP server named 'tickets' is set up"):
-        build_roster(here, no_versions(), ())
+    here = settings(AGENTS_DIR=str(tmp_path), CHANNEL_AGENTS="C1=own")
+    assert "own" not in build_roster(here, no_versions(), ()).files.latest
+    assert "no MCP server named 'tickets' is set up" in caplog.text
     assert "own" in build_roster(here, no_versions(), ("tickets",)).files.latest
 
 
@@ -188,24 +180,24 @@ async def test_every_agents_model_is_reached_and_a_missing_key_is_one_sentence()
 
 async def test_a_run_whose_model_has_no_key_ends_with_that_sentence(world: World) -> None:
     router = ProviderClients(settings(MODEL="openai/gpt-x"))
-    world.with_engine(model="openai/gpt-x", ask_model=router.stream)
+    world.with_deps(model="openai/gpt-x", ask_model=router.stream)
     run_id = await world.run("hello")
-    run = await world.engine.conversations.run(run_id)
+    run = await world.deps.stores.conversations.run(run_id)
     assert run is not None
     assert (run.status, run.error) == (
         "failed",
         "This agent's model has no API key. Please tell the person who runs this bot.",
     )
-    world.with_engine(ask_model=world.model.stream).model.turns.append(text("ok"))
+    world.with_deps(ask_model=world.model.stream).model.turns.append(text("ok"))
     await world.run("again")
 
 
 async def test_the_status_says_who_works(world: World) -> None:
-    desk = desk_of(world)
+    deps = deps_of(world)
     world.address = HERE
     await world.say("go", agent_id="coding")
     called = CommandCalled(address=HERE, dedupe_key="s", name="status", argument="", person=ALICE)
-    told = await answer_command(called, desk)
+    told = await answer_command(called, deps)
     assert told.notice == "Waiting in line for alice as `coding`."
 
 

@@ -101,6 +101,17 @@ def test_the_slack_manifest_is_printed_for_either_mode(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_commands_that_find_nothing_to_do_say_so(tmp_path: Path) -> None:
+    migrated = command(tmp_path, "migrate")
+    assert (migrated.returncode, migrated.stdout) == (
+        0,
+        "The database has this version's tables.\n",
+    )
+    audit = command(tmp_path, "audit")
+    assert audit.stdout == "The audit log is empty: the agent has not been used yet.\n"
+
+
+@pytest.mark.slow
 def test_the_doctor_lists_the_settings(tmp_path: Path) -> None:
     lines = command(tmp_path, "doctor", "--settings").stdout.splitlines()
     assert "THREADHAND_HTTP_PORT=8700" in lines
@@ -112,7 +123,10 @@ def test_the_doctor_lists_the_settings(tmp_path: Path) -> None:
 def test_the_doctor_names_remedies_and_fails(tmp_path: Path) -> None:
     result = command(tmp_path, "doctor", THREADHAND_SANDBOX="none", THREADHAND_HTTP_PORT="0")
     assert result.returncode == 1
-    assert "fail  model     is not chosen. Set THREADHAND_MODEL" in result.stdout
+    assert (
+        "fail  model     is not chosen, so runs cannot start. Choose one with `threadhand setup`"
+        in result.stdout
+    )
     assert result.stderr == ""
 
 
@@ -137,3 +151,32 @@ def test_a_signal_lets_the_program_clean_up(tmp_path: Path, number: int, code: i
         process.send_signal(number)
         stdout, stderr = process.communicate(timeout=30)
     assert (stdout, stderr, process.returncode) == ("cleaned\n", "", code)
+
+
+def test_up_starts_with_what_is_set_and_names_the_rest(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bots", "up"],
+        cwd=tmp_path,
+        env=environment(
+            tmp_path,
+            THREADHAND_HTTP_PORT="0",
+            THREADHAND_MODEL="openai/gpt-5",
+            THREADHAND_SLACK_BOT_TOKEN="xoxb-1",
+        ),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    told: list[str] = []
+    try:
+        for line in process.stderr:
+            told.append(line)
+            if "Ready: no model" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130, "".join(told)
+    finally:
+        process.kill()
+        process.stderr.close()
+    for problem in ("needs a key: set OPENAI_API_KEY", "add THREADHAND_SLACK_APP_TOKEN"):
+        assert any(problem in line and "`threadhand setup`" in line for line in told)

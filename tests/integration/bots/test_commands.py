@@ -7,44 +7,63 @@ from dataclasses import replace
 import pytest
 
 from bots.inbound.commands.dispatch import format_size, format_usage
+from bots.inbound.commands.erasure import NOT_YOURS
 from core.domain.threads import Usage
 from core.failpoints import FailpointHit, arm
-from tests.fakes.played_model import text
 from tests.fakes.sandbox_memory import MemorySandboxes
-from tests.integration.bots.reception_desk import HERE, Desk, command, message
-from tests.integration.bots.reception_desk import desk as desk
+from tests.fakes.streamed_model import text
+from tests.integration.bots.receiver_stage import BOB, HERE, ReceiverStage, command, message
+from tests.integration.bots.receiver_stage import stage as stage
 from tests.integration.core.conftest import world as world
 
 
-async def test_new_starts_afresh_and_forget_deletes(desk: Desk) -> None:
-    desk.world.model.turns = [text("one"), text("two")]
-    await desk.play((await desk.reception.receive(message(key="m1"))).run_id)
-    before = await desk.world.engine.conversations.find(HERE)
-    await desk.reception.receive(command("new", "k1"))
-    await desk.play((await desk.reception.receive(message(key="m2"))).run_id)
-    after = await desk.world.engine.conversations.find(HERE)
+async def test_new_starts_afresh_and_forget_deletes(stage: ReceiverStage) -> None:
+    stage.world.model.turns = [text("one"), text("two")]
+    await stage.play((await stage.receiver.receive(message(key="m1"))).run_id)
+    before = await stage.world.deps.stores.conversations.find(HERE)
+    await stage.receiver.receive(command("new", "k1"))
+    await stage.play((await stage.receiver.receive(message(key="m2"))).run_id)
+    after = await stage.world.deps.stores.conversations.find(HERE)
     assert before is not None
     assert after is not None
     assert before.thread.thread_id != after.thread.thread_id
-    assert len(desk.world.model.requests[1].messages) == 2
-    await desk.reception.receive(command("forget", "k2"))
-    assert await desk.world.engine.conversations.find(HERE) is None
-    assert await desk.world.engine.conversations.snapshot(after.thread.thread_id) is None
+    assert len(stage.world.model.requests[1].messages) == 2
+    await stage.receiver.receive(command("forget", "k2", argument="yes"))
+    assert await stage.world.deps.stores.conversations.find(HERE) is None
+    assert await stage.world.deps.stores.conversations.snapshot(after.thread.thread_id) is None
+    assert await stage.world.deps.stores.conversations.snapshot(before.thread.thread_id) is None
 
 
-async def test_status_files_and_usage_answer_at_once(desk: Desk) -> None:
-    desk.world.model.turns = [text("one")]
-    outcome = await desk.reception.receive(message())
-    assert (await desk.reception.receive(command("status", "k1"))).notice == (
+async def test_forget_deletes_what_was_before_new_for_those_who_worked_here(
+    stage: ReceiverStage,
+) -> None:
+    stage.world.model.turns = [text("one")]
+    await stage.play((await stage.receiver.receive(message(key="m1"))).run_id)
+    before = await stage.world.deps.stores.conversations.find(HERE)
+    assert before is not None
+    await stage.receiver.receive(command("new", "k1"))
+    refused = await stage.receiver.receive(
+        replace(command("forget", "k2", argument="yes"), person=BOB)
+    )
+    assert refused.notice == NOT_YOURS
+    assert await stage.world.deps.stores.conversations.snapshot(before.thread.thread_id)
+    await stage.receiver.receive(command("forget", "k3", argument="yes"))
+    assert await stage.world.deps.stores.conversations.snapshot(before.thread.thread_id) is None
+
+
+async def test_status_files_and_usage_answer_at_once(stage: ReceiverStage) -> None:
+    stage.world.model.turns = [text("one")]
+    outcome = await stage.receiver.receive(message())
+    assert (await stage.receiver.receive(command("status", "k1"))).notice == (
         "Waiting in line for alice."
     )
-    await desk.play(outcome.run_id)
-    assert "completed" in (await desk.reception.receive(command("status", "k2"))).notice
+    await stage.play(outcome.run_id)
+    assert "completed" in (await stage.receiver.receive(command("status", "k2"))).notice
     assert (
         "10 tokens in, 5 out, $0.0010"
-        in (await desk.reception.receive(command("usage", "k3"))).notice
+        in (await stage.receiver.receive(command("usage", "k3"))).notice
     )
-    assert (await desk.reception.receive(command("files", "k4"))).notice == (
+    assert (await stage.receiver.receive(command("files", "k4"))).notice == (
         "There are no files yet."
     )
 
@@ -57,67 +76,73 @@ def test_what_of_a_cost_is_an_estimate_is_said() -> None:
     )
 
 
-async def test_a_repeated_command_is_answered_once(desk: Desk) -> None:
-    assert (await desk.reception.receive(command("help"))).notice
-    assert (await desk.reception.receive(command("help"))).is_ignored
+async def test_a_repeated_command_is_answered_once(stage: ReceiverStage) -> None:
+    assert (await stage.receiver.receive(command("help"))).notice
+    assert (await stage.receiver.receive(command("help"))).is_ignored
 
 
 @pytest.mark.parametrize("name", ["status", "files", "usage", "help", "new", "forget"])
 async def test_a_command_that_a_crash_cut_off_is_answered_when_it_comes_again(
-    desk: Desk, name: str
+    stage: ReceiverStage, name: str
 ) -> None:
-    desk.world.model.turns = [text("one")]
-    await desk.play((await desk.reception.receive(message())).run_id)
+    stage.world.model.turns = [text("one")]
+    await stage.play((await stage.receiver.receive(message())).run_id)
     arm("storage.claim_key.before:raise")
     try:
         with pytest.raises(FailpointHit):
-            await desk.reception.receive(command(name))
+            await stage.receiver.receive(command(name))
     finally:
         arm("")
 
-    assert (await desk.reception.receive(command(name))).notice
-    assert (await desk.reception.receive(command(name))).is_ignored
+    assert (await stage.receiver.receive(command(name))).notice
+    assert (await stage.receiver.receive(command(name))).is_ignored
 
 
-async def test_a_command_that_comes_twice_at_once_is_answered_once(desk: Desk) -> None:
-    desk.world.model.turns = [text("one")]
-    await desk.play((await desk.reception.receive(message())).run_id)
-    outcomes = await asyncio.gather(*(desk.reception.receive(command("forget")) for _ in range(3)))
+async def test_a_command_that_comes_twice_at_once_is_answered_once(stage: ReceiverStage) -> None:
+    stage.world.model.turns = [text("one")]
+    await stage.play((await stage.receiver.receive(message())).run_id)
+    outcomes = await asyncio.gather(
+        *(stage.receiver.receive(command("forget", argument="yes")) for _ in range(3))
+    )
 
     assert [one.notice[:9] for one in outcomes if not one.is_ignored] == ["Forgotten"]
 
 
-async def test_a_word_that_is_done_forgets_nothing_of_what_came_after_it(desk: Desk) -> None:
-    desk.world.model.turns = [text("one"), text("two")]
-    await desk.play((await desk.reception.receive(message(key="m1"))).run_id)
-    await desk.reception.receive(command("forget"))
-    await desk.play((await desk.reception.receive(message(key="m2"))).run_id)
+async def test_a_word_that_is_done_forgets_nothing_of_what_came_after_it(
+    stage: ReceiverStage,
+) -> None:
+    stage.world.model.turns = [text("one"), text("two")]
+    await stage.play((await stage.receiver.receive(message(key="m1"))).run_id)
+    await stage.receiver.receive(command("forget", argument="yes"))
+    await stage.play((await stage.receiver.receive(message(key="m2"))).run_id)
 
-    assert (await desk.reception.receive(command("forget"))).is_ignored
-    assert await desk.world.engine.conversations.find(HERE) is not None
+    assert (await stage.receiver.receive(command("forget", argument="yes"))).is_ignored
+    assert await stage.world.deps.stores.conversations.find(HERE) is not None
 
 
 @pytest.mark.slow
-async def test_what_is_to_be_forgotten_stays_findable_until_its_files_are_gone(desk: Desk) -> None:
-    desk.world.model.turns = [text("one")]
-    await desk.play((await desk.reception.receive(message())).run_id)
-    before = await desk.world.engine.conversations.find(HERE)
+async def test_what_is_to_be_forgotten_stays_findable_until_its_files_are_gone(
+    stage: ReceiverStage,
+) -> None:
+    stage.world.model.turns = [text("one")]
+    await stage.play((await stage.receiver.receive(message())).run_id)
+    before = await stage.world.deps.stores.conversations.find(HERE)
     assert before is not None
-    sandboxes = desk.reception.commands.sandboxes
+    sandboxes = stage.receiver.commands.sandboxes
     assert sandboxes is not None
     sandbox = await sandboxes.open(before.thread.thread_id, fence=0)
     await sandbox.files.write("secret.txt", one_piece(b"x"))
     arm("storage.forget.before:raise")
     try:
         with pytest.raises(FailpointHit):
-            await desk.reception.receive(command("forget"))
+            await stage.receiver.receive(command("forget", argument="yes"))
     finally:
         arm("")
 
     sandbox = await sandboxes.open(before.thread.thread_id, fence=0)
     assert await sandbox.files.list(".") == ()
-    await desk.reception.receive(command("forget"))
-    assert await desk.world.engine.conversations.find(HERE) is None
+    await stage.receiver.receive(command("forget", argument="yes"))
+    assert await stage.world.deps.stores.conversations.find(HERE) is None
 
 
 class OvertakenSandboxes(MemorySandboxes):
@@ -132,15 +157,21 @@ class OvertakenSandboxes(MemorySandboxes):
             await self.open(thread_id, fence=1)
 
 
-async def test_what_a_worker_makes_while_a_conversation_is_forgotten_goes_too(desk: Desk) -> None:
-    desk.world.model.turns = [text("one")]
-    await desk.play((await desk.reception.receive(message())).run_id)
+async def test_what_a_worker_makes_while_a_conversation_is_forgotten_goes_too(
+    stage: ReceiverStage,
+) -> None:
+    stage.world.model.turns = [text("one")]
+    await stage.play((await stage.receiver.receive(message())).run_id)
     sandboxes = OvertakenSandboxes()
-    reception = replace(
-        desk.reception, commands=replace(desk.reception.commands, sandboxes=sandboxes)
+    receiver = replace(
+        stage.receiver,
+        commands=replace(
+            stage.receiver.commands,
+            erasure=replace(stage.receiver.commands.erasure, sandboxes=sandboxes),
+        ),
     )
 
-    await reception.receive(command("forget"))
+    await receiver.receive(command("forget", argument="yes"))
 
     assert sandboxes.has_woken
     assert sandboxes.machines == {}

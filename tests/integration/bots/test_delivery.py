@@ -1,11 +1,13 @@
 """Showing a run: one status message, a new message for the answer, nothing twice and nothing lost."""
 
 import asyncio
+import json
 from dataclasses import replace
 
 import pytest
 
-from bots.delivery.content import AnswerPart, AskPrompt, RunStatus
+from bots.delivery import run_delivery
+from bots.delivery.content import AnswerPart, AskPrompt, Notice, RunStatus
 from core.domain.approval import APPROVE_ONCE, CHOICES
 from core.domain.errors import (
     ModelRejected,
@@ -14,10 +16,11 @@ from core.domain.errors import (
     SurfaceRefused,
     SurfaceUnclear,
 )
+from core.ports import TextDelta
 from core.run.execute import execute
 from core.tools.tool import ToolSet
-from tests.fakes.played_model import calls, text
-from tests.fakes.surface import Failure
+from tests.fakes.streamed_model import calls, text
+from tests.fakes.surface import Failure, Posted
 from tests.integration.bots.delivery_stage import Stage, until
 from tests.integration.bots.delivery_stage import stage as stage
 from tests.integration.core.conftest import world as world
@@ -25,10 +28,10 @@ from tests.integration.core.conftest import world as world
 
 async def test_the_answer_is_a_new_message_and_the_status_one_that_is_edited(stage: Stage) -> None:
     stage.world.model.turns = [calls(("echo", '{"text": "a"}')), text("The answer.")]
-    await stage.run()
+    run_id = await stage.run()
     (status,) = stage.of(RunStatus)
     (answer,) = stage.of(AnswerPart)
-    assert answer.newest == AnswerPart(markdown="The answer.")
+    assert answer.newest == AnswerPart(markdown="The answer.", run_id=run_id)
     final = status.newest
     assert isinstance(final, RunStatus)
     assert (final.view.state, final.view.can_stop) == ("completed", False)
@@ -45,8 +48,46 @@ def guarded(stage: Stage) -> Stage:
     """`echo` needs an approval."""
     tools = dict(stage.world.bench.toolbox().tools)
     tools["echo"] = replace(tools["echo"], needs_approval=lambda params: f"Say {params.text}")
-    stage.world.with_engine(toolbox=ToolSet(tools))
+    stage.world.with_deps(toolbox=ToolSet(tools))
     return stage
+
+
+LONG = json.dumps({"text": "SELECT 1;\n" * 400 + "DROP TABLE users"})
+
+
+async def test_what_is_asked_is_shown_whole_in_a_file_above_the_card(stage: Stage) -> None:
+    guarded(stage).world.model.turns = [calls(("echo", LONG)), text("Said.")]
+    await asked(stage)
+    file, card = (one for one in stage.surface.posted if one.file_name or is_card(one))
+    assert isinstance(card.newest, AskPrompt)
+    assert f"`{file.file_name}`" in card.newest.ask.text
+    assert b"DROP TABLE users" in file.file_bytes
+    assert file.file_bytes.count(b"    | SELECT 1;") == 400
+    await stage.run(APPROVE_ONCE)
+    assert len([one for one in stage.surface.posted if one.file_name]) == 1
+
+
+async def test_a_refused_file_is_shown_in_messages_above_the_card(stage: Stage) -> None:
+    guarded(stage).world.model.turns = [calls(("echo", LONG)), text("Said.")]
+    stage.surface.failures.append(Failure("upload", SurfaceRefused("no files here", code="50013")))
+    await asked(stage)
+    notices = [one.newest.markdown for one in stage.of(Notice) if isinstance(one.newest, Notice)]
+    assert sum(one.count("| SELECT 1;") for one in notices) == 400
+    assert "DROP TABLE users" in notices[-1]
+    assert is_card(stage.surface.posted[-1])
+
+
+async def asked(stage: Stage) -> None:
+    run_id = await stage.world.say("go")
+    stage.delivery.wake(run_id)
+    await execute(run_id, stage.world.deps)
+    async with asyncio.timeout(15):
+        while not stage.of(AskPrompt):
+            await asyncio.sleep(0.01)
+
+
+def is_card(posted: Posted) -> bool:
+    return bool(posted.contents) and isinstance(posted.newest, AskPrompt)
 
 
 async def test_a_run_that_waits_asks_in_a_message_that_later_says_who_allowed_it(
@@ -55,7 +96,7 @@ async def test_a_run_that_waits_asks_in_a_message_that_later_says_who_allowed_it
     guarded(stage).world.model.turns = [calls(("echo", '{"text": "a"}')), text("Said.")]
     run_id = await stage.world.say("go")
     stage.delivery.wake(run_id)
-    await execute(run_id, stage.world.engine)
+    await execute(run_id, stage.world.deps)
     async with asyncio.timeout(15):
         while not stage.of(AskPrompt):
             await asyncio.sleep(0.01)
@@ -66,7 +107,7 @@ async def test_a_run_that_waits_asks_in_a_message_that_later_says_who_allowed_it
     assert (prompt.newest.ask.state, prompt.newest.ask.answer) == ("answered", APPROVE_ONCE)
     assert len(stage.of(RunStatus)) == len(stage.of(AskPrompt)) == 1
     (answer,) = stage.of(AnswerPart)
-    assert answer.newest == AnswerPart(markdown="Said.")
+    assert answer.newest == AnswerPart(markdown="Said.", run_id=run_id)
 
 
 @pytest.mark.slow
@@ -80,7 +121,7 @@ async def test_a_second_question_right_after_the_first_is_shown_too(stage: Stage
     ]
     run_id = await stage.world.say("go")
     stage.delivery.wake(run_id)
-    await execute(run_id, stage.world.engine)
+    await execute(run_id, stage.world.deps)
     await until(lambda: len(stage.of(AskPrompt)) == 1)
     assert await stage.world.run(APPROVE_ONCE) == run_id
     await until(lambda: len(stage.of(AskPrompt)) == 2)
@@ -100,7 +141,7 @@ async def test_a_question_that_could_not_be_posted_is_posted_later(stage: Stage)
     ]
     run_id = await stage.world.say("go")
     stage.delivery.wake(run_id)
-    running = asyncio.ensure_future(execute(run_id, stage.world.engine))
+    running = asyncio.ensure_future(execute(run_id, stage.world.deps))
     await until(lambda: bool(stage.of(RunStatus)))
     stage.surface.failures.append(Failure("post", SurfaceError("the network is away")))
     stage.world.bench.gate("x").set()
@@ -117,7 +158,7 @@ async def test_while_it_waits_the_agent_does_not_type_and_the_request_says_so(
     guarded(stage).world.model.turns = [calls(("echo", '{"text": "a"}')), text("Said.")]
     run_id = await stage.world.say("go")
     stage.delivery.wake(run_id)
-    await execute(run_id, stage.world.engine)
+    await execute(run_id, stage.world.deps)
     await until(lambda: stage.surface.reactions[-1:] == [("1", "asking")])
     await until(lambda: not stage.surface.is_typing)
     (status,) = stage.of(RunStatus)
@@ -125,7 +166,7 @@ async def test_while_it_waits_the_agent_does_not_type_and_the_request_says_so(
     def says_so() -> bool:
         shown = status.newest
         assert isinstance(shown, RunStatus)
-        return (shown.view.state, shown.view.activity) == ("waiting", "Say a")
+        return shown.view.state == "waiting" and shown.view.activity.startswith("Say a")
 
     await until(says_so)
     await stage.run(APPROVE_ONCE)
@@ -145,7 +186,7 @@ async def test_edits_keep_their_pace(stage: Stage) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_carried_out", [True, False])
-@pytest.mark.parametrize("operation", ["post", "upload"])
+@pytest.mark.parametrize("operation", ["post", "post with files"])
 async def test_after_an_unclear_failure_nothing_is_there_twice(
     stage: Stage, operation: str, is_carried_out: bool
 ) -> None:
@@ -155,7 +196,7 @@ async def test_after_an_unclear_failure_nothing_is_there_twice(
     ]
     run_id = await stage.world.say("go")
     stage.delivery.wake(run_id)
-    running = asyncio.ensure_future(execute(run_id, stage.world.engine))
+    running = asyncio.ensure_future(execute(run_id, stage.world.deps))
     async with asyncio.timeout(5):
         await stage.world.bench.has_started("x").wait()
     await stage.put_file(run_id, "a.txt", b"content")
@@ -165,7 +206,7 @@ async def test_after_an_unclear_failure_nothing_is_there_twice(
     await running
     await stage.shown()
     assert len(stage.of(AnswerPart)) == 1
-    assert [one.file_bytes for one in stage.surface.posted if one.file_name] == [b"content"]
+    assert stage.surface.all_files() == [("a.txt", b"content")]
     assert len(stage.of(RunStatus)) == 1
 
 
@@ -175,7 +216,56 @@ async def test_a_rate_limit_is_waited_out(stage: Stage) -> None:
     stage.surface.failures += [Failure("post", limited), Failure("edit", limited)]
     await stage.run()
     assert len(stage.of(AnswerPart)) == 1
-    assert len(stage.of(RunStatus)) == 1
+
+
+async def test_a_quick_answer_is_the_only_message(stage: Stage) -> None:
+    await stage.use_status_after(60.0)
+    stage.world.model.turns = [
+        text("Hi."),
+        calls(("complete", '{"text": "Hello."}')),
+        calls(("ask", '{"text": "Which?"}')),
+    ]
+    for _ in range(3):
+        await stage.run()
+    assert stage.of(RunStatus) == []
+    assert [one for _, one in stage.surface.reactions] == [
+        "seen",
+        "done",
+        "seen",
+        "done",
+        "seen",
+        "asking",
+    ]
+    assert not stage.surface.was_typing
+
+
+async def test_a_run_without_steps_shows_its_status_after_a_while(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await stage.use_status_after(0.05)
+    monkeypatch.setattr(run_delivery, "TYPING_AFTER_SECONDS", 0.05)
+    answer = asyncio.Event()
+    stage.world.model.turns = [[TextDelta(text="Let me "), answer, *text("see.")]]
+    run_id = await stage.world.say("go")
+    stage.delivery.wake(run_id)
+    running = asyncio.ensure_future(execute(run_id, stage.world.deps))
+    await until(lambda: bool(stage.of(RunStatus)) and stage.surface.is_typing)
+    answer.set()
+    await running
+    await stage.shown()
+    (status,) = stage.of(RunStatus)
+    states = [one.view.state for one in status.contents if isinstance(one, RunStatus)]
+    assert len(states) > 1
+    assert states[-1] == "completed"
+
+
+async def test_a_failure_without_steps_has_a_status_with_its_button(stage: Stage) -> None:
+    await stage.use_status_after(60.0)
+    stage.world.model.turns = [[RuntimeError("bang")]]
+    await stage.run()
+    (status,) = stage.of(RunStatus)
+    assert isinstance(status.newest, RunStatus)
+    assert (status.newest.view.state, status.newest.view.can_retry) == ("failed", True)
 
 
 async def test_a_limited_status_message_does_not_keep_the_answer_back(stage: Stage) -> None:
@@ -187,7 +277,7 @@ async def test_a_limited_status_message_does_not_keep_the_answer_back(stage: Sta
     ]
     run_id = await stage.world.say("go")
     stage.delivery.wake(run_id)
-    running = asyncio.ensure_future(execute(run_id, stage.world.engine))
+    running = asyncio.ensure_future(execute(run_id, stage.world.deps))
     await until(lambda: bool(stage.of(RunStatus)))
     stage.surface.failures.append(Failure("edit", limited))
     stage.world.bench.gate("x").set()
@@ -226,7 +316,7 @@ async def test_an_answered_question_shows_who_answered_also_after_a_restart(stag
     (prompt,) = stage.of(AskPrompt)
     await stage.delivery.close()
     run_id = await stage.world.say("A")
-    await execute(run_id, stage.world.engine)
+    await execute(run_id, stage.world.deps)
     stage.delivery = stage.new_delivery("worker-1")
     stage.delivery.start()
     await stage.shown()
@@ -242,7 +332,7 @@ async def test_a_new_process_takes_the_same_status_message_up(stage: Stage) -> N
     stage.world.model.turns = [calls(("wait", '{"text": "x"}')), text("done")]
     run_id = await stage.world.say("go")
     stage.delivery.wake(run_id)
-    running = asyncio.ensure_future(execute(run_id, stage.world.engine))
+    running = asyncio.ensure_future(execute(run_id, stage.world.deps))
     await until(lambda: bool(stage.of(RunStatus)))
     await stage.delivery.close()
     stage.delivery = stage.new_delivery("worker-1")
@@ -262,3 +352,19 @@ async def test_a_reaction_that_fails_changes_nothing(stage: Stage) -> None:
     stage.world.model.turns = [text("ok")]
     await stage.run()
     assert len(stage.of(AnswerPart)) == 1
+
+
+async def test_an_answer_does_not_overtake_that_of_an_earlier_run(stage: Stage) -> None:
+    await stage.delivery.close()
+    stage.world.model.turns = [text("first"), text("second")]
+    first = await stage.world.run("one")
+    second = await stage.world.run("two")
+    stage.delivery = stage.new_delivery("worker-1")
+    stage.delivery.wake(second)
+    await until(lambda: stage.delivery.active_runs() == 1)
+    await asyncio.sleep(0)
+    stage.delivery.wake(first)
+    await stage.shown()
+    answers = [one.newest for one in stage.of(AnswerPart)]
+    assert [one.markdown for one in answers if isinstance(one, AnswerPart)] == ["first", "second"]
+    await stage.delivery.close()

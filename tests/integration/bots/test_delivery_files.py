@@ -1,13 +1,23 @@
 """What a run leaves besides its words: long answers, files, and what is said where a file cannot be posted."""
 
 import asyncio
+import csv
+import io
+import json
+from contextlib import suppress
+from typing import Any
 
 import pytest
 
-from bots.delivery.content import AnswerPart, Notice
+from bots.delivery.content import AnswerPart, AskPrompt, Notice
+from bots.delivery.outbox import deliver_outbox
+from bots.delivery.poster import Poster
 from core.domain.errors import SurfaceRefused
+from core.domain.threads import Address
 from core.run.execute import execute
-from tests.fakes.played_model import calls, text
+from core.stores import Deliveries, Delivery, DeliveryLease
+from storage.sql.stores.deliveries import SqlDeliveries
+from tests.fakes.streamed_model import calls, text
 from tests.fakes.surface import Failure
 from tests.integration.bots.delivery_stage import Stage
 from tests.integration.bots.delivery_stage import stage as stage
@@ -25,6 +35,50 @@ async def test_a_long_answer_comes_in_parts_and_a_very_long_one_as_a_file(stage:
     (file,) = [one for one in stage.surface.posted if one.file_name]
     assert file.file_name == "answer.md"
     assert file.file_bytes.decode().count("Paragraph 3") == 5
+    beginning = stage.of(AnswerPart)[-1].newest
+    assert isinstance(beginning, AnswerPart)
+    assert beginning.markdown.startswith("Paragraph 0")
+    assert beginning.markdown.endswith("The whole answer is in the file `answer.md`._")
+    assert len(beginning.markdown) <= stage.surface.answer_limit
+
+
+def table(rows: int, columns: int = 2, cell: str = "1") -> str:
+    line = f"| {' | '.join([cell] * columns)} |\n"
+    return "| a " * columns + "|\n" + "|---" * columns + "|\n" + line * rows
+
+
+async def test_a_large_table_also_comes_as_a_csv_file(stage: Stage) -> None:
+    stage.surface.answer_limit = 10_000
+    answer = "\n".join([table(101, cell="-1,5"), table(1, 21, cell='=x"'), table(100, 20)])
+    stage.world.model.turns = [text(answer)]
+    run_id = await stage.run()
+    files = [(one.file_name, one.file_bytes) for one in stage.surface.posted if one.file_name]
+    many, wide = (list(csv.reader(io.StringIO(content.decode()))) for _, content in files)
+    assert [name for name, _ in files] == ["table-1.csv", "table-2.csv"]
+    assert many == [["a", "a"], *[["-1,5", "-1,5"]] * 101]
+    assert wide == [["a"] * 21, ["'=x\""] * 21]
+    stage.delivery.wake(run_id)
+    await stage.shown()
+    assert len([one for one in stage.surface.posted if one.file_name]) == 2
+
+
+async def test_a_large_table_is_posted_also_if_its_file_is_refused(stage: Stage) -> None:
+    stage.world.model.turns = [text(table(101))]
+    stage.surface.failures.append(Failure("upload", SurfaceRefused("no", code="missing_scope")))
+    await stage.run()
+    assert len(stage.of(AnswerPart)) > 0
+    assert not any(one.file_name for one in stage.surface.posted)
+
+
+async def test_a_very_long_answer_comes_in_parts_if_its_file_is_refused(stage: Stage) -> None:
+    paragraphs = [f"Paragraph {n} " + "word " * 150 for n in range(6)]
+    stage.world.model.turns = [text("\n\n".join(paragraphs))]
+    stage.surface.failures.append(Failure("upload", SurfaceRefused("no", code="missing_scope")))
+    await stage.run()
+    parts = [one.newest for one in stage.of(AnswerPart)]
+    assert [one.markdown.split()[1] for one in parts if isinstance(one, AnswerPart)] == list(
+        "012345"
+    )
 
 
 async def test_a_file_that_is_not_there_is_said_so(stage: Stage) -> None:
@@ -45,7 +99,7 @@ async def test_a_file_that_is_too_large_becomes_a_link(stage: Stage) -> None:
         calls(("complete", '{"text": "Done.", "attachments": "big.bin"}')),
     ]
     run_id = await stage.world.say("go")
-    running = asyncio.ensure_future(execute(run_id, stage.world.engine))
+    running = asyncio.ensure_future(execute(run_id, stage.world.deps))
     async with asyncio.timeout(5):
         await stage.world.bench.has_started("x").wait()
     await stage.put_file(run_id, "big.bin", b"12345")
@@ -72,15 +126,126 @@ async def test_a_refused_file_is_told_with_the_reason(stage: Stage, code: str, w
         calls(("complete", '{"text": "Done.", "attachments": "a.txt"}')),
     ]
     run_id = await stage.world.say("go")
-    running = asyncio.ensure_future(execute(run_id, stage.world.engine))
+    running = asyncio.ensure_future(execute(run_id, stage.world.deps))
     async with asyncio.timeout(5):
         await stage.world.bench.has_started("x").wait()
     await stage.put_file(run_id, "a.txt", b"content")
-    stage.surface.failures.append(Failure("upload", SurfaceRefused("no", code=code)))
+    refusal = SurfaceRefused("no", code=code)
+    stage.surface.failures += [Failure("post with files", refusal), Failure("upload", refusal)]
     stage.world.bench.gate("x").set()
     await running
     stage.delivery.wake(run_id)
     await stage.shown()
+    assert len(stage.of(AnswerPart)) == 1
     (notice,) = [one.newest for one in stage.of(Notice)]
     assert isinstance(notice, Notice)
     assert words in notice.markdown
+
+
+async def test_a_file_that_is_too_large_is_told_with_its_size_and_the_limit(stage: Stage) -> None:
+    stage.links_to = ""
+    stage.surface.file_bytes_max = 3_000_000
+    run_id = await ended_with_files(stage, "a.txt", content=b"x" * 3_200_000)
+    stage.delivery.wake(run_id)
+    await stage.shown()
+    (notice,) = [one.newest for one in stage.of(Notice)]
+    assert isinstance(notice, Notice)
+    assert notice.markdown == (
+        "The file `a.txt` is too large to post here: it has 3.2 MB, and at most 3.0 MB are accepted. "
+        "Ask me to split or compress it."
+    )
+
+
+async def ended_with_files(stage: Stage, *names: str, content: bytes = b"x") -> str:
+    """A run that has ended with an answer and these files. Nothing of it is posted yet."""
+    stage.world.model.turns = [
+        calls(("wait", '{"text": "x"}')),
+        calls(("complete", json.dumps({"text": "Done.", "attachments": ", ".join(names)}))),
+    ]
+    run_id = await stage.world.say("go")
+    running = asyncio.ensure_future(execute(run_id, stage.world.deps))
+    async with asyncio.timeout(5):
+        await stage.world.bench.has_started("x").wait()
+    for name in names:
+        await stage.put_file(run_id, name, content if "empty" not in name else b"")
+    stage.world.bench.gate("x").set()
+    await running
+    return run_id
+
+
+async def test_the_files_come_in_the_message_of_the_answer(stage: Stage) -> None:
+    stage.delivery.wake(await ended_with_files(stage, "a.txt", "b.txt"))
+    await stage.shown()
+    (answer,) = stage.of(AnswerPart)
+    assert [*answer.files.values()] == [("a.txt", b"x"), ("b.txt", b"x")]
+    assert len(stage.surface.posted) == 2, "the answer and the status"
+
+
+async def test_files_that_do_not_fit_come_alone_and_what_is_wrong_is_said(stage: Stage) -> None:
+    names = ("empty.txt", "a.txt", "b.txt", "c.txt")
+    stage.delivery.wake(await ended_with_files(stage, *names))
+    await stage.shown()
+    (answer,) = stage.of(AnswerPart)
+    assert [*answer.files.values()] == [("a.txt", b"x")]
+    assert sorted(name for name, _ in stage.surface.all_files()) == sorted(names)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class KilledDeliveries:
+    """A store of deliveries that ends the process instead of its n-th write, or right after it."""
+
+    def __init__(self, inner: Deliveries, at: int, *, is_done: bool) -> None:
+        self.inner, self.left, self.is_done = inner, at, is_done
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    async def record(self, rendering: DeliveryLease, delivery: Delivery) -> None:
+        self.left -= 1
+        if self.left == 0 and not self.is_done:
+            raise Killed
+        await self.inner.record(rendering, delivery)
+        if self.left == 0:
+            raise Killed
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+@pytest.mark.parametrize("at", range(1, 8))
+async def test_a_process_killed_at_any_write_leaves_nothing_lost_and_nothing_twice(
+    stage: Stage, at: int, is_done: bool
+) -> None:
+    await stage.delivery.close()
+    run_id = await ended_with_files(stage, "a.txt", "b.txt")
+    deliveries = SqlDeliveries(stage.world.database)
+    lease = await deliveries.claim(run_id, "worker-0")
+    run = await stage.world.deps.stores.conversations.run(run_id)
+    assert lease is not None
+    assert run is not None
+    address = Address(platform="slack", workspace_id="T", channel_id="C", thread_key="1")
+    killed: Any = KilledDeliveries(deliveries, at, is_done=is_done)
+    first = stage.new_delivery("worker-0", killed)
+    with suppress(Killed):
+        await deliver_outbox(run, Poster(address, stage.surface, lease, killed), first._deps)
+    again = Poster(address, stage.surface, lease, deliveries)
+    await deliver_outbox(run, again, first._deps)
+    assert len(stage.of(AnswerPart)) == 1
+    assert stage.surface.all_files() == [("a.txt", b"x"), ("b.txt", b"x")]
+    left = [one for one in await deliveries.plan(lease, []) if one.state != "delivered"]
+    assert left == []
+
+
+async def test_a_question_with_more_options_than_menus_hold_lists_them_in_a_file(
+    stage: Stage,
+) -> None:
+    options = [f"option {number}" for number in range(500)]
+    stage.world.model.turns = [calls(("ask", json.dumps({"text": "Which?", "options": options})))]
+    await stage.run()
+    (card,) = [one.newest for one in stage.of(AskPrompt)]
+    assert isinstance(card, AskPrompt)
+    assert card.ask.options == tuple(options)
+    ((name, content),) = stage.surface.all_files()
+    assert name == "options.txt"
+    assert content.decode().splitlines()[499] == "500. option 499"

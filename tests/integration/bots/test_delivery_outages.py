@@ -9,7 +9,7 @@ from core.run.execute import execute
 from core.stores import Delivery, DeliveryLease
 from core.tools.tool import ToolSet
 from storage.sql.stores.deliveries import SqlDeliveries
-from tests.fakes.played_model import calls
+from tests.fakes.streamed_model import calls
 from tests.integration.bots.delivery_stage import Stage, until
 from tests.integration.bots.delivery_stage import stage as stage
 from tests.integration.core.conftest import world as world
@@ -31,7 +31,7 @@ class Flickering(SqlDeliveries):
 async def test_a_question_is_asked_though_the_database_was_away_for_a_moment(stage: Stage) -> None:
     tools = dict(stage.world.bench.toolbox().tools)
     tools["echo"] = replace(tools["echo"], needs_approval=lambda params: f"Say {params.text}")
-    stage.world.with_engine(toolbox=ToolSet(tools))
+    stage.world.with_deps(toolbox=ToolSet(tools))
     stage.world.model.turns = [calls(("wait", '{"text": "w"}')), calls(("echo", '{"text": "a"}'))]
     deliveries = Flickering(stage.world.database)
     await stage.delivery.close()
@@ -40,7 +40,7 @@ async def test_a_question_is_asked_though_the_database_was_away_for_a_moment(sta
 
     run_id = await stage.world.say("go")
     stage.delivery.wake(run_id)
-    running = asyncio.ensure_future(execute(run_id, stage.world.engine))
+    running = asyncio.ensure_future(execute(run_id, stage.world.deps))
     await until(lambda: bool(stage.of(RunStatus)))
     await asyncio.wait_for(stage.world.bench.has_started("w").wait(), 10)
     deliveries.is_away = True

@@ -2,14 +2,19 @@
 
 import socket
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from bots.settings import VARIABLE_NAMES
 from bots.settings.models import provider_key_name
-from bots.setup.doctor import Finding, print_findings, run_checks
+from bots.setup.doctor import run_checks
+from bots.setup.findings import Finding, print_findings
+from tests.chaos.disks import MEBIBYTE, small_disk
 from tests.fakes.embeddings import embeddings_fake
+from tests.integration.bots.test_cli import environment
 
 
 @pytest.fixture
@@ -19,7 +24,7 @@ def env_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / ".env"
 
 
-async def found(env_file: Path, **settings: str) -> dict[str, Finding]:
+async def found(env_file: Path, *, is_offline: bool = True, **settings: str) -> dict[str, Finding]:
     usual = {
         "DATA_DIR": str(env_file.parent / "data"),
         "SANDBOX": "none",
@@ -29,7 +34,9 @@ async def found(env_file: Path, **settings: str) -> dict[str, Finding]:
     }
     lines = [f"THREADHAND_{name}={value}" for name, value in {**usual, **settings}.items()]
     env_file.write_text("\n".join(lines))
-    return {finding.subject: finding for finding in await run_checks(env_file)}
+    return {
+        finding.subject: finding for finding in await run_checks(env_file, is_offline=is_offline)
+    }
 
 
 async def test_a_working_configuration_has_no_failure(env_file: Path) -> None:
@@ -84,6 +91,30 @@ async def test_servers_that_do_not_answer_are_found(env_file: Path) -> None:
     assert "hidden" not in f"{findings}"
 
 
+@pytest.mark.slow
+def test_a_full_disk_is_found(tmp_path: Path) -> None:
+    with small_disk(4 * MEBIBYTE) as disk:
+        disk.fill()
+        result = subprocess.run(
+            [*disk.entered, sys.executable, "-m", "bots", "doctor", "--offline"],
+            cwd=tmp_path,
+            env={
+                **environment(tmp_path),
+                "THREADHAND_DATA_DIR": str(disk.place),
+                "THREADHAND_SANDBOX": "none",
+                "THREADHAND_HTTP_PORT": "0",
+            },
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert result.returncode == 1
+    (line,) = (line for line in result.stdout.splitlines() if " data " in line)
+    assert line.startswith(f"fail  data      {disk.place} cannot be written: No space left on dev")
+    assert f"`du -xh --max-depth 2 {disk.place} | sort -h | tail`" in line
+
+
 async def test_a_port_in_use_is_found(env_file: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         finding = (await found(env_file, HTTP_PORT=str(taken.getsockname()[1])))["http"]
@@ -96,11 +127,13 @@ async def test_an_open_api_is_found(env_file: Path) -> None:
     assert finding.state == "fail"
 
 
-async def test_platforms_are_looked_at_by_shape(env_file: Path) -> None:
-    findings = await found(env_file, SLACK_BOT_TOKEN="xoxb-1", DISCORD_TOKEN="client-secret")
+async def test_half_a_set_up_is_found_before_any_call(env_file: Path) -> None:
+    settings = {"MODEL": "", "SLACK_BOT_TOKEN": "xoxb-1", "DISCORD_TOKEN": "client-secret"}
+    findings = await found(env_file, is_offline=False, **settings)
     assert "THREADHAND_SLACK_APP_TOKEN" in findings["slack"].fact
-    assert findings["discord"].state == "fail"
+    assert "(Bot, Reset Token), not the client secret." in findings["discord"].remedy
     assert findings["access"].state == "fail"
+    assert findings["model"].remedy.startswith("Choose one with `threadhand setup`")
 
 
 async def test_a_missing_model_key_is_named(env_file: Path) -> None:
@@ -144,11 +177,13 @@ async def test_agents_are_read_as_the_program_reads_them(env_file: Path) -> None
 async def test_the_model_of_embeddings_is_tried_with_its_key(env_file: Path) -> None:
     async with embeddings_fake() as fake:
         own = {"LLM_BASE_URL": fake.base_url, "EMBEDDING_MODEL": "e5"}
-        good = (await found(env_file, LLM_API_KEY=fake.key, **own))["meaning"]
-        bad = (await found(env_file, LLM_API_KEY="sk-secret-key", **own))["meaning"]
+        good = (await found(env_file, is_offline=False, LLM_API_KEY=fake.key, **own))["meaning"]
+        bad = (await found(env_file, is_offline=False, LLM_API_KEY="sk-secret-key", **own))[
+            "meaning"
+        ]
         fake.fault = "garbage"
-        odd = (await found(env_file, LLM_API_KEY=fake.key, **own))["meaning"]
-    gone = (await found(env_file, LLM_API_KEY=fake.key, **own))["meaning"]
+        odd = (await found(env_file, is_offline=False, LLM_API_KEY=fake.key, **own))["meaning"]
+    gone = (await found(env_file, is_offline=False, LLM_API_KEY=fake.key, **own))["meaning"]
 
     assert (good.state, good.fact) == ("ok", "e5 makes vectors of 64 numbers.")
     assert [one.state for one in (bad, odd, gone)] == ["fail"] * 3
@@ -160,8 +195,9 @@ async def test_the_model_of_embeddings_is_tried_with_its_key(env_file: Path) -> 
 async def test_a_model_of_embeddings_without_its_key_is_found_and_none_is_no_finding(
     env_file: Path,
 ) -> None:
-    assert "meaning" not in await found(env_file)
-    finding = (await found(env_file, EMBEDDING_MODEL="openai/e", LLM_API_KEY=""))["meaning"]
+    assert "meaning" not in await found(env_file, is_offline=False, MODEL="")
+    settings = {"MODEL": "", "EMBEDDING_MODEL": "openai/e", "LLM_API_KEY": ""}
+    finding = (await found(env_file, is_offline=False, **settings))["meaning"]
     assert (finding.state, finding.fact) == (
         "fail",
         "The embedding model openai/e needs a key: set OPENAI_API_KEY in .env.",

@@ -6,7 +6,8 @@ import pytest
 from grpclib import Status
 
 from bots.settings import VARIABLE_NAMES
-from bots.setup.doctor import Finding, run_checks
+from bots.setup.doctor import run_checks
+from bots.setup.findings import Finding
 from tests.integration.bots.test_modal_queue import APP, POSTGRESQL, REDIS, deployed
 
 WHOLE = {**POSTGRESQL, **REDIS, "SANDBOX": "none", "MODAL_WORKER_APP": APP}
@@ -37,7 +38,7 @@ async def test_a_function_that_is_not_deployed_is_told_with_how(tmp_path: Path) 
         (finding,) = await found(tmp_path)
     assert finding.state == "fail"
     assert "has no function execute_run: `modal deploy sandbox/modal_app.py`" in finding.fact
-    assert finding.remedy == "See docs/operators/modal.md."
+    assert finding.remedy == "See docs/admins/modal.md."
 
 
 async def test_a_token_that_modal_refuses_is_told_and_not_shown(

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from bots.settings import VARIABLE_NAMES
-from bots.setup.doctor import Finding, run_checks
+from bots.setup.doctor import run_checks
+from bots.setup.findings import Finding
 from tests.integration.core.mcp.conftest import http_fake
 from tests.paths import FAKES
 
@@ -33,8 +34,6 @@ async def found(folder: Path, servers: Mapping[str, object] | str) -> tuple[Find
         "DATA_DIR": folder / "data",
         "SANDBOX": "none",
         "HTTP_PORT": 0,
-        "MODEL": "m",
-        "LLM_API_KEY": "k",
         "MCP_CONFIG": config,
     }
     env_file = folder / ".env"
@@ -111,8 +110,20 @@ async def test_a_server_whose_tools_nobody_gets_is_a_note(tmp_path: Path) -> Non
     assert "enabled_tools" in finding.remedy
 
 
+async def test_more_tools_than_a_model_can_have_are_counted(tmp_path: Path) -> None:
+    (finding,) = await of_servers(tmp_path, {"child": stdio("mcp_hostile.py", "many")})
+    assert finding.state == "ok"
+    assert "128 of its 1000 tools can be used, left out: 872 more: name those" in finding.fact
+
+
+async def test_an_old_server_is_asked_in_the_older_way(tmp_path: Path) -> None:
+    log = str(tmp_path / "log")
+    (finding,) = await of_servers(tmp_path, {"old": stdio("mcp_old.py", "exits", log)})
+    assert finding.fact == "old answers with 1 tool: echo."
+
+
 async def test_a_file_that_cannot_be_used_is_one_finding(tmp_path: Path) -> None:
     findings = await found(tmp_path, "servers: {one: {command: x, urll: y}}")
     failed = [one for one in findings if one.state == "fail"]
-    assert [one.subject for one in failed] == ["mcp"]
+    assert [one.subject for one in failed] == ["mcp", "model"]
     assert "In the MCP settings, one: urll" in failed[0].fact

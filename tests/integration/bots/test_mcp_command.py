@@ -8,11 +8,13 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
+from core import http_shutdown
 from core.mcp.settings import McpServerConfig
 from tests.integration.core.mcp.conftest import Guest, MakeGuest
 from tests.integration.core.mcp.conftest import guest_of as guest_of
@@ -120,6 +122,7 @@ async def test_a_client_over_stdio_uses_the_agents_machine(
 
     assert {"execute_command", "create_file", "read_file", "search_knowledge"} <= names
     assert not names & {"ask", "complete", "planning", "expand_message", "ask_document"}
+    assert "expose_port" not in names  # nothing serves its links: only Modal gives ports addresses
     await works(guest)
     assert "knowledge base is empty" in await guest.output("mcp_own_search_knowledge", query="x")
     assert workspaces(folder)
@@ -127,15 +130,39 @@ async def test_a_client_over_stdio_uses_the_agents_machine(
     await until_nothing_is_left(folder)
 
 
-async def test_with_a_model_documents_can_be_asked_about_unless_a_budget_is_to_hold(
+@asynccontextmanager
+async def readers() -> AsyncIterator[str]:
+    """The base URL of an endpoint whose model answers every question in one word."""
+
+    async def answer(_request: web.Request) -> web.Response:
+        choice = {"message": {"content": "Paris"}, "finish_reason": "stop"}
+        usage = {"prompt_tokens": 90, "completion_tokens": 10}
+        return web.json_response({"choices": [choice], "usage": usage})
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    finally:
+        await http_shutdown.shut_down_server(runner)
+
+
+async def test_with_a_model_documents_can_be_asked_about_within_the_budget_of_a_run(
     folder: Path, guest_of: MakeGuest
 ) -> None:
-    model = {"MODEL": "m", "LLM_BASE_URL": "http://127.0.0.1:1/v1", "SANDBOX": "local"}
-    free = guest_of(over_stdio(folder, **model), wait_seconds=SECONDS)
-    capped = guest_of(over_stdio(folder, BUDGET_RUN_USD="1", **model), wait_seconds=SECONDS)
+    async with readers() as base_url:
+        model = {"MODEL": "m", "LLM_BASE_URL": base_url, "BUDGET_RUN_TOKENS": "450"}
+        guest = guest_of(over_stdio(folder, **model), wait_seconds=SECONDS)
+        await guest.look()
+        await guest.call("mcp_own_create_file", file_path="a.txt", file_contents="It is Paris.")
+        asked = {"file_path": "a.txt", "question": "Which city?"}
 
-    assert "mcp_own_ask_document" in await free.look()
-    assert "mcp_own_ask_document" not in await capped.look()
+        assert "Paris" in await guest.output("mcp_own_ask_document", **asked)
+        answers = [await guest.call("mcp_own_ask_document", **asked) for _ in range(5)]
+        assert "used up the budget of a run" in str(answers[-1].result["output"])
 
 
 async def test_a_client_over_http_needs_the_token(folder: Path, guest_of: MakeGuest) -> None:

@@ -13,23 +13,23 @@ from bots.inbound.actions import (
     RunButtonPressed,
     StopRequested,
 )
-from tests.fakes.played_model import calls
-from tests.integration.bots.reception_desk import BOB, HERE, Desk, command, message
-from tests.integration.bots.reception_desk import desk as desk
+from tests.fakes.streamed_model import calls
+from tests.integration.bots.receiver_stage import BOB, HERE, ReceiverStage, command, message
+from tests.integration.bots.receiver_stage import stage as stage
 from tests.integration.core.conftest import world as world
 
 THERE = replace(HERE, workspace_id="T2")
 
 
-async def is_stopped(desk: Desk, run_id: str) -> bool:
-    run = await desk.world.engine.conversations.run(run_id)
+async def is_stopped(stage: ReceiverStage, run_id: str) -> bool:
+    run = await stage.world.deps.stores.conversations.run(run_id)
     assert run is not None
     return run.stop_requested
 
 
-async def open_question(desk: Desk) -> str | None:
+async def open_question(stage: ReceiverStage) -> str | None:
     """The id of the question that waits here."""
-    snapshot = await desk.world.engine.conversations.find(HERE)
+    snapshot = await stage.world.deps.stores.conversations.find(HERE)
     return snapshot.open_ask.ask_id if snapshot and snapshot.open_ask else None
 
 
@@ -41,19 +41,19 @@ def pressed(run_id: str, action: Literal["stop", "retry", "continue"]) -> RunBut
 
 @pytest.mark.parametrize("action", ["stop", "retry", "continue"])
 async def test_a_button_of_a_run_of_another_workspace_does_nothing(
-    desk: Desk, action: Literal["stop", "retry", "continue"]
+    stage: ReceiverStage, action: Literal["stop", "retry", "continue"]
 ) -> None:
-    run_id = (await desk.reception.receive(message())).run_id or ""
-    outcome = await desk.reception.receive(pressed(run_id, action))
+    run_id = (await stage.receiver.receive(message())).run_id or ""
+    outcome = await stage.receiver.receive(pressed(run_id, action))
     assert outcome.notice == "That is not a run of this conversation."
-    assert not await is_stopped(desk, run_id)
-    assert await desk.world.engine.conversations.find(THERE) is None
+    assert not await is_stopped(stage, run_id)
+    assert await stage.world.deps.stores.conversations.find(THERE) is None
 
 
-async def test_a_question_of_another_workspace_takes_no_answer(desk: Desk) -> None:
-    desk.world.model.turns = [calls(("ask", '{"text": "Which?", "options": ["a", "b"]}'))]
-    await desk.play((await desk.reception.receive(message())).run_id)
-    ask_id = await open_question(desk)
+async def test_a_question_of_another_workspace_takes_no_answer(stage: ReceiverStage) -> None:
+    stage.world.model.turns = [calls(("ask", '{"text": "Which?", "options": ["a", "b"]}'))]
+    await stage.play((await stage.receiver.receive(message())).run_id)
+    ask_id = await open_question(stage)
     assert ask_id is not None
     answer = AskAnswered(
         address=THERE,
@@ -63,31 +63,35 @@ async def test_a_question_of_another_workspace_takes_no_answer(desk: Desk) -> No
         person=BOB,
         sent_at=datetime.now(UTC),
     )
-    assert (await desk.reception.receive(answer)).notice == "This question is no longer open."
-    assert await open_question(desk) == ask_id
+    assert (await stage.receiver.receive(answer)).notice == "This question is no longer open."
+    assert await open_question(stage) == ask_id
 
 
-async def test_a_cross_a_deletion_and_words_reach_their_own_workspace_alone(desk: Desk) -> None:
-    run_id = (await desk.reception.receive(message(key="m1"))).run_id or ""
+async def test_a_cross_a_deletion_and_words_reach_their_own_workspace_alone(
+    stage: ReceiverStage,
+) -> None:
+    run_id = (await stage.receiver.receive(message(key="m1"))).run_id or ""
     cross = StopRequested(address=THERE, dedupe_key="x", message_ref="m1", person=BOB)
     gone = MessageDeleted(
         address=THERE, dedupe_key="d", message_ref="m1", author=BOB, sent_at=datetime.now(UTC)
     )
     for inbound in (cross, gone):
-        assert (await desk.reception.receive(inbound)).is_ignored
+        assert (await stage.receiver.receive(inbound)).is_ignored
     names: tuple[CommandName, ...] = ("stop", "forget", "status", "new")
     for name in names:
-        told = await desk.reception.receive(replace(command(name, key=name), address=THERE))
+        told = await stage.receiver.receive(replace(command(name, key=name), address=THERE))
         assert "Working" not in told.notice
-    assert not await is_stopped(desk, run_id)
-    assert await desk.world.engine.conversations.find(HERE) is not None
+    assert not await is_stopped(stage, run_id)
+    assert await stage.world.deps.stores.conversations.find(HERE) is not None
 
 
-async def test_the_same_thread_key_in_two_workspaces_is_two_conversations(desk: Desk) -> None:
-    here = await desk.reception.receive(message(key="m1"))
-    there = await desk.reception.receive(replace(message(key="m2"), address=THERE))
+async def test_the_same_thread_key_in_two_workspaces_is_two_conversations(
+    stage: ReceiverStage,
+) -> None:
+    here = await stage.receiver.receive(message(key="m1"))
+    there = await stage.receiver.receive(replace(message(key="m2"), address=THERE))
     assert here.run_id != there.run_id
-    found = await desk.world.engine.conversations.find(THERE)
+    found = await stage.world.deps.stores.conversations.find(THERE)
     assert found is not None
-    runs = await desk.world.engine.conversations.runs(found.thread.thread_id)
+    runs = await stage.world.deps.stores.conversations.runs(found.thread.thread_id)
     assert [one.run_id for one in runs] == [there.run_id]

@@ -25,8 +25,8 @@ from bots.inbound.receiver import ActionReceiver
 from core.domain.threads import Person
 from storage.sql.stores.audit import SqlAuditLog
 from storage.sql.stores.workspaces import SqlPairings
-from tests.integration.bots.reception_desk import ALICE, BOB, HERE, Desk, message
-from tests.integration.bots.reception_desk import desk as desk
+from tests.integration.bots.receiver_stage import ALICE, BOB, HERE, ReceiverStage, message
+from tests.integration.bots.receiver_stage import stage as stage
 from tests.integration.core.conftest import world as world
 
 DIRECT = replace(HERE, channel_id="D1")
@@ -39,19 +39,19 @@ CODE = re.compile(r"`([A-Z2-9]{4}-[A-Z2-9]{4})`")
 ADMIN_HERE = AccessPolicy(channels=("C1",), users=("U1",), admins=("U1",))
 
 
-def reception_with(desk: Desk, policy: AccessPolicy) -> ActionReceiver:
-    database = desk.world.database
+def reception_with(stage: ReceiverStage, policy: AccessPolicy) -> ActionReceiver:
+    database = stage.world.database
     pairings = SqlPairings(database)
     admin = AdminDeps(policy=policy, pairings=pairings, log=SqlAuditLog(database))
-    old = desk.reception
+    old = stage.receiver
     return replace(
         old, policy=policy, pairings=pairings, commands=replace(old.commands, admin=admin)
     )
 
 
 @pytest.fixture
-def reception(desk: Desk) -> ActionReceiver:
-    return reception_with(desk, ADMIN_HERE)
+def receiver(stage: ReceiverStage) -> ActionReceiver:
+    return reception_with(stage, ADMIN_HERE)
 
 
 def direct(words: str = "hello", *, key: str = "d1", author: Person = BOB) -> UserAction:
@@ -64,8 +64,8 @@ def word(
     return CommandCalled(address=HERE, dedupe_key=key, name=name, argument=argument, person=person)
 
 
-async def code_for(reception: ActionReceiver, author: Person = BOB, key: str = "d1") -> str:
-    told = (await reception.receive(direct(key=key, author=author))).notice
+async def code_for(receiver: ActionReceiver, author: Person = BOB, key: str = "d1") -> str:
+    told = (await receiver.receive(direct(key=key, author=author))).notice
     found = CODE.search(told)
     assert found, told
     return found[1]
@@ -108,22 +108,22 @@ async def code_for(reception: ActionReceiver, author: Person = BOB, key: str = "
     ],
 )
 async def test_who_is_let_in(
-    desk: Desk, policy: AccessPolicy, actor: ActorContext, says: str
+    stage: ReceiverStage, policy: AccessPolicy, actor: ActorContext, says: str
 ) -> None:
     asked = replace(message(author=BOB), actor=actor)
-    outcome = await reception_with(desk, policy).receive(asked)
+    outcome = await reception_with(stage, policy).receive(asked)
     assert outcome.notice == (says or "")
     assert (outcome.run_id is None) is (says is not None)
 
 
-async def test_a_refusal_is_told_once_and_not_over_and_over(reception: ActionReceiver) -> None:
-    said = [(await reception.receive(message(key=f"k{n}", author=BOB))).notice for n in range(3)]
+async def test_a_refusal_is_told_once_and_not_over_and_over(receiver: ActionReceiver) -> None:
+    said = [(await receiver.receive(message(key=f"k{n}", author=BOB))).notice for n in range(3)]
     assert said == [NOT_ALLOWED, "", ""]
-    other = await reception.receive(message(key="k9", author=MALLORY))
+    other = await receiver.receive(message(key="k9", author=MALLORY))
     assert other.notice == NOT_ALLOWED
 
 
-async def test_a_click_is_answered_each_time(reception: ActionReceiver) -> None:
+async def test_a_click_is_answered_each_time(receiver: ActionReceiver) -> None:
     for n in range(2):
         pressed = RunButtonPressed(
             address=HERE,
@@ -133,20 +133,20 @@ async def test_a_click_is_answered_each_time(reception: ActionReceiver) -> None:
             person=BOB,
             actor=ActorContext(expects_answer=True),
         )
-        assert (await reception.receive(pressed)).notice == NOT_ALLOWED
+        assert (await receiver.receive(pressed)).notice == NOT_ALLOWED
 
 
-async def test_who_cannot_be_seen_is_told_each_time(desk: Desk) -> None:
-    reception = reception_with(desk, AccessPolicy(workspaces=("T1",)))
+async def test_who_cannot_be_seen_is_told_each_time(stage: ReceiverStage) -> None:
+    receiver = reception_with(stage, AccessPolicy(workspaces=("T1",)))
     for n in range(2):
         unseen = replace(message(key=f"k{n}"), actor=UNKNOWN)
-        assert (await reception.receive(unseen)).notice == UNKNOWN_PERSON
+        assert (await receiver.receive(unseen)).notice == UNKNOWN_PERSON
 
 
-async def test_somebody_who_lost_the_role_may_not_press(desk: Desk) -> None:
-    reception = reception_with(desk, AccessPolicy(roles=("R1",)))
+async def test_somebody_who_lost_the_role_may_not_press(stage: ReceiverStage) -> None:
+    receiver = reception_with(stage, AccessPolicy(roles=("R1",)))
     has_role = ActorContext(groups=frozenset({"R1"}))
-    run_id = (await reception.receive(replace(message(author=BOB), actor=has_role))).run_id
+    run_id = (await receiver.receive(replace(message(author=BOB), actor=has_role))).run_id
     assert run_id is not None
     pressed = RunButtonPressed(
         address=HERE,
@@ -156,16 +156,18 @@ async def test_somebody_who_lost_the_role_may_not_press(desk: Desk) -> None:
         person=BOB,
         actor=ActorContext(expects_answer=True),
     )
-    assert (await reception.receive(pressed)).notice == NOT_ALLOWED
-    run = await desk.world.engine.conversations.run(run_id)
+    assert (await receiver.receive(pressed)).notice == NOT_ALLOWED
+    run = await stage.world.deps.stores.conversations.run(run_id)
     assert run is not None
     assert not run.stop_requested
 
 
-async def test_a_deletion_by_nobody_we_know_counts_where_the_place_is_allowed(desk: Desk) -> None:
-    reception = reception_with(desk, AccessPolicy(roles=("R1",)))
+async def test_a_deletion_by_nobody_we_know_counts_where_the_place_is_allowed(
+    stage: ReceiverStage,
+) -> None:
+    receiver = reception_with(stage, AccessPolicy(roles=("R1",)))
     asked = replace(message(), actor=ActorContext(groups=frozenset({"R1"})))
-    run_id = (await reception.receive(asked)).run_id
+    run_id = (await receiver.receive(asked)).run_id
     gone = MessageDeleted(
         address=HERE,
         dedupe_key="k",
@@ -173,24 +175,24 @@ async def test_a_deletion_by_nobody_we_know_counts_where_the_place_is_allowed(de
         author=Person(person_id="", name="Somebody"),
         sent_at=message().sent_at,
     )
-    assert (await reception.receive(gone)).run_id == run_id
+    assert (await receiver.receive(gone)).run_id == run_id
 
 
-async def test_a_stranger_gets_a_code_and_is_let_in_by_it(reception: ActionReceiver) -> None:
-    code = await code_for(reception)
-    assert (await reception.receive(direct(key="d2"))).notice == ""
-    answer = await reception.receive(word("pair", code.lower()))
+async def test_a_stranger_gets_a_code_and_is_let_in_by_it(receiver: ActionReceiver) -> None:
+    code = await code_for(receiver)
+    assert (await receiver.receive(direct(key="d2"))).notice == ""
+    answer = await receiver.receive(word("pair", code.lower()))
     assert answer.notice == "bob (U2) may write to me in direct messages now."
-    assert (await reception.receive(direct("now", key="d3"))).run_id is not None
-    elsewhere = await reception.receive(message("here", key="k1", author=BOB))
+    assert (await receiver.receive(direct("now", key="d3"))).run_id is not None
+    elsewhere = await receiver.receive(message("here", key="k1", author=BOB))
     assert elsewhere.run_id is None
 
 
-async def test_who_was_unpaired_is_refused_from_then_on(reception: ActionReceiver) -> None:
-    code = await code_for(reception)
-    await reception.receive(word("pair", code))
-    first = await reception.receive(direct(key="d2"))
-    assert (await reception.receive(word("unpair", "@bob", key="w2"))).notice.startswith("bob")
+async def test_who_was_unpaired_is_refused_from_then_on(receiver: ActionReceiver) -> None:
+    code = await code_for(receiver)
+    await receiver.receive(word("pair", code))
+    first = await receiver.receive(direct(key="d2"))
+    assert (await receiver.receive(word("unpair", "@bob", key="w2"))).notice.startswith("bob")
     pressed = RunButtonPressed(
         address=DIRECT,
         dedupe_key="k",
@@ -199,71 +201,71 @@ async def test_who_was_unpaired_is_refused_from_then_on(reception: ActionReceive
         person=BOB,
         actor=replace(IN_PRIVATE, expects_answer=True),
     )
-    assert (await reception.receive(pressed)).notice == NOT_ALLOWED
-    assert CODE.search((await reception.receive(direct(key="d3"))).notice)
+    assert (await receiver.receive(pressed)).notice == NOT_ALLOWED
+    assert CODE.search((await receiver.receive(direct(key="d3"))).notice)
 
 
-async def test_without_admins_there_are_no_codes(desk: Desk) -> None:
-    reception = reception_with(desk, AccessPolicy(users=("U1",)))
-    assert (await reception.receive(direct())).notice == NOT_ALLOWED
+async def test_without_admins_there_are_no_codes(stage: ReceiverStage) -> None:
+    receiver = reception_with(stage, AccessPolicy(users=("U1",)))
+    assert (await receiver.receive(direct())).notice == NOT_ALLOWED
 
 
-async def test_a_wrong_code_and_a_code_from_a_channel_do_nothing(reception: ActionReceiver) -> None:
-    assert (await reception.receive(message(author=BOB))).notice == NOT_ALLOWED
-    answer = await reception.receive(word("pair", "AAAA-AAAA"))
+async def test_a_wrong_code_and_a_code_from_a_channel_do_nothing(receiver: ActionReceiver) -> None:
+    assert (await receiver.receive(message(author=BOB))).notice == NOT_ALLOWED
+    answer = await receiver.receive(word("pair", "AAAA-AAAA"))
     assert answer.notice == "There is no such code, or it has expired."
 
 
-@pytest.mark.parametrize("name", ["pair", "unpair", "who", "audit"])
-async def test_words_of_admins_are_for_admins(desk: Desk, name: CommandName) -> None:
-    reception = reception_with(desk, AccessPolicy(workspaces=("T1",), admins=("U1",)))
-    code = await code_for(reception_with(desk, ADMIN_HERE), author=MALLORY)
-    answer = await reception.receive(word(name, code, person=BOB))
+@pytest.mark.parametrize("name", ["pair", "unpair", "who", "audit", "mcp"])
+async def test_words_of_admins_are_for_admins(stage: ReceiverStage, name: CommandName) -> None:
+    receiver = reception_with(stage, AccessPolicy(workspaces=("T1",), admins=("U1",)))
+    code = await code_for(reception_with(stage, ADMIN_HERE), author=MALLORY)
+    answer = await receiver.receive(word(name, code, person=BOB))
     assert answer.notice == "Only admins of this bot can do that."
 
 
-async def test_an_admin_of_another_workspace_pairs_nobody_here(desk: Desk) -> None:
+async def test_an_admin_of_another_workspace_pairs_nobody_here(stage: ReceiverStage) -> None:
     policy = replace(ADMIN_HERE, admins=("U1", "T2/U9"))
-    reception = reception_with(desk, policy)
-    code = await code_for(reception)
+    receiver = reception_with(stage, policy)
+    code = await code_for(receiver)
     foreign = replace(word("pair", code, person=MALLORY), address=replace(HERE, workspace_id="T2"))
-    assert (await reception.receive(foreign)).notice.startswith("There is no such code")
-    assert (await reception.receive(direct(key="d2"))).run_id is None
+    assert (await receiver.receive(foreign)).notice.startswith("There is no such code")
+    assert (await receiver.receive(direct(key="d2"))).run_id is None
 
 
-async def test_who_lists_the_lists_and_the_paired(reception: ActionReceiver) -> None:
-    await reception.receive(word("pair", await code_for(reception)))
-    told = (await reception.receive(word("who", key="w2"))).notice
+async def test_who_lists_the_lists_and_the_paired(receiver: ActionReceiver) -> None:
+    await receiver.receive(word("pair", await code_for(receiver)))
+    told = (await receiver.receive(word("who", key="w2"))).notice
     for line in ("- Channels: C1", "- Admins: U1", "- Guests: no", "bob (U2)"):
         assert line in told
 
 
 async def test_admins_read_what_was_done_here_and_nothing_that_was_said(
-    desk: Desk, reception: ActionReceiver
+    stage: ReceiverStage, receiver: ActionReceiver
 ) -> None:
-    reception = reception_with(desk, replace(ADMIN_HERE, users=("U1", "U2")))
-    await reception.receive(message("my secret plan", key="k1", author=BOB))
+    receiver = reception_with(stage, replace(ADMIN_HERE, users=("U1", "U2")))
+    await receiver.receive(message("my secret plan", key="k1", author=BOB))
     elsewhere = replace(message("x", key="k2"), address=replace(HERE, workspace_id="T2"))
-    await reception.receive(elsewhere)
-    await reception.receive(word("forget", key="w1"))
-    told = (await reception.receive(word("audit", key="w2"))).notice
+    await receiver.receive(elsewhere)
+    await receiver.receive(replace(word("forget", key="w1"), argument="yes"))
+    told = (await receiver.receive(word("audit", key="w2"))).notice
     forgotten, asked = told.splitlines()
     assert forgotten.endswith("alice (U1) had a conversation forgotten")
     assert asked.endswith("bob (U2) asked for a run")
-    assert (await reception.receive(word("audit", "1", key="w3"))).notice == forgotten
+    assert (await receiver.receive(word("audit", "1", key="w3"))).notice == forgotten
 
 
-async def test_in_discord_lists_are_not_read_out_to_everybody(reception: ActionReceiver) -> None:
+async def test_in_discord_lists_are_not_read_out_to_everybody(receiver: ActionReceiver) -> None:
     names: tuple[CommandName, ...] = ("who", "audit")
     for name in names:
         asked = replace(word(name, key=name), address=replace(HERE, platform="discord"))
-        assert "/agent" in (await reception.receive(asked)).notice
+        assert "/agent" in (await receiver.receive(asked)).notice
 
 
 async def test_knowledge_and_plans_are_recorded_where_they_are_changed(
-    desk: Desk, reception: ActionReceiver
+    stage: ReceiverStage, receiver: ActionReceiver
 ) -> None:
-    await reception.receive(word("knowledge", "list", key="w1"))
-    await reception.receive(word("knowledge", "remove a.pdf", key="w2"))
-    (entry,) = await SqlAuditLog(desk.world.database).newest(limit=5)
+    await receiver.receive(word("knowledge", "list", key="w1"))
+    await receiver.receive(word("knowledge", "remove a.pdf", key="w2"))
+    (entry,) = await SqlAuditLog(stage.world.database).newest(limit=5)
     assert (entry.action, entry.subject) == ("knowledge_changed", "remove a.pdf")

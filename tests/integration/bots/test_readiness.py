@@ -11,10 +11,10 @@ from bots.inbound.actions import Outcome, UserAction
 from bots.settings import load_settings
 from bots.slack.app import SlackApp
 from core.domain.errors import StorageUnavailable
-from core.run.worker import AILING_SECONDS, Worker
+from core.run.worker import HEARTBEAT_LATE_SECONDS, Worker
 from storage.memory.run_queue import MemoryRunQueue
 from storage.sql.stores.inbox import SqlInbox
-from tests.integration.bots.test_workers import Graves
+from tests.integration.bots.test_workers import RecordedClaims
 from tests.integration.core.conftest import World
 from tests.integration.core.conftest import world as world  # a fixture is found by name
 from tests.servers import redis
@@ -25,7 +25,7 @@ async def receive(_: UserAction) -> Outcome:
 
 
 @dataclass
-class Claims(Graves):
+class Claims(RecordedClaims):
     """A database that stops to take heartbeats."""
 
     beats: asyncio.Event = field(default_factory=asyncio.Event)
@@ -43,8 +43,8 @@ class BrokenQueue(MemoryRunQueue):
 
 async def test_a_worker_is_ready_from_its_first_heartbeat_until_it_is_closed(world: World) -> None:
     claims = Claims()
-    world.with_engine(claims=claims)
-    worker = Worker(world.engine, MemoryRunQueue())
+    world.with_deps(claims=claims)
+    worker = Worker(world.deps, MemoryRunQueue())
     check = worker_check(worker)
     assert await check() == "It takes up no runs."
     worker.start()
@@ -59,11 +59,11 @@ async def test_a_worker_is_ready_from_its_first_heartbeat_until_it_is_closed(wor
 
 
 async def test_a_worker_without_a_heartbeat_says_so(world: World) -> None:
-    world.with_engine(claims=Claims(is_away=True))
-    worker = Worker(world.engine, MemoryRunQueue())
+    world.with_deps(claims=Claims(is_away=True))
+    worker = Worker(world.deps, MemoryRunQueue())
     worker.start()
     try:
-        assert AILING_SECONDS >= 1
+        assert HEARTBEAT_LATE_SECONDS >= 1
         assert await worker_check(worker)() == "Its heartbeat does not reach the database."
     finally:
         await worker.close()
@@ -71,8 +71,8 @@ async def test_a_worker_without_a_heartbeat_says_so(world: World) -> None:
 
 async def test_a_worker_that_can_take_nothing_up_says_so(world: World) -> None:
     claims = Claims()
-    world.with_engine(claims=claims)
-    worker = Worker(world.engine, BrokenQueue())
+    world.with_deps(claims=claims)
+    worker = Worker(world.deps, BrokenQueue())
     worker.start()
     try:
         async with asyncio.timeout(30):

@@ -1,253 +1,352 @@
-"""The guided set-up, against stand-ins of the services it tests keys with."""
+"""The guided set-up, against simulated services. Recordings of the terminal are in setup_sessions."""
 
+import re
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
 from cryptography.fernet import Fernet
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bots.settings import VARIABLE_NAMES, load_settings
 from bots.settings import env_file as env
-from bots.setup.wizard import run_wizard
-from core import http_shutdown
+from bots.setup.dialog import SHAPES, Choice, pick, recognise_keys
+from bots.setup.directory import TEST_MESSAGE
+from bots.setup.wizard import run_from_file, run_wizard
+from tests.integration.bots.setup_stage import (
+    DISCORD_TOKEN,
+    SetupStage,
+    interrupted_questions,
+    setup_stage,
+)
+
+SESSIONS = Path(__file__).parent / "setup_sessions"
+KEY = "API key, or https:// address of an endpoint"
+BOT_TOKEN, APP_TOKEN = "Bot token (xoxb-...)", "App token (xapp-..., Enter: HTTP mode)"
+SEVERAL = "Will several workspaces install the bot themselves? (y/N)"
+WORKSPACES = "Workspaces and servers"
+CHANNELS, PEOPLE = "Channels (Enter: all of these)", "People (Enter: everyone there)"
+ADMINS = "Admins, who let people in and change budgets in chat"
+HTTP_TOKEN = "Token (generate: makes one, Enter: none)"
+AGAIN = "Enter tries again, `new` asks again, `skip` leaves it out"
+CHANGE = "It is set up. Change it? (y/N)"
+TEST = "Send a test message to (Enter: nowhere)"
+DISCORD = (
+    ("Set up Discord? (Y/n)", ""),
+    ("Bot token", DISCORD_TOKEN),
+    ("Is it in the server? (Y/n)", ""),
+)
+BUDGETS = (
+    ("A run, US dollars", "1"),
+    ("A person and day, US dollars", ""),
+    ("A workspace and day, US dollars", ""),
+)
 
 
 @dataclass
 class ScriptedDialog:
-    """Answers by the start of the question; the same question again gets the next answer, then nothing."""
+    """Answers by the start of the question; the same question again gets the next answer, then "skip"."""
 
     answers: dict[str, list[str]]
     said: list[str] = field(default_factory=list)
     hidden: list[str] = field(default_factory=list)
-    ends_at: str = "never"
+    copied: list[str] = field(default_factory=list)
 
     def say(self, text: str) -> None:
         self.said.append(text)
 
+    def copy(self, text: str) -> None:
+        self.copied.append(text)
+
     def ask(self, question: str, *, is_secret: bool = False) -> str:
-        if question.startswith(self.ends_at):
-            raise EOFError
         if is_secret:
             self.hidden.append(question)
         for start, answers in self.answers.items():
             if question.startswith(start) and answers:
                 return answers.pop(0)
-        return ""
+        return "skip" if question == AGAIN else "n" if question.endswith("/n)") else ""
 
-
-async def auth_test(request: web.Request) -> web.Response:
-    good = request.headers["Authorization"] == "Bearer xoxb-good"
-    reply = {"ok": True, "user": "agent", "team": "Test team"} if good else {"ok": False}
-    return web.json_response(reply if good else {**reply, "error": "invalid_auth"})
-
-
-async def open_connection(request: web.Request) -> web.Response:
-    return web.json_response({"ok": request.headers["Authorization"] == "Bearer xapp-good"})
-
-
-async def oauth(request: web.Request) -> web.Response:
-    """As Slack answers a code that nobody has."""
-    form = await request.post()
-    if form["client_id"] != "1.2":
-        return web.json_response({"ok": False, "error": "invalid_client_id"})
-    if form["client_secret"] != "app-secret":
-        return web.json_response({"ok": False, "error": "bad_client_secret"})
-    return web.json_response({"ok": False, "error": "invalid_code"})
-
-
-async def models(request: web.Request) -> web.Response:
-    is_known = request.headers.get("Authorization") == "Bearer model-key"
-    return web.json_response({"data": []}, status=200 if is_known else 401)
-
-
-async def me(request: web.Request) -> web.Response:
-    if request.headers["Authorization"] != "Bot good.token.here":
-        return web.Response(status=401, text="<html>")
-    return web.json_response({"username": "agent"})
+    @property
+    def text(self) -> str:
+        return "\n".join(self.said)
 
 
 @pytest.fixture
-async def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Path, None]:
-    """The path of a `.env` that points at the stand-ins."""
-    for name in VARIABLE_NAMES:
+async def stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncGenerator[SetupStage, None]:
+    for name in (*VARIABLE_NAMES, "FOREIGN", "OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.delenv(name, raising=False)
-    app = web.Application()
-    app.add_routes(
-        [
-            web.post("/slack/auth.test", auth_test),
-            web.post("/slack/apps.connections.open", open_connection),
-            web.post("/slack/oauth.v2.access", oauth),
-            web.get("/v1/models", models),
-            web.get("/discord/users/@me", me),
-        ]
+    async with setup_stage(tmp_path) as made:
+        yield made
+
+
+def values(stage: SetupStage) -> Any:
+    return load_settings({}, stage.env_file)
+
+
+def recording(name: str) -> str:
+    return (SESSIONS / f"{name}.txt").read_text("utf-8")
+
+
+def model_turns(stage: SetupStage) -> tuple[tuple[str, str], ...]:
+    key = ("Its API key (Enter: none)", stage.model.key)
+    return ((KEY, stage.model.base_url), key, ("Model", "small"))
+
+
+@pytest.mark.slow
+async def test_a_set_up_from_the_first_key_to_the_test_message(stage: SetupStage) -> None:
+    shown = await stage.session(
+        *model_turns(stage),
+        ("Set up Slack? (Y/n)", ""),
+        (SEVERAL, ""),
+        (BOT_TOKEN, "xapp-simulated"),
+        (BOT_TOKEN, "xoxb-simulated"),
+        *DISCORD,
+        (WORKSPACES, "acme-corp"),
+        (WORKSPACES, "1,2"),
+        (CHANNELS, ""),
+        (PEOPLE, ""),
+        (ADMINS, "1"),
+        *BUDGETS,
+        (HTTP_TOKEN, "generate"),
+        (TEST, "#general"),
+        (TEST, "1"),
+        ("Start now? (Y/n)", "n"),
     )
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    base = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    file = tmp_path / ".env"
-    file.write_text(
-        f"# mine\nFOREIGN=1\nTHREADHAND_SLACK_API_URL={base}/slack\n"
-        f"THREADHAND_DISCORD_API_URL={base}/discord\nTHREADHAND_LLM_BASE_URL={base}/v1\n"
-    )
-    yield file
-    await http_shutdown.shut_down_server(runner)
-
-
-def values(file: Path) -> Any:
-    return load_settings({}, file)
-
-
-async def test_what_works_is_saved_beside_the_lines_of_others(services: Path) -> None:
-    dialog = ScriptedDialog(
-        {
-            "Model": ["my-model"],
-            "API key": ["model-key"],
-            "Bot token (xoxb": ["xoxb-good"],
-            "App token": ["xapp-good"],
-            "Bot token": ["good.token.here"],
-            "People": ["U1, U2"],
-            "Token": ["generate"],
-        }
-    )
-    await run_wizard(dialog, services)
-    settings = values(services)
-    assert (settings.model, settings.allowed_users) == ("my-model", ("U1", "U2"))
-    assert settings.slack_mode == "socket"
-    assert settings.discord_token.get_secret_value() == "good.token.here"
+    assert shown == recording("happy")
+    assert [line for line in shown.splitlines() if len(line) > 80 and "https://" not in line] == []
+    settings = values(stage)
+    assert (settings.model, settings.slack_mode) == ("small", "socket")
+    assert settings.allowed_workspaces == (stage.slack.workspace.team_id, "3001")
+    assert settings.admins == ("U0001000002",)
     assert len(settings.api_token.get_secret_value()) >= 40
-    assert services.read_text().startswith("# mine\nFOREIGN=1\n")
-    assert services.stat().st_mode & 0o777 == 0o600
-    assert "Slack knows the bot as agent in Test team. Saved." in dialog.said
-    assert all("xoxb-good" not in text for text in dialog.said)
+    assert stage.env_file.read_text().startswith("# mine\nFOREIGN=1\n")
+    assert stage.env_file.stat().st_mode & 0o777 == 0o600
+    assert stage.posted() == [TEST_MESSAGE]
 
 
-async def test_a_refused_key_is_asked_for_again(services: Path) -> None:
+@pytest.mark.slow
+async def test_a_set_up_that_was_left_goes_on_where_it_ended(stage: SetupStage) -> None:
+    first = await stage.session(*model_turns(stage), ("Set up Slack? (Y/n)", "^C"))
+    second = await stage.session(
+        (CHANGE, ""),
+        ("Set up Slack? (Y/n)", ""),
+        (SEVERAL, ""),
+        (BOT_TOKEN, "xoxb-simulated xapp-simulated"),
+        ("Set up Discord? (Y/n)", "^D"),
+    )
+    assert first + second == recording("interrupted")
+    assert values(stage).slack_mode == "socket"
+
+
+@pytest.mark.parametrize("is_secret", [False, True])
+async def test_ctrl_c_ends_a_question_however_early_it_comes(is_secret: bool) -> None:
+    assert await interrupted_questions(100, is_secret=is_secret) == 100
+
+
+@pytest.mark.slow
+async def test_without_a_network_what_is_typed_is_saved_and_not_called_done(
+    stage: SetupStage,
+) -> None:
+    stage.services_gone()
+    shown = await stage.session(
+        (KEY, "http://127.0.0.1:9/v1"),
+        ("Its API key (Enter: none)", "sk-model-endpoint"),
+        ("Model, for example anthropic/claude-sonnet-4-5", "small"),
+        ("Set up Slack? (Y/n)", ""),
+        (SEVERAL, ""),
+        (BOT_TOKEN, "xoxb-simulated"),
+        (APP_TOKEN, "xapp-simulated"),
+        ("Set up Discord? (Y/n)", "n"),
+        (WORKSPACES, "acme-corp"),
+        (WORKSPACES, "T0SIM0001"),
+        (CHANNELS, "#general"),
+        (CHANNELS, ""),
+        (PEOPLE, ""),
+        (ADMINS, ""),
+        *BUDGETS,
+        (HTTP_TOKEN, ""),
+    )
+    assert shown == recording("without-network")
+    settings = values(stage)
+    assert (settings.model, settings.slack_mode) == ("small", "socket")
+    assert settings.allowed_workspaces == ("T0SIM0001",)
+
+
+@pytest.mark.slow
+async def test_a_set_up_from_a_file(stage: SetupStage) -> None:
+    channel_id = next(iter(stage.slack.workspace.channels))
+    answers = stage.folder / "answers.yaml"
+    answers.write_text(
+        f"model: small\nllm_base_url: {stage.model.base_url}\nllm_api_key: {stage.model.key}\n"
+        "slack_bot_token: xoxb-simulated\nTHREADHAND_SLACK_APP_TOKEN: xapp-simulated\n"
+        f"allowed_workspaces: [T0SIM0001]\nallow_guests: true\ntest_channel: {channel_id}\n"
+    )
+    before, scopes = stage.env_file.read_text(), stage.slack.settings.scopes
+    stage.slack.configure(replace(stage.slack.settings, scopes=("chat:write", "users:read")))
+    refused = await stage.session(arguments=("--from", "answers.yaml"))
+    assert stage.env_file.read_text() == before
+    stage.slack.configure(replace(stage.slack.settings, scopes=scopes))
+    done = await stage.session(arguments=("--from", "answers.yaml"))
+    assert refused + done == recording("from-file")
+    assert values(stage).allow_guests is True
+    assert stage.posted() == [TEST_MESSAGE]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("modle: small", "THREADHAND_MODLE is not a setting; did you mean THREADHAND_MODEL?"),
+        ("- model", "must map settings to values"),
+        ("model: [", "cannot be read"),
+        ("http_port: many", "THREADHAND_HTTP_PORT has a bad value"),
+        ("slack_bot_token: xoxp-1", "such a token starts with xoxb-"),
+    ],
+)
+async def test_a_file_with_a_mistake_is_told_and_nothing_is_written(
+    stage: SetupStage, text: str, sentence: str
+) -> None:
+    before = stage.env_file.read_text()
+    file = stage.folder / "answers.yaml"
+    file.write_text(text)
+    with pytest.raises(Exception, match=re.escape(sentence)):
+        await run_from_file(ScriptedDialog({}), file, stage.env_file)
+    assert stage.env_file.read_text() == before
+
+
+async def test_what_does_not_work_is_not_saved_until_it_does(stage: SetupStage) -> None:
+    before = stage.env_file.read_text()
+    stage.slack.configure(replace(stage.slack.settings, scopes=("chat:write", "users:read")))
     dialog = ScriptedDialog(
         {
-            "Bot token (xoxb": ["wrong", "xoxb-bad", "xoxb-good"],
-            "App token": ["xapp-good"] * 3,
+            KEY: [stage.model.base_url],
+            "Its API key": ["wrong"],
+            "Model": ["small"],
+            "Set up": ["y", "y"],
+            BOT_TOKEN: ["xoxb-simulated"],
+            APP_TOKEN: ["xapp-simulated"],
+            "Bot token": ["MTAwMQ.nonsense.token"],
         }
     )
-    await run_wizard(dialog, services)
-    said = "\n".join(dialog.said)
-    assert "such a token starts with xoxb-" in said
-    assert "Slack refuses auth.test: invalid_auth." in said
-    assert values(services).slack_bot_token.get_secret_value() == "xoxb-good"
+    assert await run_wizard(dialog, stage.env_file) == 1
+    assert stage.env_file.read_text() == before
+    assert "has 2 of " in dialog.text
+    assert "refuses the token (status 401)" in dialog.text
+    assert "refuses the key of small." in dialog.text
+    assert dialog.text.endswith("`threadhand setup` goes on.")
+    assert "agent_view" in dialog.copied[0]
+    assert not {"xoxb-simulated", "wrong", stage.model.key} & set(dialog.text.split())
 
 
-SEVERAL = {
-    "\nSlack: one workspace, or several": ["several"],
-    "Client id": ["1.2"],
-    "Client secret": ["app-secret"],
-    "Public address": ["https://agent.example"],
-    "Keys": ["generate"],
-    "Signing secret": ["signing-secret"],
-}
+async def test_a_mended_app_is_tried_again_with_the_same_token(stage: SetupStage) -> None:
+    whole = stage.slack.settings
+    stage.slack.configure(replace(whole, scopes=("chat:write", "users:read")))
+
+    class Mending(ScriptedDialog):
+        def ask(self, question: str, *, is_secret: bool = False) -> str:
+            if question == AGAIN:
+                stage.slack.configure(whole)
+                return ""
+            return super().ask(question, is_secret=is_secret)
+
+    dialog = Mending(
+        {"Set up Slack": ["y"], BOT_TOKEN: ["xoxb-simulated"], APP_TOKEN: ["xapp-simulated"]}
+    )
+    await run_wizard(dialog, stage.env_file)
+    assert values(stage).slack_mode == "socket"
 
 
 def several(**changes: list[str]) -> ScriptedDialog:
-    """Who sets up Slack for several workspaces; changes by the first word of the question."""
-    script = {start: list(answers) for start, answers in SEVERAL.items()}
+    """Who sets up Slack for several workspaces; changes by a word of the question."""
+    script = {
+        "Set up Slack": ["y"],
+        "Will several": ["y"],
+        "Client id": ["1.2"],
+        "Client secret": ["app-secret"],
+        "Public address": ["https://agent.example"],
+        "Encryption keys": ["generate"],
+        "Signing secret": ["signing-secret"],
+    }
     for word, answers in changes.items():
         script[next(start for start in script if word in start)] = answers
     return ScriptedDialog(script)
 
 
-async def test_an_app_that_workspaces_install_is_set_up_and_its_key_is_made(services: Path) -> None:
+async def test_an_app_that_workspaces_install_is_set_up_and_its_key_is_made(
+    stage: SetupStage,
+) -> None:
+    stage.slack.oauth.client_id, stage.slack.oauth.client_secret = "1.2", "app-secret"
     dialog = several()
-    await run_wizard(dialog, services)
-    settings = values(services)
+    await run_wizard(dialog, stage.env_file)
+    settings = values(stage)
     assert settings.slack_mode == "http"
-    assert (settings.slack_client_id, settings.public_url) == ("1.2", "https://agent.example")
-    assert settings.slack_client_secret.get_secret_value() == "app-secret"
     (key,) = settings.token_keys
     Fernet(key)
-    assert any(
-        text == "Workspaces install the bot at https://agent.example/slack/install. Saved."
-        for text in dialog.said
-    )
-    hidden = " ".join(dialog.hidden)
-    assert all(word in hidden for word in ("Client secret", "Keys", "Signing secret"))
-    assert not any(secret in " ".join(dialog.said) for secret in ("app-secret", key))
+    assert "workspaces install the bot at https://agent.example/slack/install." in dialog.text
+    assert {"Client secret", "Encryption keys (generate: adds a new one)"} <= set(dialog.hidden)
+    assert not {"app-secret", key} & set(dialog.text.split())
+    # a second key goes before the first, which older tokens still need
+    again = ScriptedDialog({"It is set up": ["y"], "Set up Slack": ["y"], "Will several": ["y"],
+                            "Encryption keys": ["generate"]})  # fmt: skip
+    await run_wizard(again, stage.env_file)
+    assert len(values(stage).token_keys) == 2
+    assert values(stage).token_keys[1] == key
 
 
-async def test_a_second_key_goes_before_the_first_and_enter_stays_with_what_was_chosen(
-    services: Path,
-) -> None:
-    await run_wizard(several(), services)
-    (old,) = values(services).token_keys
-    await run_wizard(ScriptedDialog({"Keys": ["generate"]}), services)
-    new = values(services).token_keys
-    assert len(new) == 2
-    assert new[1] == old != new[0]
-
-
-async def test_an_app_that_slack_does_not_know_is_asked_for_again(services: Path) -> None:
-    dialog = several(Client=["9.9", "1.2", "1.2"], secret=["app-secret", "no", "app-secret"])
-    for start in ("Public address", "Keys", "Signing secret"):
-        dialog.answers[start] *= 3
-    await run_wizard(dialog, services)
-    said = "\n".join(dialog.said)
-    assert "Slack does not know this app: invalid_client_id. Not saved" in said
-    assert "Slack does not know this app: bad_client_secret. Not saved" in said
-    assert values(services).slack_client_id == "1.2"
-
-
-async def test_what_is_missing_for_several_workspaces_is_named(services: Path) -> None:
-    before = services.read_text()
-    dialog = several(Keys=[])
-    await run_wizard(dialog, services)
-    assert any("set THREADHAND_ENCRYPTION_KEYS, too." in text for text in dialog.said)
-    assert services.read_text() == before
-
-
-async def test_a_token_for_one_workspace_is_not_kept_beside(services: Path) -> None:
-    env.write_env_file(services, {"THREADHAND_SLACK_BOT_TOKEN": "xoxb-good"})
+async def test_what_is_missing_for_several_workspaces_is_named(stage: SetupStage) -> None:
+    before = stage.env_file.read_text()
+    dialog = several(Encryption=[])
+    await run_wizard(dialog, stage.env_file)
+    assert "set THREADHAND_ENCRYPTION_KEYS, too." in dialog.text
+    assert stage.env_file.read_text() == before
+    env.write_env_file(stage.env_file, {"THREADHAND_SLACK_BOT_TOKEN": "xoxb-simulated"})
     dialog = several()
-    await run_wizard(dialog, services)
-    assert any("Take THREADHAND_SLACK_BOT_TOKEN out" in text for text in dialog.said)
-    assert not values(services).slack_client_id
+    await run_wizard(dialog, stage.env_file)
+    assert "Take THREADHAND_SLACK_BOT_TOKEN out of .env." in dialog.text
 
 
-async def test_a_choice_that_there_is_not_is_asked_for_again(services: Path) -> None:
-    dialog = several(Slack=["both", "Several"])
-    await run_wizard(dialog, services)
-    assert "One of these, please: one, several." in dialog.said
-    assert values(services).slack_client_id == "1.2"
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("SLACK_BOT_TOKEN=xoxb-1-2-a export", {"THREADHAND_SLACK_BOT_TOKEN": "xoxb-1-2-a"}),
+        ("'sk-ant-api03-abc'", {"ANTHROPIC_API_KEY": "sk-ant-api03-abc"}),
+        ("xapp-1-A1-2-b\txoxb-1", {"THREADHAND_SLACK_APP_TOKEN": "xapp-1-A1-2-b",
+                                   "THREADHAND_SLACK_BOT_TOKEN": "xoxb-1"}),
+        (DISCORD_TOKEN, {"THREADHAND_DISCORD_TOKEN": DISCORD_TOKEN}),
+        ("https://api.example.com/v1", {}),
+        ("anthropic/claude-sonnet-4-5", {}),
+        ("sk-something-else", {}),
+    ],
+)  # fmt: skip
+def test_keys_are_recognised_wherever_they_are_pasted(text: str, expected: dict[str, str]) -> None:
+    assert recognise_keys(text) == expected
 
 
-async def test_a_key_that_does_not_work_is_not_saved(services: Path) -> None:
-    before = services.read_text()
-    dialog = ScriptedDialog({"Bot token": ["bad.token.here"], "Model": ["m"], "API key": ["no"]})
-    await run_wizard(dialog, services)
-    assert services.read_text() == before
-    assert (
-        "The model's endpoint refuses the key. Not saved; once more, or Enter to leave it out."
-        in (dialog.said)
-    )
+@given(st.text(max_size=200), st.sampled_from(sorted(SHAPES)))
+def test_no_text_around_a_key_changes_the_key(around: str, variable: str) -> None:
+    examples = {"THREADHAND_DISCORD_TOKEN": DISCORD_TOKEN, "GEMINI_API_KEY": "AIza" + "b" * 35}
+    shape = SHAPES[variable]
+    start = re.split(r"[\[(\\]", shape)[0] + ("proj-" if "proj" in shape else "")
+    key = examples.get(variable, start + "a" * 24)
+    assert recognise_keys(f" {key} ")[variable] == key
+    for found in recognise_keys(f"{around} {key}").values():
+        assert found in f"{around} {key}"
 
 
-async def test_a_service_that_does_not_answer_is_said_so(services: Path) -> None:
-    env.write_env_file(services, {"THREADHAND_LLM_BASE_URL": "http://127.0.0.1:1"})
-    dialog = ScriptedDialog({"Model": ["m"]})
-    await run_wizard(dialog, services)
-    assert any("http://127.0.0.1:1 does not answer." in text for text in dialog.said)
-
-
-async def test_an_interrupted_set_up_goes_on_where_it_ended(services: Path) -> None:
-    first = ScriptedDialog({"Model": ["m"], "API key": ["model-key"]}, ends_at="App token")
-    await run_wizard(first, services)
-    assert values(services).model == "m"
-    second = ScriptedDialog({"Bot token": []})
-    await run_wizard(second, services)
-    assert values(services).model == "m"
-    assert any(text.startswith("API key [set]") for text in second.hidden)
+def test_a_list_is_picked_from_by_number_name_or_id() -> None:
+    rows = [Choice(f"C{n:06}", f"#room-{n} (Slack)") for n in range(30)]
+    script = ["31", "room", "#room-7", "2, C0000ABC", ""]
+    dialog = ScriptedDialog({"Rooms": script})
+    assert pick(dialog, "Rooms", rows, id_shape="C[A-Z0-9]+") == ["C000007"]
+    assert pick(dialog, "Rooms", rows, id_shape="C[A-Z0-9]+") == ["C000001", "C0000ABC"]
+    assert pick(dialog, "Rooms", rows) is None
+    assert "and 10 more: type a part of the name" in dialog.text
+    assert "31 is neither in the list nor an id." in dialog.said
+    assert any(text.startswith("room fits several: ") for text in dialog.said)
 
 
 @pytest.mark.slow

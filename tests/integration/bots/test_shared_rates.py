@@ -41,8 +41,8 @@ async def test_processes_on_one_redis_hear_what_one_of_them_was_refused(redis_ur
         async with asyncio.timeout(20):
             while not other.rates.is_refused([EDIT]):
                 await asyncio.sleep(0.005)
-        assert await other.rates.take([EDIT], wait_seconds_max=0) > 10
-        assert await alone.rates.take([EDIT], wait_seconds_max=0) == 0
+        assert await other.rates.reserve([EDIT], wait_seconds_max=0) > 10
+        assert await alone.rates.reserve([EDIT], wait_seconds_max=0) == 0
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from bots.settings import load_settings
 from core.domain.errors import ConfigurationError
 from core.mcp.settings import McpServerConfig, parse_servers, secret_values
 from core.tools.tool import ToolSet
-from tests.fakes.played_model import calls, text
+from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
 from tests.integration.core.conftest import world as world
 from tests.paths import FAKES
@@ -47,6 +47,7 @@ async def test_a_server_that_echoes_its_secret_in_an_error_does_not_spread_it(
             "command": sys.executable,
             "args": [str(FAKE), "stdio"],
             "env": {"SERVICE_TOKEN": SECRET},
+            "needs_approval": [],
         },
         "gone": {
             "url": f"http://127.0.0.1:1/mcp?key={GONE}",
@@ -63,7 +64,7 @@ async def test_a_server_that_echoes_its_secret_in_an_error_does_not_spread_it(
         while not (tools := await held.tools()):
             pass
         world.model.turns = [calls(("mcp_fake_leak", "{}")), text("done")]
-        engine = world.with_engine(toolbox=ToolSet({tool.name: tool for tool in tools}))
+        engine = world.with_deps(toolbox=ToolSet({tool.name: tool for tool in tools}))
         run_id = await engine.run("go")
     finally:
         await held.close()

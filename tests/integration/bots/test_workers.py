@@ -20,10 +20,10 @@ LIVE = """
 import asyncio, sys
 from pathlib import Path
 from bots.bootstrap.worker_liveness import register_worker
-from tests.integration.bots.test_workers import Graves
+from tests.integration.bots.test_workers import RecordedClaims
 
 async def main():
-    async with register_worker(Path(sys.argv[1]), sys.argv[2], Graves()):
+    async with register_worker(Path(sys.argv[1]), sys.argv[2], RecordedClaims()):
         print("in", flush=True)
         sys.stdin.read()
 
@@ -32,10 +32,10 @@ asyncio.run(main())
 
 
 @dataclass
-class Graves:
+class RecordedClaims:
     """`core.stores.RunClaims` of a machine without runs. `is_away`: the database cannot be reached."""
 
-    buried: list[str] = field(default_factory=list[str])
+    removed: list[str] = field(default_factory=list[str])
     is_away: bool = False
 
     async def claim(self, run_id: str, worker_id: str) -> Lease | None:
@@ -54,11 +54,11 @@ class Graves:
     async def remove_worker(self, worker_id: str) -> None:
         if self.is_away:
             raise StorageUnavailable("away")
-        self.buried.append(worker_id)
+        self.removed.append(worker_id)
 
 
 @contextmanager
-def elsewhere(folder: Path, worker_id: str) -> Generator[subprocess.Popen[str]]:
+def worker_process(folder: Path, worker_id: str) -> Generator[subprocess.Popen[str]]:
     """A worker in a process of its own, enlisted."""
     with subprocess.Popen(
         [sys.executable, "-c", LIVE, str(folder), worker_id],
@@ -84,37 +84,37 @@ def test_no_two_workers_have_one_name_and_those_of_a_machine_are_alike() -> None
 
 
 async def test_a_worker_that_was_killed_is_buried_by_the_next(tmp_path: Path) -> None:
-    dead, graves = new_worker_id(), Graves()
-    with elsewhere(tmp_path, dead) as worker:
+    dead, claims = new_worker_id(), RecordedClaims()
+    with worker_process(tmp_path, dead) as worker:
         worker.kill()
         worker.wait()
-        async with register_worker(tmp_path, new_worker_id(), graves):
-            assert graves.buried == [dead]
+        async with register_worker(tmp_path, new_worker_id(), claims):
+            assert claims.removed == [dead]
     assert list(tmp_path.iterdir()) == []
 
 
 async def test_a_worker_that_lives_is_left_alone(tmp_path: Path) -> None:
-    alive, me, graves = new_worker_id(), new_worker_id(), Graves()
-    with elsewhere(tmp_path, alive):
-        async with register_worker(tmp_path, me, graves):
-            assert graves.buried == []
+    alive, me, claims = new_worker_id(), new_worker_id(), RecordedClaims()
+    with worker_process(tmp_path, alive):
+        async with register_worker(tmp_path, me, claims):
+            assert claims.removed == []
             assert {one.name for one in tmp_path.iterdir()} == {alive, me}
-        assert graves.buried == [me]
+        assert claims.removed == [me]
         assert [one.name for one in tmp_path.iterdir()] == [alive]
 
 
 async def test_two_workers_of_one_process_do_not_bury_each_other(tmp_path: Path) -> None:
-    first, second, graves = new_worker_id(), new_worker_id(), Graves()
-    async with register_worker(tmp_path, first, graves), register_worker(tmp_path, second, graves):
-        assert graves.buried == []
-    assert graves.buried == [second, first]
+    first, second, claims = new_worker_id(), new_worker_id(), RecordedClaims()
+    async with register_worker(tmp_path, first, claims), register_worker(tmp_path, second, claims):
+        assert claims.removed == []
+    assert claims.removed == [second, first]
 
 
 async def test_workers_of_other_machines_and_boots_are_not_judged(tmp_path: Path) -> None:
     (tmp_path / "elsewhere-0a1b2c3d-17-abcdef").touch()
-    graves = Graves()
-    async with register_worker(tmp_path, new_worker_id(), graves):
-        assert graves.buried == []
+    claims = RecordedClaims()
+    async with register_worker(tmp_path, new_worker_id(), claims):
+        assert claims.removed == []
     assert [one.name for one in tmp_path.iterdir()] == ["elsewhere-0a1b2c3d-17-abcdef"]
 
 
@@ -122,23 +122,23 @@ async def test_the_dead_stay_on_the_list_until_they_are_buried(tmp_path: Path) -
     dead = new_worker_id()
     (tmp_path / dead).touch()
     with pytest.raises(ConfigurationError, match="The database cannot be used: away"):
-        async with register_worker(tmp_path, new_worker_id(), Graves(is_away=True)):
+        async with register_worker(tmp_path, new_worker_id(), RecordedClaims(is_away=True)):
             raise AssertionError("it must not start")
-    graves = Graves()
-    async with register_worker(tmp_path, new_worker_id(), graves):
-        assert graves.buried == [dead]
+    claims = RecordedClaims()
+    async with register_worker(tmp_path, new_worker_id(), claims):
+        assert claims.removed == [dead]
 
 
 async def test_an_end_that_cannot_be_put_on_record_is_an_end_all_the_same(tmp_path: Path) -> None:
-    graves = Graves()
-    async with register_worker(tmp_path, new_worker_id(), graves):
-        graves.is_away = True
+    claims = RecordedClaims()
+    async with register_worker(tmp_path, new_worker_id(), claims):
+        claims.is_away = True
     assert list(tmp_path.iterdir()) == []
 
 
 async def test_without_a_folder_to_lock_in_the_worker_works_all_the_same(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    me, graves = new_worker_id(), Graves()
-    async with register_worker(tmp_path / "file", me, graves):
-        assert graves.buried == []
-    assert graves.buried == [me]
+    me, claims = new_worker_id(), RecordedClaims()
+    async with register_worker(tmp_path / "file", me, claims):
+        assert claims.removed == []
+    assert claims.removed == [me]

@@ -1,8 +1,8 @@
-"""An engine on a real database, a real bus and a scripted model, for runs without a chat platform."""
+"""The dependencies of runs on a real database, a real bus and a scripted model, for runs without a chat platform."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,26 +11,45 @@ import pytest
 from pydantic import BaseModel
 
 from bots.inbound.actions import IncomingMessage, decide_message
+from core.agents.definition import KnownNames
+from core.agents.files import AgentFiles
+from core.agents.roster import Roster
+from core.context.window import ContextPolicy
 from core.dialects.native import NativeDialect
+from core.domain.budget import NO_BUDGET
 from core.domain.events import AgentEvent, RunEvent
 from core.domain.ids import new_id
 from core.domain.messages import Message
 from core.domain.threads import Address, InboxItem, IncomingFile, Person
+from core.knowledge.knowledge_base import KnowledgeBase
 from core.loop.run_context import LoopPolicy
-from core.run.deps import RunDeps
+from core.observability import NO_METRICS
+from core.prompt.system_prompt import RunPrompt
+from core.run.deps import (
+    AgentDefaults,
+    AgentSources,
+    ChatAccess,
+    ModelAccess,
+    RunDeps,
+    RunLimits,
+    RunMessaging,
+    RunStores,
+)
 from core.run.execute import execute
 from core.tools.catalogue import all_tools
-from core.tools.tool import Tool, ToolContext, ToolOutput, ToolSet
+from core.tools.tool import ThreadLinks, Tool, ToolContext, ToolOutput, ToolSet
+from core.web_access.services import WebServices
 from storage.memory.event_bus import MemoryEventBus
 from storage.memory.run_queue import MemoryStopSignals
 from storage.sql.database import Database, open_database
-from storage.sql.stores.agents import SqlPlans
+from storage.sql.stores.agents import SqlAgentVersions, SqlPlans
 from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.inbox import SqlInbox
+from storage.sql.stores.knowledge import SqlKnowledge
 from storage.sql.stores.run_claims import SqlRunClaims, SqlStopRequests
 from storage.sql.stores.run_journal import SqlRunJournal
 from storage.sql.stores.usage import SqlLedger
-from tests.fakes.played_model import PlayedModel
+from tests.fakes.streamed_model import StreamedModel
 
 
 class EchoParams(BaseModel):
@@ -73,6 +92,7 @@ class Bench:
         made = {
             name: Tool(
                 name=name,
+                effect="reads",
                 params=EchoParams,
                 run=run,
                 title=lambda params, name=name: f"{name} {params.text}",
@@ -89,19 +109,23 @@ class Bench:
         return ToolSet({**made, **talk})
 
 
+ALICE = Person(person_id="U1", name="alice")
+
+
 @dataclass
 class World:
-    """One thread with an engine around it."""
+    """One thread, and the dependencies of its runs."""
 
     database: Database
     bench: Bench
-    engine: RunDeps
+    deps: RunDeps
     inbox: SqlInbox
     stops: SqlStopRequests
     signals: MemoryStopSignals
     address: Address
-    model: PlayedModel
+    model: StreamedModel
     published: list[RunEvent] = field(default_factory=list[RunEvent])
+    author: Person = ALICE
 
     async def say(
         self, words: str, *, agent_id: str | None = None, files: tuple[IncomingFile, ...] = ()
@@ -111,7 +135,7 @@ class World:
             address=self.address,
             dedupe_key=new_id(),
             message_ref="1",
-            author=Person(person_id="U1", name="alice"),
+            author=self.author,
             text=words,
             sent_at=datetime.now(UTC),
             is_addressed=True,
@@ -133,20 +157,20 @@ class World:
 
     async def run(self, words: str) -> str:
         run_id = await self.say(words)
-        await execute(run_id, self.engine)
+        await execute(run_id, self.deps)
         return run_id
 
-    def with_engine(self, **changes: Any) -> "World":
-        self.engine = replace(self.engine, **changes)
+    def with_deps(self, **changes: Any) -> "World":
+        self.deps = replace_dependencies(self.deps, **changes)
         return self
 
     async def events(self, run_id: str) -> list[AgentEvent]:
-        return [one.event for one in await self.engine.conversations.events(run_id)]
+        return [one.event for one in await self.deps.stores.conversations.events(run_id)]
 
     async def messages(self, run_id: str) -> list[Message]:
-        run = await self.engine.conversations.run(run_id)
+        run = await self.deps.stores.conversations.run(run_id)
         assert run is not None
-        return list(await self.engine.conversations.messages(run.thread_id))
+        return list(await self.deps.stores.conversations.messages(run.thread_id))
 
     async def history(self, run_id: str) -> list[Message]:
         return [one for one in await self.messages(run_id) if one.is_llm_message]
@@ -156,34 +180,77 @@ class World:
         await self.signals.send(run_id)
 
 
+def replace_dependencies(deps: RunDeps, **changes: Any) -> RunDeps:
+    """Replaces dependencies by name, in whichever group of `RunDeps` they stand."""
+    for name, value in changes.items():
+        if hasattr(deps, name):
+            deps = replace(deps, **{name: value})
+            continue
+        (group,) = [
+            field.name
+            for field in fields(RunDeps)
+            if is_dataclass(values := getattr(deps, field.name)) and hasattr(values, name)
+        ]
+        deps = replace(deps, **{group: replace(getattr(deps, group), **{name: value})})
+    return deps
+
+
+def shipped_agents(database: Database) -> Roster:
+    files = AgentFiles(known=KnownNames(tools=frozenset(all_tools())))
+    files.load()
+    return Roster(files=files, versions=SqlAgentVersions(database))
+
+
+async def _no_mcp_tools(_servers: frozenset[str] | None) -> Sequence[Tool[Any]]:
+    return ()
+
+
+async def _no_knowledge(_agent_id: str) -> None: ...
+
+
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     database = await open_database(f"sqlite:///{tmp_path}/test.db")
-    bench, model, signals = Bench(), PlayedModel([]), MemoryStopSignals()
-    engine = RunDeps(
+    bench, model, signals = Bench(), StreamedModel([]), MemoryStopSignals()
+    deps = RunDeps(
         worker_id="worker-1",
-        claims=SqlRunClaims(database),
-        journal=SqlRunJournal(database),
-        conversations=SqlConversations(database),
-        bus=MemoryEventBus(),
-        signals=signals,
+        stores=RunStores(
+            claims=SqlRunClaims(database),
+            journal=SqlRunJournal(database),
+            conversations=SqlConversations(database),
+            ledger=SqlLedger(database),
+            plans=SqlPlans(database),
+            knowledge_base=KnowledgeBase(store=SqlKnowledge(database)),
+        ),
+        messaging=RunMessaging(bus=MemoryEventBus(), signals=signals),
         sandboxes=None,
-        file_sources={},
-        file_bytes_max=1000,
-        model="test",
-        system_prompt=lambda: "You are a test.",
-        dialect=NativeDialect(),
-        toolbox=bench.toolbox(),
-        policy=LoopPolicy(),
-        ask_model=model.stream,
-        ledger=SqlLedger(database),
-        plans=SqlPlans(database),
+        chat=ChatAccess(
+            file_sources={},
+            file_bytes_max=1000,
+            histories={},
+            links=lambda _thread_id: ThreadLinks(),
+        ),
+        defaults=AgentDefaults(
+            model="test",
+            prompt=lambda: RunPrompt(system="You are a test."),
+            dialect=NativeDialect(),
+            dialect_setting="auto",
+            toolbox=bench.toolbox(),
+        ),
+        agents=AgentSources(
+            roster=shipped_agents(database), mcp_tools=_no_mcp_tools, index_knowledge=_no_knowledge
+        ),
+        limits=RunLimits(policy=LoopPolicy(), context_policy=ContextPolicy(), budget=NO_BUDGET),
+        models=ModelAccess(ask_model=model.stream, price_of=lambda _model: None),
+        metrics=NO_METRICS,
+        web=WebServices(),
+        draining=asyncio.Event(),
     )
     address = Address(platform="api", workspace_id="api", channel_id="api", thread_key=new_id())
     yield World(
         database=database,
         bench=bench,
-        engine=engine,
+        deps=deps,
         inbox=SqlInbox(database),
         stops=SqlStopRequests(database),
         signals=signals,

@@ -3,22 +3,31 @@
 import json
 from dataclasses import replace
 
+import pytest
+from sqlalchemy import update
+
 from core.domain.approval import (
+    APPROVE_ALL,
     APPROVE_ALWAYS,
     APPROVE_ONCE,
+    CHANGED,
+    CHOICES,
     DENY,
-    Approval,
-    describe_call,
+    DENY_ALL,
+    ONE_BY_ONE,
+    TOO_LONG,
     parse_choice,
 )
 from core.domain.events import AgentEvent, ApprovalAsked, RunFinished
-from core.domain.threads import Lease
+from core.domain.threads import Ask, Lease, Person
+from core.failpoints import Failpoint
 from core.run.execute import execute
 from core.stores import JournalEntry
 from core.tools.tool import ToolSet
 from storage.sql.database import Database
 from storage.sql.stores.run_journal import SqlRunJournal
-from tests.fakes.played_model import calls, text
+from storage.sql.tables.threads_and_runs import tool_calls
+from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
 
 
@@ -26,7 +35,7 @@ def guarded(world: World) -> World:
     """`echo` needs an approval, `wait` and the rest do not."""
     tools = dict(world.bench.toolbox().tools)
     tools["echo"] = replace(tools["echo"], needs_approval=lambda params: f"Say {params.text} aloud")
-    return world.with_engine(toolbox=ToolSet(tools))
+    return world.with_deps(toolbox=ToolSet(tools))
 
 
 async def suspended(world: World) -> str:
@@ -45,17 +54,17 @@ async def results(world: World, run_id: str) -> list[dict[str, object]]:
 async def test_the_run_waits_and_says_what_for(world: World) -> None:
     run_id = await suspended(world)
     assert world.bench.said == []
-    run = await world.engine.conversations.run(run_id)
+    run = await world.deps.stores.conversations.run(run_id)
     assert run is not None
     assert run.status == "waiting"
-    snapshot = await world.engine.conversations.snapshot(run.thread_id)
+    snapshot = await world.deps.stores.conversations.snapshot(run.thread_id)
     assert snapshot is not None
     assert snapshot.open_ask is not None
     assert "Say a aloud" in snapshot.open_ask.text
     assert snapshot.open_ask.options == (APPROVE_ONCE, APPROVE_ALWAYS, DENY)
     events = await world.events(run_id)
     assert isinstance(events[-1], ApprovalAsked)
-    assert run_id not in await world.engine.claims.claimable_runs()
+    assert run_id not in await world.deps.stores.claims.claimable_runs()
 
 
 class Noting(SqlRunJournal):
@@ -73,7 +82,7 @@ class Noting(SqlRunJournal):
 async def test_nobody_hears_that_it_waits_before_the_question_is_stored(world: World) -> None:
     """Else it is looked for in vain, and never shown."""
     journal = Noting(world.database)
-    guarded(world).with_engine(journal=journal)
+    guarded(world).with_deps(journal=journal)
     world.model.turns = [calls(("echo", '{"text": "a"}'), said="I say it aloud."), text("done")]
     run_id = await world.run("go")
     assert isinstance((await world.events(run_id))[-1], ApprovalAsked)
@@ -104,20 +113,122 @@ async def test_a_denial_is_told_to_the_model(world: World) -> None:
 
 async def test_plain_words_are_a_no_with_that_reason_and_stay_in_the_history(world: World) -> None:
     run_id = await suspended(world)
-    await world.run("not on a Friday")
+    await world.run("No, not on a Friday")
     assert world.bench.said == []
     (result,) = await results(world, run_id)
-    assert "not on a Friday" in str(result["error"])
+    assert "No, not on a Friday" in str(result["error"])
     history = await world.history(run_id)
-    assert "not on a Friday" in str(history[-2].content)
+    assert "No, not on a Friday" in str(history[-2].content)
 
 
 async def test_always_holds_for_the_thread(world: World) -> None:
     run_id = await suspended(world)
     await world.run(APPROVE_ALWAYS)
-    world.model.turns = [calls(("echo", '{"text": "b"}')), text("done")]
+    world.model.turns = [calls(("echo", '{"text": "a"}')), text("done")]
     assert await world.run("again") != run_id
+    assert world.bench.said == ["a", "a"]
+
+
+async def test_always_does_not_hold_for_another_target(world: World) -> None:
+    await suspended(world)
+    await world.run(APPROVE_ALWAYS)
+    world.model.turns = [calls(("echo", '{"text": "b"}')), text("done")]
+    run_id = await world.run("again")
+    run = await world.deps.stores.conversations.run(run_id)
+    assert run is not None
+    assert run.status == "waiting"
+    assert world.bench.said == ["a"]
+
+
+async def two_waiting(world: World) -> str:
+    turn = calls(("echo", '{"text": "a"}'), ("echo", '{"text": "b"}'))
+    guarded(world).model.turns = [turn, text("done")]
+    return await world.run("go")
+
+
+async def asked(world: World, run_id: str) -> Ask:
+    ask = await world.deps.stores.journal.approval(run_id)
+    assert ask is not None
+    return ask
+
+
+async def test_one_answer_can_count_for_all_calls_of_a_turn(world: World) -> None:
+    run_id = await two_waiting(world)
+    assert (await asked(world, run_id)).options == (APPROVE_ALL, ONE_BY_ONE, DENY_ALL)
+    await world.run(APPROVE_ALL)
     assert world.bench.said == ["a", "b"]
+
+
+@pytest.mark.parametrize("said", [ONE_BY_ONE, APPROVE_ONCE])
+async def test_people_can_refuse_one_of_two_calls(world: World, said: str) -> None:
+    """Also where the answer fits only one call: nothing runs that nobody meant."""
+    run_id = await two_waiting(world)
+    assert await world.run(said) == run_id
+    first = await asked(world, run_id)
+    assert (first.state, first.options) == ("open", CHOICES)
+    assert "`a`" in first.text
+    assert "`b`" not in first.text
+    assert world.bench.said == []
+    await world.run(DENY)
+    second = await asked(world, run_id)
+    assert "`b`" in second.text
+    await world.run(APPROVE_ONCE)
+    assert world.bench.said == ["b"]
+    assert [one["success"] for one in await results(world, run_id)] == [False, True]
+
+
+async def test_always_for_the_first_call_answers_the_same_call_after_it(world: World) -> None:
+    same = calls(("echo", '{"text": "a"}'), ("echo", '{"text": "a"}'))
+    guarded(world).model.turns = [same, text("done")]
+    run_id = await world.run("go")
+    await world.run(ONE_BY_ONE)
+    await world.run(APPROVE_ALWAYS)
+    assert world.bench.said == ["a", "a"]
+    run = await world.deps.stores.conversations.run(run_id)
+    assert run is not None
+    assert run.status == "completed"
+
+
+async def test_a_call_that_is_changed_after_the_approval_does_not_run(world: World) -> None:
+    run_id = await suspended(world)
+    (record,) = await world.deps.stores.journal.calls(run_id)
+    changed = update(tool_calls).where(tool_calls.c.run_id == run_id)
+    await world.database.write(
+        Failpoint("test"), lambda c: c.execute(changed.values(arguments={"text": "rm -rf /"}))
+    )
+    assert record.arguments == {"text": "a"}
+    await world.run(APPROVE_ONCE)
+    assert world.bench.said == []
+    (result,) = await results(world, run_id)
+    assert result["error"] == CHANGED
+
+
+async def test_a_denial_over_http_names_somebody(world: World) -> None:
+    run_id = await suspended(world)
+    world.author = Person(person_id="api", name="")
+    await world.run("Deny")
+    (result,) = await results(world, run_id)
+    assert str(result["error"]).startswith("Not run: A person over HTTP denied it.")
+
+
+async def test_a_call_too_long_to_check_is_not_asked_about(world: World) -> None:
+    long = json.dumps({"text": "x" * 60_000})
+    guarded(world).model.turns = [calls(("echo", long)), text("done")]
+    run_id = await world.run("go")
+    (result,) = await results(world, run_id)
+    assert result["error"] == TOO_LONG
+    assert await world.deps.stores.journal.approval(run_id) is None
+
+
+async def test_everything_is_told_where_no_files_are_shown(world: World) -> None:
+    long = json.dumps({"text": "SELECT 1;\n" * 300 + "DROP TABLE users"})
+    guarded(world).model.turns = [calls(("echo", long)), text("done")]
+    run_id = await world.run("go")
+    event = (await world.events(run_id))[-1]
+    assert isinstance(event, ApprovalAsked)
+    assert "DROP TABLE users" in event.text
+    assert event.text.count("SELECT 1;") >= 300
+    assert (await asked(world, run_id)).text == event.text
 
 
 async def test_once_holds_once(world: World) -> None:
@@ -125,7 +236,7 @@ async def test_once_holds_once(world: World) -> None:
     world.model.turns[-1:] = [calls(("echo", '{"text": "b"}'))]
     run_id = await world.run(APPROVE_ONCE)
     assert world.bench.said == ["a"]
-    run = await world.engine.conversations.run(run_id)
+    run = await world.deps.stores.conversations.run(run_id)
     assert run is not None
     assert run.status == "waiting"
 
@@ -151,12 +262,12 @@ async def test_the_other_calls_of_the_turn_run_once_and_keep_their_results(world
 async def test_stopping_a_waiting_run_ends_it_and_runs_nothing(world: World) -> None:
     run_id = await suspended(world)
     await world.stop(run_id)
-    await execute(run_id, world.engine)
-    run = await world.engine.conversations.run(run_id)
+    await execute(run_id, world.deps)
+    run = await world.deps.stores.conversations.run(run_id)
     assert run is not None
     assert run.status == "stopped"
     assert world.bench.said == []
-    snapshot = await world.engine.conversations.snapshot(run.thread_id)
+    snapshot = await world.deps.stores.conversations.snapshot(run.thread_id)
     assert snapshot is not None
     assert snapshot.open_ask is None
 
@@ -176,26 +287,3 @@ async def test_an_ask_behind_a_waiting_call_does_not_end_the_run(world: World) -
 def test_buttons_are_understood_as_words() -> None:
     assert parse_choice("  approve   ONCE ") == APPROVE_ONCE
     assert parse_choice("yes") is None
-
-
-def test_a_call_is_described_with_its_arguments_on_one_line() -> None:
-    line = describe_call("notebook: write", {"line": "milk\n`rm`", "times": 2, "to": {"a": [1]}})
-    assert line == "notebook: write, with line `milk 'rm'`, times `2`, to `{\"a\": [1]}`"
-    assert describe_call("ping", {}) == "ping"
-
-
-def test_many_or_long_arguments_are_cut_and_say_so() -> None:
-    line = describe_call("x", {f"value{n}": "y" * 5000 for n in range(30)})
-    assert len(line) < 1400
-    assert "…" in line
-    assert line.endswith("more values that do not fit here")
-
-
-def test_a_long_reason_hides_no_other() -> None:
-    approval = Approval(turn_id="t", tools=("a",), reasons=("z" * 9000, "Delete it all"))
-    assert "Delete it all" in approval.text
-    assert len(approval.text) < 2000
-    many = Approval(turn_id="t", tools=("a",), reasons=tuple(f"reason {n}" for n in range(100)))
-    assert "reason 15" in many.text
-    assert "and 84 more calls that do not fit here" in many.text
-    assert many.summary == "reason 0 and 99 more"

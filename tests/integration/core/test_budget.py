@@ -5,50 +5,89 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
+from core.context.untrusted_text import unwrap_message
 from core.domain.budget import (
     Budget,
     Limit,
     Price,
     Spending,
-    exhausted_message,
+    Spent,
+    find_exhausted,
     price_usage,
     utc_day_start,
 )
 from core.domain.events import RunFinished
 from core.domain.threads import Usage
 from core.ports import ModelFinished
-from tests.fakes.played_model import calls, text
+from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
 
 
+def sentence_of(budget: Budget, spending: Spending, *, is_chat: bool = True) -> str:
+    end = find_exhausted(budget, spending, is_chat=is_chat)
+    return end.sentence if end else ""
+
+
 def test_a_run_under_its_limit_goes_on() -> None:
-    budget = Budget(run=Limit(usd=1))
-    assert exhausted_message(budget, Spending(run=Usage(cost_usd=0.999))) is None
+    assert sentence_of(Budget(run=Limit(usd=1)), Spending(run=Spent(cost_usd=0.999))) == ""
 
 
 @pytest.mark.parametrize(
     ("budget", "spending", "sentence"),
     [
         (
-            Budget(run=Limit(usd=0.5)),
-            Spending(run=Usage(cost_usd=0.51234)),
-            "This run has used up its budget: 0.512 of 0.5 US dollars.",
+            Budget(run=Limit(usd=0.5), has_admins=True),
+            Spending(run=Spent(cost_usd=0.51234)),
+            "This run has used up its budget: 0.512 of 0.5 US dollars. Continue starts a run with a new one."
+            " An admin of this bot can raise it with `budget run 1`.",
         ),
         (
-            Budget(person_day=Limit(tokens=1000)),
-            Spending(person_day=Usage(input_tokens=900, output_tokens=200)),
-            "Your budget for today is used up: 1,100 of 1,000 tokens. It starts anew at 00:00 UTC.",
+            Budget(person=Limit(tokens=1000), has_admins=True),
+            Spending(person=Spent(tokens=1100)),
+            "Your budget for today is used up: 1,100 of 1,000 tokens. A new one starts at 00:00 UTC."
+            " An admin of this bot can raise it with `budget person 2000 tokens`.",
         ),
         (
-            Budget(workspace_day=Limit(usd=0)),
-            Spending(),
-            "Today's budget of this workspace is used up: 0.00 of 0.00 US dollars."
-            " It starts anew at 00:00 UTC.",
+            Budget(workspace=Limit(usd=100)),
+            Spending(workspace=Spent(cost_usd=100)),
+            "Today's budget of this workspace is used up: 100.00 of 100.00 US dollars."
+            " A new one starts at 00:00 UTC. Whoever runs this bot can raise it with the setting"
+            " `THREADHAND_BUDGET_WORKSPACE_DAY_USD`, or name admins in `THREADHAND_ADMINS`, who can change it in chat.",
+        ),
+        (
+            Budget(person=Limit(usd=20)),
+            Spending(person=Spent(cost_usd=1, tokens=10_000_000, unpriced_tokens=9_500_000)),
+            "Your budget for today is used up: 20.00 of 20.00 US dollars"
+            " (a million tokens of unknown price count 2 dollars). A new one starts at 00:00 UTC."
+            " Whoever runs this bot can raise it with the setting `THREADHAND_BUDGET_USER_DAY_USD`,"
+            " or name admins in `THREADHAND_ADMINS`, who can change it in chat.",
         ),
     ],
 )
-def test_the_sentence_has_the_figures(budget: Budget, spending: Spending, sentence: str) -> None:
-    assert exhausted_message(budget, spending) == sentence
+def test_the_sentence_names_the_limit_and_who_can_raise_it(
+    budget: Budget, spending: Spending, sentence: str
+) -> None:
+    assert sentence_of(budget, spending) == sentence
+
+
+def test_tokens_of_a_free_model_count_against_no_limit_in_dollars() -> None:
+    spending = Spending(run=Spent(tokens=10**9, unpriced_tokens=10**9))
+    assert sentence_of(Budget(run=Limit(usd=2), counts_unpriced=False), spending) == ""
+    assert sentence_of(Budget(run=Limit(usd=2)), spending) != ""
+
+
+def test_a_changed_limit_takes_the_place_of_the_configured_one() -> None:
+    budget, spent = Budget(run=Limit(usd=2, tokens=100)), Spent(cost_usd=3, tokens=200)
+    raised = Spending(run=spent, changed_limits={"run": Limit(usd=5)})
+    assert sentence_of(budget, raised) == ""
+    lowered = Spending(channel=spent, changed_limits={"channel": Limit(tokens=150)})
+    assert "200 of 150 tokens" in sentence_of(budget, lowered)
+
+
+def test_over_http_nobody_is_sent_to_a_chat_command() -> None:
+    budget = Budget(run=Limit(usd=1), has_admins=True)
+    spending = Spending(run=Spent(cost_usd=1))
+    assert "THREADHAND_BUDGET_RUN_USD" in sentence_of(budget, spending, is_chat=False)
 
 
 def test_the_day_begins_at_midnight_utc() -> None:
@@ -78,9 +117,9 @@ def test_the_operators_price_goes_before_another_estimate() -> None:
 
 async def test_a_budget_in_dollars_holds_where_the_provider_tells_no_cost(world: World) -> None:
     def asked_of(model: str) -> Price | None:
-        return PRICE if model == world.engine.model else None
+        return PRICE if model == world.deps.defaults.model else None
 
-    world.with_engine(budget=Budget(run=Limit(usd=0.0001)), price_of=asked_of)
+    world.with_deps(budget=Budget(run=Limit(usd=0.0001)), price_of=asked_of)
     quiet = Usage(input_tokens=10, output_tokens=5)
     world.model.turns = [
         [
@@ -93,31 +132,36 @@ async def test_a_budget_in_dollars_holds_where_the_provider_tells_no_cost(world:
     assert len(world.model.requests) == 2
     last = (await world.events(run_id))[-1]
     assert isinstance(last, RunFinished)
-    assert last.message == "This run has used up its budget: 0.00014 of 0.0001 US dollars."
-    usage = await world.engine.conversations.usage(run_id=run_id)
+    assert "0.00014 of 0.0001 US dollars" in last.message
+    usage = await world.deps.stores.conversations.usage(run_id=run_id)
     assert usage.estimated_usd == usage.cost_usd == pytest.approx(0.00014)
 
 
 async def test_a_run_stops_before_the_next_model_call(world: World) -> None:
-    world.with_engine(budget=Budget(run=Limit(usd=0.002)))
+    world.with_deps(budget=Budget(run=Limit(usd=0.002)))
     world.model.turns = [calls(("echo", f'{{"text": "{number}"}}')) for number in range(5)]
     run_id = await world.run("go")
     assert len(world.model.requests) == 2
     assert world.bench.said == ["0", "1"]
     last = (await world.events(run_id))[-1]
     assert isinstance(last, RunFinished)
-    assert (last.finish_reason, last.can_continue) == ("budget", False)
-    assert last.message == "This run has used up its budget: 0.002 of 0.002 US dollars."
-    run = await world.engine.conversations.run(run_id)
+    assert (last.finish_reason, last.can_continue) == ("budget", True)
+    assert "0.002 of 0.002 US dollars" in last.message
+    assert last.message.endswith("Done so far: 2 turns with 2 tool calls: `echo` 2x. It is kept.")
+    run = await world.deps.stores.conversations.run(run_id)
     assert run is not None
     assert (run.status, run.finish_reason) == ("completed", "budget")
 
 
 async def test_the_day_of_a_person_counts_over_runs_and_asks_no_model(world: World) -> None:
-    world.with_engine(budget=Budget(person_day=Limit(tokens=15)))
+    world.with_deps(budget=Budget(person=Limit(tokens=15)))
     world.model.turns = [text("one")]
     await world.run("go")
     run_id = await world.run("again")
     assert len(world.model.requests) == 1
     history = await world.history(run_id)
-    assert history[-1].content["content"] == "alice (U1):\nagain"
+    assert unwrap_message(str(history[-1].content["content"])) == "again"
+    last = (await world.events(run_id))[-1]
+    assert isinstance(last, RunFinished)
+    assert not last.can_continue
+    assert last.message.endswith("Nothing was done in this run.")

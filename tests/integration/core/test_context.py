@@ -3,24 +3,27 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
+from core.context.background_messages import BackgroundMessageReader
 from core.context.limits import ContextLimit
 from core.context.window import ContextPolicy
-from core.domain.errors import ContextOverflow, ModelRejected, SurfaceRefused
+from core.domain.errors import ContextOverflow, ModelRejected, SurfaceRateLimited, SurfaceRefused
 from core.domain.events import ChecklistChanged, RunFailed
 from core.domain.messages import Message
-from core.domain.threads import Address, ChatMessage, Person
+from core.domain.threads import Address, ChatMessage, ChatPage, Person, ThreadInput
+from core.prompt.system_prompt import RunPrompt
 from core.run.execute import execute
 from core.tools.catalogue import all_tools
 from core.tools.tool import ToolSet
-from tests.fakes.played_model import calls, text
 from tests.fakes.sandbox_memory import MemorySandboxes
+from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
-from tests.integration.core.context.talk import words
+from tests.integration.core.context.conversations import words
 
 
 def policy(room: int, **changes: Any) -> ContextPolicy:
@@ -45,7 +48,7 @@ async def test_messages_are_stored_with_their_tokens(world: World) -> None:
 async def test_a_long_result_is_shortened_before_the_next_call_and_can_be_expanded(
     world: World,
 ) -> None:
-    world.with_engine(context_policy=policy(6000))
+    world.with_deps(context_policy=policy(6000))
     world.model.turns = [echo(5000), text("done")]
     run_id = await world.run("go")
     result = sent(world, 1)[-1]
@@ -55,7 +58,7 @@ async def test_a_long_result_is_shortened_before_the_next_call_and_can_be_expand
     assert len(str(stored.content["content"])) > 25_000
 
     tools = {**world.bench.toolbox().tools, "expand_message": all_tools()["expand_message"]}
-    world.with_engine(toolbox=ToolSet(tools), context_policy=policy(90_000))
+    world.with_deps(toolbox=ToolSet(tools), context_policy=policy(90_000))
     wanted = json.dumps({"message_id": stored.message_id, "page": 2})
     world.model.turns = [calls(("expand_message", wanted)), text("done")]
     await world.run("look again")
@@ -63,7 +66,7 @@ async def test_a_long_result_is_shortened_before_the_next_call_and_can_be_expand
 
 
 async def test_what_was_cut_is_sent_the_same_way_in_the_next_run(world: World) -> None:
-    world.with_engine(context_policy=policy(9000))
+    world.with_deps(context_policy=policy(9000))
     world.model.turns = [echo(3000), echo(3000, seed=2), text("done")]
     await world.run("go")
     world.model.turns = [text("again")]
@@ -81,39 +84,38 @@ async def test_a_refused_request_is_shortened_and_sent_once_more(world: World) -
     ]
     run_id = await world.run("go")
     assert len(sent(world, 2)[-1]) < 0.7 * len(sent(world, 1)[-1])
-    run = await world.engine.conversations.run(run_id)
+    run = await world.deps.stores.conversations.run(run_id)
     assert run is not None
     assert run.status == "completed"
 
 
-async def test_a_second_refusal_ends_the_run_with_one_sentence_and_the_figures(
+async def test_a_third_refusal_ends_the_run_with_one_sentence(
     world: World,
 ) -> None:
     refusal = ContextOverflow("The conversation is too long for this model.")
-    world.model.turns = [echo(5000), [refusal], [refusal]]
+    world.model.turns = [echo(5000), [refusal], [refusal], text("a summary"), [refusal]]
     run_id = await world.run("go")
     (failed,) = [one for one in await world.events(run_id) if isinstance(one, RunFailed)]
-    assert "too long for test" in failed.public_message
-    assert "41,000" in failed.public_message
-    assert len(world.model.requests) == 3
+    assert "test refuses the conversation as too long" in failed.public_message
+    assert len(world.model.requests) == 5
 
 
 async def test_a_system_prompt_that_leaves_no_room_is_told_before_any_call(world: World) -> None:
-    world.with_engine(system_prompt=lambda: words(5000), context_policy=policy(3000))
+    world.with_deps(prompt=lambda: RunPrompt(system=words(5000)), context_policy=policy(3000))
     run_id = await world.run("go")
     (failed,) = [one for one in await world.events(run_id) if isinstance(one, RunFailed)]
-    assert "too long for test" in failed.public_message
+    assert "no room for a conversation" in failed.public_message
     assert not world.model.requests
 
 
 async def test_a_long_history_is_summed_up_and_its_originals_stay(world: World) -> None:
-    world.with_engine(
+    world.with_deps(
         context_policy=policy(30_000, summary_tokens=8000, kept_tokens=2000),
     )
     world.model.turns = [
-        echo(600),
-        echo(600, seed=2),
-        echo(600, seed=3),
+        echo(900),
+        echo(900, seed=2),
+        echo(900, seed=3),
         text("# Decisions\nalice wants it blue."),
         text("done"),
     ]
@@ -134,28 +136,28 @@ async def test_a_long_history_is_summed_up_and_its_originals_stay(world: World) 
     assert again[1] == last[1]
     assert len(again) == len(last) + 2
     thread_id = stored[0].thread_id
-    recent = await world.engine.conversations.recent(thread_id)
-    assert len(recent) < len(await world.engine.conversations.history(thread_id))
+    recent = await world.deps.stores.conversations.recent(thread_id)
+    assert len(recent) < len(await world.deps.stores.conversations.history(thread_id))
 
 
 async def test_a_summary_that_fails_leaves_the_run_going(world: World) -> None:
-    world.with_engine(context_policy=policy(30_000, summary_tokens=8000, kept_tokens=2000))
+    world.with_deps(context_policy=policy(30_000, summary_tokens=8000, kept_tokens=2000))
     world.model.turns = [
-        echo(600),
-        echo(600, seed=2),
-        echo(600, seed=3),
+        echo(900),
+        echo(900, seed=2),
+        echo(900, seed=3),
         [ModelRejected("no")],
         text("done"),
     ]
     run_id = await world.run("make it blue")
-    run = await world.engine.conversations.run(run_id)
+    run = await world.deps.stores.conversations.run(run_id)
     assert run is not None
     assert run.status == "completed"
     assert not [one for one in await world.messages(run_id) if one.type == "summary"]
 
 
 async def test_where_nothing_else_helps_the_oldest_messages_go_with_a_note(world: World) -> None:
-    world.with_engine(context_policy=policy(2600))
+    world.with_deps(context_policy=policy(2600))
     many = [echo(400, seed=seed) for seed in range(8)]
     rejected: Any = [ModelRejected("no")]
     # the summary is tried when cutting is not enough, and refused each time
@@ -167,9 +169,9 @@ async def test_where_nothing_else_helps_the_oldest_messages_go_with_a_note(world
         async for delta in world.model.stream(request):
             yield delta
 
-    world.with_engine(ask_model=play)
+    world.with_deps(ask_model=play)
     run_id = await world.run("make it blue")
-    run = await world.engine.conversations.run(run_id)
+    run = await world.deps.stores.conversations.run(run_id)
     assert run is not None
     assert run.status == "completed"
     last = sent(world, -1)
@@ -182,7 +184,7 @@ async def test_where_nothing_else_helps_the_oldest_messages_go_with_a_note(world
 
 async def test_the_checklist_of_todo_md_is_told_while_the_agent_works(world: World) -> None:
     tools = {name: all_tools()[name] for name in ("create_file", "str_replace", "complete")}
-    world.with_engine(toolbox=ToolSet(tools), sandboxes=MemorySandboxes())
+    world.with_deps(toolbox=ToolSet(tools), sandboxes=MemorySandboxes())
     made = json.dumps({"file_path": "todo.md", "file_contents": "# Trip\n- [ ] a\n- [ ] b\n"})
     ticked = json.dumps({"file_path": "todo.md", "old_str": "[ ] a", "new_str": "[x] a"})
     world.model.turns = [calls(("create_file", made)), calls(("str_replace", ticked)), text("ok")]
@@ -194,7 +196,7 @@ async def test_the_checklist_of_todo_md_is_told_while_the_agent_works(world: Wor
     ]
     world.model.turns = [text("ok")]
     await world.run("go on")
-    assert "[x] a" in sent(world, 3)[0]
+    assert "[x] a" in world.model.tails[3]
 
 
 class Chat:
@@ -206,11 +208,23 @@ class Chat:
 
     async def read(
         self, address: Address, *, before: datetime, limit: int, after: datetime | None = None
-    ) -> tuple[ChatMessage, ...]:
+    ) -> ChatPage:
         if self.error is not None:
             raise self.error
         found = [one for one in self.said if one.sent_at < before]
-        return tuple(one for one in found if after is None or one.sent_at > after)[-limit:]
+        new = tuple(one for one in found if after is None or one.sent_at > after)
+        return ChatPage(messages=new[-limit:], omitted=max(0, len(new) - limit))
+
+    async def read_linked(
+        self, address: Address, text: str, *, person_id: str
+    ) -> dict[str, ChatMessage | None]:
+        return {}
+
+    def sent_at(self, message_ref: str) -> datetime:
+        found = [one.sent_at for one in self.said if one.message_ref == message_ref]
+        if not found:
+            raise ValueError(message_ref)
+        return found[0]
 
 
 def heard(words_said: str, moment: datetime, ref: str) -> ChatMessage:
@@ -226,7 +240,7 @@ def overheard(history: Sequence[Message]) -> list[str]:
 async def test_what_was_said_before_the_agent_was_called_is_told_once(world: World) -> None:
     moment = datetime.fromisoformat("2026-01-02T12:00:00+00:00")
     chat = Chat(heard("the budget is 500", moment, "71"), heard("please look", moment, "1"))
-    world.with_engine(thread_talks={"api": chat})
+    world.with_deps(histories={"api": chat})
     world.model.turns = [text("ok"), text("ok")]
     await world.run("please look")
     request = sent(world, 0)
@@ -244,19 +258,87 @@ async def test_what_was_said_before_the_agent_was_called_is_told_once(world: Wor
 async def test_a_chat_that_cannot_be_read_is_no_reason_to_fail(
     world: World, error: Exception
 ) -> None:
-    world.with_engine(thread_talks={"api": Chat(error=error)})
+    world.with_deps(histories={"api": Chat(error=error)})
     world.model.turns = [text("ok")]
     run_id = await world.say("hi")
-    await execute(run_id, world.engine)
-    run = await world.engine.conversations.run(run_id)
+    await execute(run_id, world.deps)
+    run = await world.deps.stores.conversations.run(run_id)
     assert run is not None
     assert run.status == "completed"
+    assert "could not be read just now" in sent(world, 0)[1]
+
+
+async def test_what_came_as_events_stands_for_what_cannot_be_read() -> None:
+    noon = datetime.fromisoformat("2026-01-02T12:00:00+00:00")
+    stored = [heard(f"event {n}", noon + timedelta(minutes=n), f"r{n}") for n in range(3)]
+
+    async def read_stored(after: datetime | None, before: datetime) -> Sequence[ChatMessage]:
+        return [one for one in stored if one.sent_at < before]
+
+    request = ThreadInput(
+        input_id="i",
+        thread_id="t",
+        kind="message",
+        author=Person(person_id="U1", name="alice"),
+        text="so?",
+        files=(),
+        message_ref="r9",
+        sent_at=noon + timedelta(minutes=9),
+    )
+    address = Address(platform="api", workspace_id="", channel_id="", thread_key="t")
+    limited = SurfaceRateLimited("later", retry_after_seconds=60)
+    reader = BackgroundMessageReader({"api": Chat(error=limited)}, read_stored)
+    first = await reader.listen(address, [request])
+    assert first is not None
+    assert [one.text for one in first.page.messages] == ["event 0", "event 1", "event 2"]
+    assert "could not be read just now" in first.note
+    again = await reader.listen(address, [replace(request, message_ref="r10")])
+    assert again is not None
+    assert (again.page.messages, again.note) == ((), "")
+
+    class Part(Chat):
+        async def read(
+            self, address: Address, *, before: datetime, limit: int, after: datetime | None = None
+        ) -> ChatPage:
+            return ChatPage(messages=tuple(stored[:1]), omitted=7, is_partial=True)
+
+    partial = await BackgroundMessageReader({"api": Part()}, read_stored).listen(address, [request])
+    assert partial is not None
+    assert [one.message_ref for one in partial.page.messages] == ["r0", "r1", "r2"]
+    assert (partial.page.omitted, "only a part" in partial.note) == (5, True)
+
+
+async def test_the_model_reads_further_back_in_a_long_thread(world: World) -> None:
+    noon = datetime.fromisoformat("2026-01-02T12:00:00+00:00")
+    said = [heard(f"word {n}", noon + timedelta(minutes=n), f"r{n}") for n in range(120)]
+    world.with_deps(
+        histories={"api": Chat(*said)}, toolbox=ToolSet({"read_chat": all_tools()["read_chat"]})
+    )
+    world.model.turns = [
+        calls(("read_chat", '{"before": "r70"}')),
+        calls(("read_chat", '{"before": "nope"}'), ("read_chat", '{"file": "r1/1"}')),
+        text("ok"),
+    ]
+    await world.run("what was said?")
+    first = sent(world, 0)[1]
+    assert "word 119" in first
+    assert "word 70" in first
+    assert "word 69" not in first
+    assert "70 older messages are not shown; read_chat shows them." in first
+    further = sent(world, 1)[-1]
+    assert "word 69" in further
+    assert "word 20" in further
+    assert "word 19" not in further
+    assert "20 messages before these are not shown" in further
+    refusals = " ".join(sent(world, 2))
+    assert "'nope' is no message id" in refusals
+    assert "There is no file 'r1/1'" in refusals
 
 
 async def test_a_stop_while_the_conversation_is_summed_up_ends_the_run(world: World) -> None:
-    world.with_engine(context_policy=policy(30_000, summary_tokens=8000, kept_tokens=2000))
+    world.with_deps(context_policy=policy(30_000, summary_tokens=8000, kept_tokens=2000))
     summing, held = asyncio.Event(), asyncio.Event()
-    plan = [echo(600), echo(600, seed=2), echo(600, seed=3)]
+    plan = [echo(900), echo(900, seed=2), echo(900, seed=3)]
 
     async def play(request: Any) -> Any:
         if plan:
@@ -267,13 +349,13 @@ async def test_a_stop_while_the_conversation_is_summed_up_ends_the_run(world: Wo
         summing.set()
         await held.wait()
 
-    world.with_engine(ask_model=play)
+    world.with_deps(ask_model=play)
     run_id = await world.say("go")
     async with asyncio.TaskGroup() as group:
-        group.create_task(execute(run_id, world.engine))
+        group.create_task(execute(run_id, world.deps))
         await summing.wait()
         await world.stop(run_id)
-    run = await world.engine.conversations.run(run_id)
+    run = await world.deps.stores.conversations.run(run_id)
     assert run is not None
     assert run.status == "stopped"
     kinds = [one.kind for one in await world.events(run_id)]

@@ -7,7 +7,7 @@ import pytest
 from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
-from tests.fakes.played_model import calls, invokes, text
+from tests.fakes.streamed_model import calls, invokes, text
 from tests.integration.core.conftest import World
 
 
@@ -34,7 +34,7 @@ async def test_a_status_is_stored_with_the_thread_and_never_sent_to_a_model(
     one_call = calls(("echo", '{"text": "a"}'))
     if dialect.name == "xml":
         one_call = text(invokes(("echo", {"text": "a"})))
-    world.with_engine(dialect=dialect).model.turns = [one_call, text("one"), text("two")]
+    world.with_deps(dialect=dialect).model.turns = [one_call, text("one"), text("two")]
     run_id = await world.run("go")
     await world.run("and again")
     stored = await world.messages(run_id)
@@ -57,7 +57,7 @@ async def test_a_thread_may_change_its_dialect(world: World) -> None:
     world.model.turns = [calls(("echo", '{"text": "a"}')), text("one")]
     await world.run("go")
     xml = XmlDialect()
-    world.with_engine(dialect=xml).model.turns = [
+    world.with_deps(dialect=xml).model.turns = [
         text(invokes(("echo", {"text": "b"}))),
         text("two"),
     ]

@@ -5,16 +5,17 @@ import json
 
 import pytest
 
+from core.context.untrusted_text import wrap_message
 from core.dialects.xml import XmlDialect
-from core.domain.events import RunFinished, ToolFinished, ToolStarted
+from core.domain.events import AgentEvent, FinishReached, RunFinished, ToolFinished, ToolStarted
 from core.loop.run_context import LoopPolicy
 from core.ports import ThinkingDelta, ToolCallDelta
 from core.run.execute import execute
-from tests.fakes.played_model import calls, ended, invokes, pieces, text
+from tests.fakes.streamed_model import calls, ended, invokes, pieces, text
 from tests.integration.core.conftest import World
 
 
-def kinds(events: list[object]) -> list[str]:
+def kinds(events: list[AgentEvent]) -> list[str]:
     return [event.kind for event in events]
 
 
@@ -35,7 +36,7 @@ async def test_an_answer_without_calls_ends_the_run(world: World) -> None:
     assert isinstance(last, RunFinished)
     assert last.reply is not None
     assert last.reply.text == "Hello."
-    run = await world.engine.conversations.run(run_id)
+    run = await world.deps.stores.conversations.run(run_id)
     assert run is not None
     assert (run.status, run.finish_reason) == ("completed", "stop")
 
@@ -55,7 +56,7 @@ async def test_the_author_stands_inside_the_message(world: World) -> None:
     await world.run("please look")
     assert world.model.requests[0].messages[-1] == {
         "role": "user",
-        "content": "alice (U1):\nplease look",
+        "content": wrap_message("please look", author="alice (U1)"),
     }
 
 
@@ -81,13 +82,16 @@ async def test_a_native_call_is_answered_with_its_result(world: World) -> None:
     ]
     second = world.model.requests[1].messages
     assert [message["role"] for message in second] == ["system", "user", "assistant", "tool"]
-    result = json.loads(str(second[-1]["content"]))["tool_execution"]
+    assert second[-1]["content"] == "echo a"
+    stored = (await world.history(run_id))[-2]
+    result = json.loads(str(stored.content["content"]))["tool_execution"]
+    assert result["arguments"] == {"text": "a"}
     assert result["result"] == {"success": True, "output": "echo a", "error": None}
     assert second[-1]["tool_call_id"] == "call_0"
 
 
 async def test_with_the_xml_limit_the_finish_stands_before_the_answer(world: World) -> None:
-    world.with_engine(dialect=XmlDialect(), policy=LoopPolicy(xml_calls_max=1))
+    world.with_deps(dialect=XmlDialect(), policy=LoopPolicy(xml_calls_max=1))
     both = invokes(("echo", {"text": "a"}), ("echo", {"text": "b"}), said="First. ")
     world.model.turns = [text(*pieces(both)), text("done")]
     run_id = await world.run("go")
@@ -104,11 +108,12 @@ async def test_with_the_xml_limit_the_finish_stands_before_the_answer(world: Wor
     ]
     assert world.bench.said == ["a"]
     finish = events[4]
+    assert isinstance(finish, FinishReached)
     assert finish.reason == "xml_tool_limit_reached"
 
 
 async def test_every_invoke_of_a_block_runs(world: World) -> None:
-    world.with_engine(dialect=XmlDialect())
+    world.with_deps(dialect=XmlDialect())
     world.model.turns = [
         text(*pieces(invokes(("echo", {"text": "a"}), ("echo", {"text": "b"})))),
         text("done"),
@@ -136,7 +141,7 @@ async def test_a_call_starts_while_the_model_still_streams(world: World) -> None
         text("done"),
     ]
     run_id = await world.say("go")
-    running = asyncio.ensure_future(execute(run_id, world.engine))
+    running = asyncio.ensure_future(execute(run_id, world.deps))
     async with asyncio.timeout(5):
         await world.bench.has_started("x").wait()
     world.bench.gate("x").set()
@@ -146,7 +151,7 @@ async def test_a_call_starts_while_the_model_still_streams(world: World) -> None
 
 
 async def test_calls_wait_for_the_whole_answer_where_that_is_set(world: World) -> None:
-    world.with_engine(policy=LoopPolicy(executes_on_stream=False))
+    world.with_deps(policy=LoopPolicy(executes_on_stream=False))
     world.model.turns = [calls(("echo", '{"text": "a"}')), text("done")]
     run_id = await world.run("go")
     assert kinds(await world.events(run_id))[3:5] == ["message_added", "tool_started"]
@@ -158,7 +163,7 @@ async def test_parallel_results_are_stored_in_call_order(world: World) -> None:
         text("done"),
     ]
     run_id = await world.say("go")
-    running = asyncio.ensure_future(execute(run_id, world.engine))
+    running = asyncio.ensure_future(execute(run_id, world.deps))
     async with asyncio.timeout(5):
         while "fast" not in world.bench.said:
             await asyncio.sleep(0.01)
@@ -173,13 +178,13 @@ async def test_parallel_results_are_stored_in_call_order(world: World) -> None:
 
 
 async def test_sequential_calls_wait_for_each_other(world: World) -> None:
-    world.with_engine(policy=LoopPolicy(is_sequential=True))
+    world.with_deps(policy=LoopPolicy(strategy="sequential"))
     world.model.turns = [
         calls(("wait", '{"text": "slow"}'), ("echo", '{"text": "after"}')),
         text("done"),
     ]
     run_id = await world.say("go")
-    running = asyncio.ensure_future(execute(run_id, world.engine))
+    running = asyncio.ensure_future(execute(run_id, world.deps))
     async with asyncio.timeout(5):
         await world.bench.has_started("slow").wait()
     assert world.bench.said == ["slow"]
@@ -206,7 +211,7 @@ async def test_a_call_that_fails_is_told_to_the_model_alone(
     assert [one.outcome for one in finished] == [outcome, "completed"]
     assert part in finished[0].message
     assert "Traceback" not in finished[0].message
-    run = await world.engine.conversations.run(run_id)
+    run = await world.deps.stores.conversations.run(run_id)
     assert run is not None
     assert run.status == "completed"
 
@@ -227,7 +232,7 @@ async def test_nothing_after_an_ask_runs_and_the_thread_waits(world: World) -> N
     ]
     run_id = await world.run("go")
     assert world.bench.said == ["before"]
-    snapshot = await world.engine.conversations.find(world.address)
+    snapshot = await world.deps.stores.conversations.find(world.address)
     assert snapshot is not None
     assert snapshot.thread.state == "waiting"
     assert snapshot.open_ask is not None
@@ -260,20 +265,20 @@ async def test_complete_without_text_gives_what_was_said(world: World) -> None:
 async def test_a_call_is_recorded_before_it_runs(world: World) -> None:
     world.model.turns = [calls(("wait", '{"text": "x"}')), text("done")]
     run_id = await world.say("go")
-    running = asyncio.ensure_future(execute(run_id, world.engine))
+    running = asyncio.ensure_future(execute(run_id, world.deps))
     async with asyncio.timeout(5):
         await world.bench.has_started("x").wait()
-    recorded = await world.engine.journal.calls(run_id)
+    recorded = await world.deps.stores.journal.calls(run_id)
     assert [(one.name, one.state) for one in recorded] == [("wait", "started")]
     started = [e for e in await world.events(run_id) if isinstance(e, ToolStarted)]
     assert [one.title for one in started] == ["wait x"]
     world.bench.gate("x").set()
     await running
-    assert [one.state for one in await world.engine.journal.calls(run_id)] == ["finished"]
+    assert [one.state for one in await world.deps.stores.journal.calls(run_id)] == ["finished"]
 
 
 async def test_usage_is_added_up(world: World) -> None:
     world.model.turns = [calls(("echo", '{"text": "a"}')), text("done")]
     run_id = await world.run("go")
-    usage = await world.engine.conversations.usage(run_id=run_id)
+    usage = await world.deps.stores.conversations.usage(run_id=run_id)
     assert (usage.input_tokens, usage.output_tokens) == (20, 10)

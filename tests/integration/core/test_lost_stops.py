@@ -7,7 +7,7 @@ import pytest
 from core.ports import TextDelta
 from core.run.execute import execute
 from storage.memory.run_queue import MemoryStopSignals
-from tests.fakes.played_model import text
+from tests.fakes.streamed_model import text
 from tests.integration.core.conftest import World
 
 
@@ -20,15 +20,15 @@ class DeafSignals(MemoryStopSignals):
 @pytest.mark.slow
 async def test_a_stop_whose_signal_is_lost_stops_the_run(world: World) -> None:
     never = asyncio.Event()
-    world.with_engine(signals=DeafSignals())
+    world.with_deps(signals=DeafSignals())
     world.model.turns = [[TextDelta(text="Half"), never, *text("Whole.")]]
     run_id = await world.say("hello")
-    running = asyncio.ensure_future(execute(run_id, world.engine))
+    running = asyncio.ensure_future(execute(run_id, world.deps))
     async with asyncio.timeout(10):
         while not world.model.requests:
             await asyncio.sleep(0)
     assert await world.stops.request_stop(run_id)
     await asyncio.wait_for(running, 20)
-    run = await world.engine.conversations.run(run_id)
+    run = await world.deps.stores.conversations.run(run_id)
     assert run is not None
     assert run.status == "stopped"

@@ -17,16 +17,16 @@ from core.loop.run_context import LoopPolicy
 from core.ports import LLM, ModelDelta, ModelFinished, ModelRequest, TextDelta
 from core.run.execute import execute
 from storage.sql.tables import usages
-from tests.fakes.played_model import calls, invokes, pieces, text
+from tests.fakes.streamed_model import calls, invokes, pieces, text
 from tests.integration.core.conftest import World
 
 
 async def used(world: World, run_id: str) -> Usage:
-    return await world.engine.conversations.usage(run_id=run_id)
+    return await world.deps.stores.conversations.usage(run_id=run_id)
 
 
 async def test_an_answer_that_the_limit_of_calls_cuts_off_is_charged(world: World) -> None:
-    world.with_engine(dialect=XmlDialect(), policy=LoopPolicy(xml_calls_max=1))
+    world.with_deps(dialect=XmlDialect(), policy=LoopPolicy(xml_calls_max=1))
     both = invokes(("echo", {"text": "a"}), ("echo", {"text": "b"}))
     world.model.turns = [text(*pieces(both)), text("done")]
     usage = await used(world, await world.run("go"))
@@ -48,7 +48,7 @@ async def test_a_stop_in_the_middle_is_charged_by_what_was_read(world: World) ->
     never = asyncio.Event()
     world.model.turns = [[TextDelta(text="word " * 100), never]]
     run_id = await world.say("go")
-    running = asyncio.ensure_future(execute(run_id, world.engine))
+    running = asyncio.ensure_future(execute(run_id, world.deps))
     async with asyncio.timeout(5):
         while not world.model.requests:
             await asyncio.sleep(0.01)
@@ -89,12 +89,12 @@ class Away:
 async def test_a_fallback_that_answers_is_booked_and_priced_under_its_own_name(
     world: World,
 ) -> None:
-    down = Away(world.model, world.engine.model)
+    down = Away(world.model, world.deps.defaults.model)
 
     def ask(request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         return stream_with_retries(down, request, fallbacks=("dear",), attempts_max=1)
 
-    prices = {world.engine.model: 1.0, "dear": 1000.0}
+    prices = {world.deps.defaults.model: 1.0, "dear": 1000.0}
 
     def price_of(model: str) -> Price:
         dollars = prices[model]
@@ -102,7 +102,7 @@ async def test_a_fallback_that_answers_is_booked_and_priced_under_its_own_name(
             input_per_million_usd=dollars, cached_per_million_usd=0, output_per_million_usd=dollars
         )
 
-    world.with_engine(ask_model=ask, price_of=price_of)
+    world.with_deps(ask_model=ask, price_of=price_of)
     quiet = Usage(input_tokens=10, output_tokens=5)
     world.model.turns = [[TextDelta(text="hi"), ModelFinished(finish_reason="stop", usage=quiet)]]
     usage = await used(world, await world.run("go"))
@@ -115,7 +115,7 @@ async def test_a_fallback_that_answers_is_booked_and_priced_under_its_own_name(
 async def test_an_answer_of_a_fallback_that_is_left_early_is_booked_under_its_own_name(
     world: World,
 ) -> None:
-    down = Away(world.model, world.engine.model)
+    down = Away(world.model, world.deps.defaults.model)
 
     begun, never = asyncio.Event(), asyncio.Event()
 
@@ -126,10 +126,10 @@ async def test_an_answer_of_a_fallback_that_is_left_early_is_booked_under_its_ow
                 begun.set()
                 yield delta
 
-    world.with_engine(ask_model=ask)
+    world.with_deps(ask_model=ask)
     world.model.turns = [[TextDelta(text="word " * 100), TextDelta(text="more"), never]]
     run_id = await world.say("go")
-    running = asyncio.ensure_future(execute(run_id, world.engine))
+    running = asyncio.ensure_future(execute(run_id, world.deps))
     await asyncio.wait_for(begun.wait(), 10)
     await world.stop(run_id)
     await asyncio.wait_for(running, 10)

@@ -8,8 +8,8 @@ import pytest
 
 from core.loop.run_context import LoopPolicy
 from core.run.execute import execute
-from core.tools.tool import ToolContext, ToolSet
-from tests.fakes.played_model import calls, text
+from core.tools.tool import Strategy, ToolContext, ToolSet
+from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import EchoParams, World
 
 CALLS = 6
@@ -21,20 +21,20 @@ async def slow(params: EchoParams, context: ToolContext) -> str:
     return params.text
 
 
-async def seconds(world: World, *, is_sequential: bool) -> float:
+async def seconds(world: World, strategy: Strategy) -> float:
     tools = dict(world.bench.toolbox().tools)
     tools["echo"] = replace(tools["echo"], run=slow)
-    world.with_engine(toolbox=ToolSet(tools), policy=LoopPolicy(is_sequential=is_sequential))
+    world.with_deps(toolbox=ToolSet(tools), policy=LoopPolicy(strategy=strategy))
     world.model.turns = [calls(*[("echo", '{"text": "a"}')] * CALLS), text("done")]
     run_id = await world.say("go")
     begun = time.monotonic()
-    await execute(run_id, world.engine)
+    await execute(run_id, world.deps)
     return time.monotonic() - begun
 
 
 @pytest.mark.slow
-async def test_slow_calls_in_parallel_take_less_than_half_the_time(world: World) -> None:
-    sequential = await seconds(world, is_sequential=True)
-    parallel = await seconds(world, is_sequential=False)
+async def test_slow_reads_together_take_less_than_half_the_time(world: World) -> None:
+    sequential = await seconds(world, "sequential")
+    ordered = await seconds(world, "ordered")
     assert sequential >= CALLS * CALL_SECONDS
-    assert parallel < sequential / 2
+    assert ordered < sequential / 2

@@ -1,14 +1,15 @@
 """Pictures in whole runs: seen by the model in its next call, and handed to people with the answer."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 
 import pytest
 
 from core.domain.budget import Budget, Limit
 from core.domain.events import RunFinished
-from core.domain.threads import Reply, ToolCallRecord
+from core.domain.threads import IncomingFile, Reply, ToolCallRecord
+from core.run.execute import execute
 from core.run.finish import attach_drawn_pictures
 from core.tools.catalogue import all_tools
 from core.tools.tool import ToolSet
@@ -16,8 +17,9 @@ from core.web_access.guard import AddressGuard
 from core.web_access.image_generation import ImageGenerator
 from core.web_access.services import WebServices
 from tests.fakes.drawing import encoded_answer
-from tests.fakes.played_model import calls, text
+from tests.fakes.made_pictures import picture
 from tests.fakes.sandbox_memory import MemorySandboxes
+from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
 
 
@@ -37,15 +39,17 @@ DRAW = ("image_edit_or_generate", json.dumps({"mode": "generate", "prompt": "a f
 @pytest.fixture
 def studio(world: World) -> World:
     names = ("image_edit_or_generate", "complete", "ask", "see_image")
-    return world.with_engine(
+    return world.with_deps(
         toolbox=ToolSet({name: all_tools()[name] for name in names}),
         sandboxes=MemorySandboxes(),
-        outside=WebServices(image_generator=ImageGenerator(Painter(), "painter", AddressGuard())),
+        web=WebServices(image_generator=ImageGenerator(Painter(), "painter", AddressGuard())),
     )
 
 
 async def drawn(world: World, run_id: str) -> str:
-    (record,) = [one for one in await world.engine.journal.calls(run_id) if one.name == DRAW[0]]
+    (record,) = [
+        one for one in await world.deps.stores.journal.calls(run_id) if one.name == DRAW[0]
+    ]
     assert record.result is not None
     output = record.result["output"]
     assert isinstance(output, dict)
@@ -87,7 +91,7 @@ async def test_a_drawing_that_the_reply_names_goes_once(studio: World) -> None:
 async def test_the_model_sees_what_was_drawn_in_its_next_call(studio: World) -> None:
     studio.model.turns = [calls(DRAW), text("Here it is.")]
     run_id = await studio.run("draw a field")
-    sent = json.dumps(studio.model.requests[-1].messages)
+    sent = studio.model.tails[-1]
     assert sent.count("data:image/png;base64,") == 1
     kinds = [one.type for one in await studio.messages(run_id)]
     assert kinds.index("image_context") < kinds.index("tool")
@@ -102,11 +106,11 @@ async def test_a_run_without_drawings_attaches_nothing(studio: World) -> None:
 async def test_what_a_drawing_cost_is_booked_as_an_estimate_and_counts_for_the_budget(
     studio: World,
 ) -> None:
-    studio.with_engine(budget=Budget(run=Limit(usd=0.03)))
+    studio.with_deps(budget=Budget(run=Limit(usd=0.03)))
     studio.model.turns = [calls(DRAW), text("Here it is.")]
     run_id = await studio.run("draw a field")
 
-    usage = await studio.engine.conversations.usage(run_id=run_id)
+    usage = await studio.deps.stores.conversations.usage(run_id=run_id)
     assert usage.cost_usd == pytest.approx(0.041)
     assert usage.estimated_usd == pytest.approx(0.04)
     assert (usage.input_tokens, usage.output_tokens) == (10 + 8, 5 + 1000)
@@ -114,3 +118,78 @@ async def test_what_a_drawing_cost_is_booked_as_an_estimate_and_counts_for_the_b
     assert isinstance(last, RunFinished)
     assert last.finish_reason == "budget"
     assert len(studio.model.requests) == 1
+
+
+async def test_attached_pictures_are_shown_with_the_request(studio: World) -> None:
+    content = {
+        "one.png": picture(size=(3000, 40)),
+        "two.png": picture(color="blue"),
+        "no.png": b"?",
+    }
+
+    class Source:
+        async def open(self, file: IncomingFile, *, bytes_max: int) -> AsyncIterator[bytes]:
+            yield content[file.name]
+
+    studio.with_deps(file_sources={"api": Source()}, file_bytes_max=1_000_000)
+    files = tuple(
+        IncomingFile(file_ref=name, name=name, mime_type="image/png", size_bytes=len(data))
+        for name, data in content.items()
+    )
+    studio.model.turns = [text("A red field and a blue one."), text("As I said.")]
+    run_id = await studio.say("what is on them?", files=files)
+    await execute(run_id, studio.deps)
+    await studio.run("sure?")
+    for tail in studio.model.tails:
+        told = json.loads(tail)[0]["content"][0]["text"]
+        assert told.endswith("in this order: uploads/one.png, uploads/two.png.")
+        assert tail.count("data:image/png;base64,") == 2
+    assert "image_url" not in json.dumps([one.messages for one in studio.model.requests])
+
+
+async def test_two_pictures_of_one_answer_are_both_shown(studio: World) -> None:
+    assert studio.deps.sandboxes is not None
+    files = (await studio.deps.sandboxes.open(await thread_of(studio), fence=1)).files
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield picture()
+
+    for name in ("a.png", "b.png"):
+        await files.write(name, pieces())
+    look = [("see_image", json.dumps({"file_path": name})) for name in ("a.png", "b.png")]
+    studio.model.turns = [calls(*look), text("Two fields.")]
+    await studio.run("look")
+    assert "in this order: a.png, b.png" in studio.model.tails[-1]
+    assert studio.model.tails[-1].count("data:image/png;base64,") == 2
+
+
+async def test_of_many_pictures_of_one_answer_the_model_is_told_which_it_sees(
+    studio: World,
+) -> None:
+    assert studio.deps.sandboxes is not None
+    files = (await studio.deps.sandboxes.open(await thread_of(studio), fence=1)).files
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield picture()
+
+    names = [f"{letter}.png" for letter in "abcdef"]
+    for name in names:
+        await files.write(name, pieces())
+    look = [("see_image", json.dumps({"file_path": name})) for name in names]
+    studio.model.turns = [calls(*look), text("Fields.")]
+    await studio.run("look")
+    tail = studio.model.tails[-1]
+    assert "Shown below, in this order: c.png, d.png, e.png, f.png." in tail
+    assert "Not shown, because only the newest fit: a.png, b.png." in tail
+    assert tail.count("data:image/png;base64,") == 4
+    results = [one for one in studio.model.requests[-1].messages if one["role"] == "tool"]
+    assert len(results) == 6
+    assert "is shown" not in json.dumps(results)
+    assert json.dumps(results).count("as far as the newest 4 pictures go") == 6
+
+
+async def thread_of(studio: World) -> str:
+    studio.model.turns = [text("Hello.")]
+    run = await studio.deps.stores.conversations.run(await studio.run("hi"))
+    assert run is not None
+    return run.thread_id

@@ -1,16 +1,21 @@
 """The planning tool: its commands, its marks, and the checklist that people see."""
 
 import json
+from pathlib import Path
 
 import pytest
 
+from core.agents.definition import KnownNames
+from core.agents.files import AgentFiles
+from core.agents.roster import Roster
 from core.domain import plans
 from core.domain.errors import ToolError
 from core.domain.events import ChecklistChanged
 from core.tools.catalogue import all_tools
 from core.tools.planning import PlanningParams, apply_command
 from core.tools.tool import ToolSet
-from tests.fakes.played_model import calls, text
+from storage.sql.stores.agents import SqlAgentVersions
+from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
 
 
@@ -82,8 +87,21 @@ def test_what_is_wrong_is_told(command: dict[str, object], sentence: str) -> Non
         after(CREATE, command)
 
 
-async def test_a_plan_is_kept_with_the_thread_and_shown_as_a_checklist(world: World) -> None:
-    world.with_engine(toolbox=ToolSet({"planning": all_tools()["planning"]}))
+def with_planning(world: World, folder: Path) -> None:
+    """Gives the default agent the planning tool, which it has only if its file says so."""
+    (folder / "threadhand.yaml").write_text("name: Threadhand\ndescription: Plans.\n")
+    files = AgentFiles(known=KnownNames(tools=frozenset(all_tools())), folder=folder)
+    files.load()
+    world.with_deps(
+        roster=Roster(files=files, versions=SqlAgentVersions(world.database)),
+        toolbox=ToolSet({"planning": all_tools()["planning"]}),
+    )
+
+
+async def test_a_plan_is_kept_with_the_thread_and_shown_as_a_checklist(
+    world: World, tmp_path: Path
+) -> None:
+    with_planning(world, tmp_path)
     mark = {"command": "mark_step", "step_index": 0, "step_status": "in_progress"}
     world.model.turns = [calls(("planning", json.dumps(CREATE))), text("made")]
     first = await world.run("plan it")

@@ -3,23 +3,24 @@
 import asyncio
 
 from core.domain.errors import ModelRejected, ModelUnavailable
-from core.domain.events import RunFailed, RunFinished
+from core.domain.events import AgentEvent, RunFailed, RunFinished
 from core.loop.run_context import LoopPolicy
 from core.ports import TextDelta, ToolCallDelta
+from core.prompt.system_prompt import RunPrompt
 from core.run.execute import execute
-from tests.fakes.played_model import calls, ended, text
+from tests.fakes.streamed_model import calls, ended, text
 from tests.integration.core.conftest import World
 
 
-def kinds(events: list[object]) -> list[str]:
+def kinds(events: list[AgentEvent]) -> list[str]:
     return [event.kind for event in events]
 
 
 async def test_a_message_during_the_run_is_taken_up_before_the_next_call(world: World) -> None:
     world.model.turns = [calls(("wait", '{"text": "x"}')), text("done")]
     run_id = await world.say("go")
-    running = asyncio.ensure_future(execute(run_id, world.engine))
-    async with asyncio.timeout(5):
+    running = asyncio.ensure_future(execute(run_id, world.deps))
+    async with asyncio.timeout(60):
         await world.bench.has_started("x").wait()
     assert await world.say("and in blue") == run_id
     world.bench.gate("x").set()
@@ -33,8 +34,8 @@ async def test_a_message_at_the_last_moment_keeps_the_run_going(world: World) ->
     late = asyncio.Event()
     world.model.turns = [[TextDelta(text="done"), late, ended()], text("with that too")]
     run_id = await world.say("go")
-    running = asyncio.ensure_future(execute(run_id, world.engine))
-    async with asyncio.timeout(5):
+    running = asyncio.ensure_future(execute(run_id, world.deps))
+    async with asyncio.timeout(60):
         while not world.model.requests:
             await asyncio.sleep(0.01)
     assert await world.say("one more thing") == run_id
@@ -44,16 +45,82 @@ async def test_a_message_at_the_last_moment_keeps_the_run_going(world: World) ->
     assert kinds(await world.events(run_id)).count("run_finished") == 1
 
 
+async def last_reply(world: World, run_id: str) -> str:
+    last = (await world.events(run_id))[-1]
+    assert isinstance(last, RunFinished)
+    assert last.reply is not None
+    return last.reply.text
+
+
+async def say_before_the_end(world: World, words: str, run_id: str, late: asyncio.Event) -> None:
+    """Says something while the model ends its answer."""
+    async with asyncio.timeout(60):
+        while not world.model.requests:
+            await asyncio.sleep(0.01)
+    assert await world.say(words) == run_id
+    late.set()
+
+
+async def test_an_answer_is_not_lost_if_a_message_comes_before_its_end(world: World) -> None:
+    late = asyncio.Event()
+    world.model.turns = [[TextDelta(text="It is 42."), late, ended()], text("And blue.")]
+    run_id = await world.say("how many?")
+    running = asyncio.ensure_future(execute(run_id, world.deps))
+    await say_before_the_end(world, "and which colour?", run_id, late)
+    await running
+    assert await last_reply(world, run_id) == "It is 42.\n\nAnd blue."
+
+
+async def test_an_answer_that_a_message_kept_back_survives_the_worker(world: World) -> None:
+    late, never = asyncio.Event(), asyncio.Event()
+    world.model.turns = [[TextDelta(text="It is 42."), late, ended()], [never]]
+    run_id = await world.say("how many?")
+    running = asyncio.ensure_future(execute(run_id, world.deps))
+    await say_before_the_end(world, "and which colour?", run_id, late)
+    async with asyncio.timeout(60):
+        while len(world.model.requests) < 2:
+            await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.wait([running])
+    world.model.turns = [text("And blue.")]
+    await execute(run_id, world.deps)
+    assert await last_reply(world, run_id) == "It is 42.\n\nAnd blue."
+
+
+async def test_files_of_an_answer_that_a_message_kept_back_survive_the_worker(
+    world: World,
+) -> None:
+    late, never = asyncio.Event(), asyncio.Event()
+    *answer, end = calls(("complete", '{"attachments": "a.md"}'), said="It is 42.")
+    echo = calls(("echo", '{"text": "blue?"}'))
+    world.model.turns = [[*answer, late, end], echo, [never]]
+    run_id = await world.say("how many?")
+    running = asyncio.ensure_future(execute(run_id, world.deps))
+    await say_before_the_end(world, "and which colour?", run_id, late)
+    async with asyncio.timeout(60):
+        while len(world.model.requests) < 3:
+            await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.wait([running])
+    world.model.turns = [text("And blue.")]
+    await execute(run_id, world.deps)
+    last = (await world.events(run_id))[-1]
+    assert isinstance(last, RunFinished)
+    assert last.reply is not None
+    assert last.reply.text == "It is 42.\n\nAnd blue."
+    assert last.reply.attachments == ("a.md",)
+
+
 async def test_a_stop_ends_a_running_tool_within_two_seconds(world: World) -> None:
     world.model.turns = [calls(("wait", '{"text": "x"}'), said="Working.")]
     run_id = await world.say("go")
-    running = asyncio.ensure_future(execute(run_id, world.engine))
-    async with asyncio.timeout(5):
+    running = asyncio.ensure_future(execute(run_id, world.deps))
+    async with asyncio.timeout(60):
         await world.bench.has_started("x").wait()
     await world.stop(run_id)
     async with asyncio.timeout(2):
         await running
-    run = await world.engine.conversations.run(run_id)
+    run = await world.deps.stores.conversations.run(run_id)
     assert run is not None
     assert (run.status, run.finish_reason) == ("stopped", "stopped")
     history = await world.history(run_id)
@@ -67,8 +134,8 @@ async def test_a_stop_keeps_the_text_of_the_stream_and_no_half_call(world: World
         [TextDelta(text="I think"), ToolCallDelta(index=0, name="echo", arguments='{"te'), never]
     ]
     run_id = await world.say("go")
-    running = asyncio.ensure_future(execute(run_id, world.engine))
-    async with asyncio.timeout(5):
+    running = asyncio.ensure_future(execute(run_id, world.deps))
+    async with asyncio.timeout(60):
         while not world.model.requests:
             await asyncio.sleep(0.01)
     await asyncio.sleep(0.05)
@@ -83,8 +150,8 @@ async def test_a_stop_keeps_the_text_of_the_stream_and_no_half_call(world: World
 async def test_a_stopped_thread_goes_on_with_the_next_message(world: World) -> None:
     world.model.turns = [calls(("wait", '{"text": "x"}')), text("fine")]
     run_id = await world.say("go")
-    running = asyncio.ensure_future(execute(run_id, world.engine))
-    async with asyncio.timeout(5):
+    running = asyncio.ensure_future(execute(run_id, world.deps))
+    async with asyncio.timeout(60):
         await world.bench.has_started("x").wait()
     await world.stop(run_id)
     await running
@@ -119,7 +186,7 @@ async def test_an_answer_that_a_filter_took_away_is_told_and_not_asked_for_again
     world: World,
 ) -> None:
     world.model.turns = [[ended("content_filter")], text("never")]
-    run = await world.engine.conversations.run(await world.run("go"))
+    run = await world.deps.stores.conversations.run(await world.run("go"))
     assert run is not None
     assert run.status == "failed"
     assert "because of its content" in str(run.error)
@@ -148,11 +215,11 @@ async def test_a_cut_answer_is_continued_and_told_whole(world: World) -> None:
     last = (await world.events(run_id))[-1]
     assert isinstance(last, RunFinished)
     assert last.reply is not None
-    assert last.reply.text == "one,two."
+    assert last.reply.text == "one, two."
 
 
 async def test_the_limit_of_turns_offers_to_continue(world: World) -> None:
-    world.with_engine(policy=LoopPolicy(turns_max=2))
+    world.with_deps(policy=LoopPolicy(turns_max=2))
     world.model.turns = [calls(("echo", '{"text": "a"}')), calls(("echo", '{"text": "b"}'))]
     run_id = await world.run("go")
     last = (await world.events(run_id))[-1]
@@ -166,20 +233,36 @@ async def test_an_error_that_will_not_pass_is_told_once(world: World) -> None:
     events = await world.events(run_id)
     failed = [event for event in events if isinstance(event, RunFailed)]
     assert [one.public_message for one in failed] == ["The model's key was refused."]
-    run = await world.engine.conversations.run(run_id)
+    run = await world.deps.stores.conversations.run(run_id)
     assert run is not None
     assert run.status == "failed"
 
 
 async def test_a_run_that_breaks_before_it_reads_leaves_no_chain_of_runs(world: World) -> None:
-    def broken() -> str:
+    def broken() -> RunPrompt:
         raise RuntimeError("no prompt today")
 
-    world.with_engine(system_prompt=broken)
+    world.with_deps(prompt=broken)
     run_id = await world.run("go")
-    run = await world.engine.conversations.run(run_id)
+    run = await world.deps.stores.conversations.run(run_id)
     assert run is not None
     assert run.status == "failed"
-    assert [one.run_id for one in await world.engine.conversations.runs(run.thread_id)] == [run_id]
+    assert [one.run_id for one in await world.deps.stores.conversations.runs(run.thread_id)] == [
+        run_id
+    ]
     history = await world.history(run_id)
     assert "go" in str(history[0].content)
+
+
+async def test_a_run_that_fails_later_still_delivers_the_answer_it_had(world: World) -> None:
+    late = asyncio.Event()
+    world.model.turns = [[TextDelta(text="It is 42."), late, ended()], [ModelRejected("No.")]]
+    run_id = await world.say("how many?")
+    running = asyncio.ensure_future(execute(run_id, world.deps))
+    await say_before_the_end(world, "and which colour?", run_id, late)
+    await running
+    assert isinstance((await world.events(run_id))[-1], RunFailed)
+    delivered = await world.database.read(
+        lambda c: c.exec_driver_sql("SELECT slot, body FROM delivery").all()
+    )
+    assert [(slot, "It is 42." in body) for slot, body in delivered] == [("answer", True)]

@@ -12,17 +12,18 @@ from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
 from core.domain.errors import LeaseLost, StorageUnavailable
 from core.domain.events import AgentEvent, RunFinished, TurnFinished, TurnStarted
+from core.domain.messages import JsonObject, Message
 from core.domain.threads import Lease, ToolCallRecord
 from core.domain.wire_format import suna_objects
 from core.ports import ModelDelta
 from core.run.execute import execute
-from core.run.history_repair import INTERRUPTED, RepairContext, repair_history
+from core.run.history_repair import INTERRUPTED, NEVER_STARTED, RepairContext, repair_history
 from core.run.recorder import RunRecorder
 from core.stores import JournalEntry, RunResult
 from core.tools.tool import ToolContext
 from storage.sql.stores.run_claims import SqlRunClaims
 from storage.sql.stores.run_journal import SqlRunJournal
-from tests.fakes.played_model import calls, invokes, text
+from tests.fakes.streamed_model import calls, invokes, text
 from tests.integration.core.conftest import World
 
 
@@ -35,23 +36,23 @@ class Vanishing(SqlRunClaims):
 
 async def died_during_a_call(world: World, run_id: str) -> None:
     """Leaves the run as SIGKILL does: the call is on record, nothing after it is."""
-    keeps = world.engine.claims
-    world.with_engine(claims=Vanishing(world.database), worker_id="worker-that-dies")
-    running = asyncio.ensure_future(execute(run_id, world.engine))
+    keeps = world.deps.stores.claims
+    world.with_deps(claims=Vanishing(world.database), worker_id="worker-that-dies")
+    running = asyncio.ensure_future(execute(run_id, world.deps))
     async with asyncio.timeout(5):
         await world.bench.has_started("x").wait()
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
-    world.with_engine(claims=keeps, worker_id="worker-2")
+    world.with_deps(claims=keeps, worker_id="worker-2")
 
 
 async def taken_over(world: World, run_id: str) -> None:
     """A worker is gone four seconds after its last heartbeat."""
     async with asyncio.timeout(15):
-        while run_id not in await world.engine.claims.claimable_runs():
+        while run_id not in await world.deps.stores.claims.claimable_runs():
             await asyncio.sleep(0.1)
-    await execute(run_id, world.engine)
+    await execute(run_id, world.deps)
 
 
 @pytest.mark.slow
@@ -59,7 +60,7 @@ async def taken_over(world: World, run_id: str) -> None:
 async def test_a_call_that_was_under_way_is_reported_and_not_repeated(
     world: World, dialect: Dialect
 ) -> None:
-    world.with_engine(dialect=dialect)
+    world.with_deps(dialect=dialect)
     first = calls(("wait", '{"text": "x"}'), said="Working.")
     if dialect.name == "xml":
         first = text(invokes(("wait", {"text": "x"}), said="Working."))
@@ -70,7 +71,7 @@ async def test_a_call_that_was_under_way_is_reported_and_not_repeated(
     assert world.bench.said == ["x"]
     sent = world.model.requests[-1].messages
     assert INTERRUPTED.split(":")[0] in str(sent[-1]["content"])
-    run = await world.engine.conversations.run(run_id)
+    run = await world.deps.stores.conversations.run(run_id)
     assert run is not None
     assert (run.status, run.attempt) == ("completed", 2)
 
@@ -87,18 +88,18 @@ class Unending(SqlRunJournal):
 async def test_an_answer_that_was_stored_is_not_asked_for_again(
     world: World, last: list[ModelDelta | Exception | asyncio.Event]
 ) -> None:
-    keeps = world.engine.journal
+    keeps = world.deps.stores.journal
     world.model.turns = [text("first")]
     await world.run("hello")
     world.model.turns = [last]
     run_id = await world.say("go")
-    world.with_engine(journal=Unending(world.database))
-    await execute(run_id, world.engine)
-    world.with_engine(journal=keeps)
+    world.with_deps(journal=Unending(world.database))
+    await execute(run_id, world.deps)
+    world.with_deps(journal=keeps)
     asked = len(world.model.requests)
-    await execute(run_id, world.engine)
+    await execute(run_id, world.deps)
     assert len(world.model.requests) == asked
-    run = await world.engine.conversations.run(run_id)
+    run = await world.deps.stores.conversations.run(run_id)
     assert run is not None
     assert (run.status, run.attempt) == ("completed", 2)
     ended = (await world.events(run_id))[-1]
@@ -109,17 +110,17 @@ async def test_an_answer_that_was_stored_is_not_asked_for_again(
 
 async def died_while_the_model_was_asked(world: World, run_id: str) -> None:
     """Leaves the run as SIGKILL does: its turn has begun, and nothing of the answer is stored."""
-    keeps = world.engine.claims
-    world.with_engine(claims=Vanishing(world.database), worker_id="worker-that-dies")
+    keeps = world.deps.stores.claims
+    world.with_deps(claims=Vanishing(world.database), worker_id="worker-that-dies")
     before = await begun(world, run_id)
-    running = asyncio.ensure_future(execute(run_id, world.engine))
+    running = asyncio.ensure_future(execute(run_id, world.deps))
     async with asyncio.timeout(20):
         while await begun(world, run_id) == before:
             await asyncio.sleep(0.01)
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
-    world.with_engine(claims=keeps, worker_id="worker-2")
+    world.with_deps(claims=keeps, worker_id="worker-2")
 
 
 async def begun(world: World, run_id: str) -> list[str]:
@@ -172,11 +173,11 @@ async def test_turns_stay_in_pairs_over_takeovers_while_the_model_was_asked(worl
     run_id = await world.say("go")
     for attempt in (1, 2):
         await died_while_the_model_was_asked(world, run_id)
-        await world.engine.claims.remove_worker("worker-that-dies")
+        await world.deps.stores.claims.remove_worker("worker-that-dies")
         assert len(await begun(world, run_id)) == attempt
-    await execute(run_id, world.engine)
+    await execute(run_id, world.deps)
     assert len(turns(await world.events(run_id))) == 3
-    stored = await world.engine.conversations.events(run_id)
+    stored = await world.deps.stores.conversations.events(run_id)
     told = [one for event in stored for one in suna_objects(event)]
     contents = [json.loads(str(one["content"])) for one in told if "content" in one]
     kinds = [one.get("status_type") for one in contents]
@@ -196,19 +197,21 @@ async def test_a_turn_that_was_cut_off_ends_also_where_nothing_follows(world: Wo
     assert [one.kind for one in events[-2:]] == ["turn_finished", "run_finished"]
 
 
-async def mended_history(world: World, dialect: Dialect, record: ToolCallRecord) -> list[str]:
-    """The contents that mending adds for one record, on an empty history."""
+async def mended_history(
+    world: World, dialect: Dialect, record: ToolCallRecord, history: Sequence[Message] = ()
+) -> list[str]:
+    """The contents that mending adds for one record."""
     run_id = await world.say("go")
-    lease = await world.engine.claims.claim(run_id, "worker-1")
+    lease = await world.deps.stores.claims.claim(run_id, "worker-1")
     assert lease is not None
-    recorder = RunRecorder(lease, world.engine.journal, world.engine.bus)
+    recorder = RunRecorder(lease, world.deps.stores.journal, world.deps.messaging.bus)
     repair = RepairContext(
         dialect=dialect,
-        toolbox=world.engine.toolbox,
+        toolbox=world.deps.defaults.toolbox,
         context=ToolContext(thread_id=lease.thread_id, run_id=run_id, sandbox=no_sandbox),
         run_log=recorder,
     )
-    mended = await repair_history((), [record], repair)
+    mended = await repair_history(history, [record], repair)
     await recorder.commit()
     return [json.dumps(message.content) for message in mended.messages]
 
@@ -263,18 +266,31 @@ async def test_the_assistant_text_is_made_again_in_xml(world: World) -> None:
     assert '<invoke name=\\"echo\\">' in xml[0]
 
 
+async def test_calls_in_text_that_waited_for_their_turn_are_told_as_not_run(world: World) -> None:
+    said = invokes(("echo", {"text": "a"}), ("echo", {"text": "b"}))
+    content: JsonObject = {"role": "assistant", "content": said}
+    assistant = Message(
+        type="assistant", content=content, is_llm_message=True, thread_id="t", message_id="m"
+    )
+    result: JsonObject = {"success": True, "output": "echo a", "error": None}
+    done = record(state="finished", result=result)
+    added = await mended_history(world, XmlDialect(), done, [assistant])
+    assert ["echo a" in one for one in added] == [True, False]
+    assert NEVER_STARTED in added[1]
+
+
 async def test_a_lost_lease_writes_nothing(world: World) -> None:
     run_id = await world.say("go")
-    claims = world.engine.claims
+    claims = world.deps.stores.claims
     first = await claims.claim(run_id, "worker-1")
     assert first is not None
     await claims.release(first)
     second = await claims.claim(run_id, "worker-2")
     assert second is not None
     assert second.fence > first.fence
-    recorder = RunRecorder(first, world.engine.journal, world.engine.bus)
+    recorder = RunRecorder(first, world.deps.stores.journal, world.deps.messaging.bus)
     recorder.emit(TurnStarted(turn_id="zombie", number=1))
     with pytest.raises(LeaseLost):
         await recorder.commit()
-    assert await world.engine.conversations.events(run_id) == ()
-    assert await world.engine.journal.calls(run_id) == ()
+    assert await world.deps.stores.conversations.events(run_id) == ()
+    assert await world.deps.stores.journal.calls(run_id) == ()

@@ -7,7 +7,7 @@ import pytest
 
 from core.domain.events import RunFinished, ToolFinished
 from core.tools.tool import ToolContext, ToolSet
-from tests.fakes.played_model import calls, text
+from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import EchoParams, World
 
 
@@ -43,7 +43,7 @@ async def test_the_call_is_an_error_and_the_run_goes_on(world: World, run, is_fi
     tools = dict(world.bench.toolbox().tools)
     tools["wild"] = replace(tools["echo"], name="wild", run=run, timeout_seconds=0.2)
     both = [("wild", '{"text": "x"}'), ("echo", '{"text": "ok"}')]
-    world.with_engine(toolbox=ToolSet(tools)).model.turns = [
+    world.with_deps(toolbox=ToolSet(tools)).model.turns = [
         calls(*(both if is_first else reversed(both))),
         text("done"),
     ]

@@ -4,10 +4,11 @@ from pathlib import Path
 
 from pypdf import PdfReader
 
-from bots.demo.handbook_story import BONUS, BONUS_PLACE, PAGES, build_pdf, handbook_file
+from bots.demo.handbook_story import BONUS, BONUS_PLACE, PAGES, handbook_file
 from bots.demo.mcp_notice_board import mcp_settings, read_notices
 from core.knowledge.parsing.parser_process import parse_document
 from core.mcp.settings import parse_servers
+from simulator.threadbench.files import build_pdf
 
 
 async def test_the_handbook_is_read_page_by_page(tmp_path: Path) -> None:

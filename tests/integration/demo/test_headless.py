@@ -1,9 +1,9 @@
 """`threadhand demo --headless` as a user runs it: a child process, its last line and its exit code."""
 
 import asyncio
-import functools
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -83,7 +83,7 @@ def check_told(ended: Ended) -> None:
     for platform in ("slack", "discord"):
         figures = ended.figures(platform)
         assert set(figures) == {"runs", "edits", "files", "seconds"}
-        assert figures["runs"] == 3
+        assert figures["runs"] == (4 if "browser" in ended.skipped else 5)
         assert figures["edits"] >= 3
         assert figures["files"] == (2 if "browser" in ended.skipped else 3)
 
@@ -91,6 +91,7 @@ def check_told(ended: Ended) -> None:
 def test_the_story_is_told_and_counted(tmp_path: Path) -> None:
     ended = play(tmp_path)
     check_told(ended)
+    assert not [line for line in ended.lines if "THREADHAND_PRICE" in line]  # the model is scripted
     is_lacking = "jail" in ended.skipped
     assert ended.verdict["sandbox"] == ("unsafe-process" if is_lacking else "local")
     assert ended.complaints == ""
@@ -105,16 +106,41 @@ def test_the_page_in_the_browser_is_shown_beside_the_chart(tmp_path: Path) -> No
     told = "\n".join(ended.lines[:-1])
     for file in ("report.md", "chart.png", "page.png"):
         assert told.count(f"[file] {file}") == 2
-    assert told.count("Taking a picture of the page: page.png") == 2
-    assert told.count("☑ Put it on a page and look at that") == 2
+    assert len(re.findall(r"(\d) of \1 tasks", told)) >= 4
+
+
+@pytest.fixture(scope="module")
+def two_demos(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ended, Ended]:
+    """Two demos at once, without jails. The second one cannot write to its data folder."""
+    folders = [tmp_path_factory.mktemp(name) for name in ("one", "two")]
+    in_the_way = folders[1] / "a file"
+    in_the_way.write_text("")
+    plain = {"THREADHAND_SANDBOX": "unsafe-process"}
+    with ThreadPoolExecutor(2) as both:
+        first, second = both.map(
+            play, folders, (plain, plain | {"THREADHAND_DATA_DIR": str(in_the_way / "below")})
+        )
+    return first, second
+
+
+@pytest.mark.slow
+def test_two_demos_at_once_do_not_meet(two_demos: tuple[Ended, Ended]) -> None:
+    for ended in two_demos:
+        check_told(ended)
+
+
+@pytest.mark.slow
+def test_a_data_folder_that_cannot_be_written_does_not_matter(
+    two_demos: tuple[Ended, Ended],
+) -> None:
+    check_told(two_demos[1])
 
 
 @pytest.mark.slow
 def test_without_a_browser_the_chart_comes_and_the_report_says_what_was_skipped(
-    tmp_path: Path,
+    two_demos: tuple[Ended, Ended],
 ) -> None:
-    ended = play(tmp_path, {"THREADHAND_SANDBOX": "unsafe-process"})
-    check_told(ended)
+    ended, _ = two_demos
     assert ended.skipped == ["browser"]
     told = "\n".join(ended.lines[:-1])
     assert told.count("[file] chart.svg") == 2
@@ -122,46 +148,22 @@ def test_without_a_browser_the_chart_comes_and_the_report_says_what_was_skipped(
 
 
 @pytest.mark.slow
-def test_the_transcript_reads_well_in_a_terminal(tmp_path: Path) -> None:
-    ended = play(tmp_path, {"THREADHAND_SANDBOX": "unsafe-process"})
-    check_told(ended)
+def test_the_transcript_reads_well_in_a_terminal(two_demos: tuple[Ended, Ended]) -> None:
+    ended, _ = two_demos
     assert ended.verdict["sandbox"] == "unsafe-process"
     told = "\n".join(ended.lines[:-1])
     assert "alice answered: Markdown" in told.replace("*", "")
     assert "together it comes to 6300" in told
     assert "[file] report.md" in told
-    assert "☑ Check the report and send it" in told
+    assert len(re.findall(r"(\d) of \1 tasks", told)) >= 4
     for person, answer in (("alice", "alice answered: Approve once"), ("Bob", "Bob answered:")):
         assert answer in told.replace("*", "")
         rule = "The best region of a quarter gets a bonus of 5 percent (handbook, page 4)."
         assert f"- board: pin, with text `{rule} Asked by {person}.`" in told
-    assert told.count("- Source: `handbook.pdf`, page 4") == 2
-    assert told.count("☑ Ask, then pin it to the notice board") == 2
+    assert told.count("Source: `handbook.pdf`, page 4") == 4
     assert told.count("Pinned as notice") == 2
     for junk in (":white_check_mark:", "&lt;", "<@", "-# ", "\u200b", "\u200c", "\u2060"):
         assert junk not in told
-
-
-@pytest.mark.slow
-def test_a_data_folder_that_cannot_be_written_does_not_matter(tmp_path: Path) -> None:
-    in_the_way = tmp_path / "a file"
-    in_the_way.write_text("")
-    settings = {
-        "THREADHAND_DATA_DIR": str(in_the_way / "below"),
-        "THREADHAND_SANDBOX": "unsafe-process",
-    }
-    check_told(play(tmp_path, settings))
-
-
-@pytest.mark.slow
-def test_two_demos_at_once_do_not_meet(tmp_path: Path) -> None:
-    folders = [tmp_path / "one", tmp_path / "two"]
-    for folder in folders:
-        folder.mkdir()
-    plainly = functools.partial(play, settings={"THREADHAND_SANDBOX": "unsafe-process"})
-    with ThreadPoolExecutor(2) as both:
-        for ended in both.map(plainly, folders):
-            check_told(ended)
 
 
 @pytest.mark.slow
@@ -204,7 +206,7 @@ async def test_a_notice_that_nobody_has_to_allow_breaks_the_story(tmp_path: Path
     async with start_demo(load_settings({"THREADHAND_SANDBOX": "unsafe-process"}, None)) as stage:
         stage.board.write_text("pinned for Alice before anybody was asked\n")
         with pytest.raises(StoryBroken, match="pinned before anybody allowed it"):
-            await handbook_story.play_slack(stage.slack, stage.board)
+            await handbook_story.play_approval(stage.slack, stage.board)
 
 
 @pytest.mark.slow

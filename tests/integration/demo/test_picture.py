@@ -5,7 +5,7 @@ import io
 import pytest
 from PIL import Image
 
-from bots.demo.sales_story import find_picture_problem
+from bots.demo.file_stories import find_picture_problem
 
 SIZE = (1280, 800)
 

@@ -73,7 +73,6 @@ async def has_tables(there: Composition) -> bool:
 
 
 async def is_answered(there: Composition, token: str) -> None:
-    """Once, and told to its end."""
     stage = there.stage
     thread_id = await stage.platform.say(
         PERSON, stage.channel_id, f"@{stage.view().bot_name} Hello, token {token}"
@@ -84,7 +83,7 @@ async def is_answered(there: Composition, token: str) -> None:
         return [text_of(one) for one in ours]
 
     await stage.until(
-        lambda: any("*Done*" in one for one in said()), "it is told to its end", seconds=90
+        lambda: any(f"Done {token}." in one for one in said()), "it is answered", seconds=90
     )
     assert sum(f"Done {token}." in one for one in said()) == 1, said()
 

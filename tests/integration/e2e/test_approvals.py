@@ -11,14 +11,22 @@ from datetime import datetime, timedelta
 import pytest
 
 from bots.demo.thread_reader import buttons_of, text_of
-from core.domain.approval import APPROVE_ALWAYS, APPROVE_ONCE, CHOICES, DENY, EXPIRED
+from core.domain.approval import (
+    APPROVE_ALWAYS,
+    APPROVE_ONCE,
+    CHOICES,
+    DENY,
+    EXPIRED,
+    ONE_BY_ONE,
+)
 from simulator.slack.server import SlackSimulator
 from simulator.view import SeenMessage
 from tests.chaos.harness import PERSON, PlatformName, Stage, staged
 from tests.paths import FAKES
 
 SERVER = FAKES / "mcp_notebook.py"
-SCENARIO = """
+SCENARIO = (
+    """
 conversations:
   - name: once
     when: {user: {contains: "Write it"}}
@@ -30,7 +38,29 @@ conversations:
     steps:
       - calls: [{name: mcp_notebook_write_down, arguments: {line: "bread"}}]
       - text: "Through again."
-"""
+  - name: same
+    when: {user: {contains: "The same"}}
+    steps:
+      - calls: [{name: mcp_notebook_write_down, arguments: {line: "milk"}}]
+      - text: "Through again."
+  - name: long
+    when: {user: {contains: "All of it"}}
+    steps:
+      - calls: [{name: mcp_notebook_write_down, arguments: {line: LONG}}]
+      - text: "I am through."
+  - name: two
+    when: {user: {contains: "Both of them"}}
+    steps:
+      - calls:
+          - {name: mcp_notebook_write_down, arguments: {line: "milk"}}
+          - {name: mcp_notebook_write_down, arguments: {line: "poison"}}
+      - text: "I am through."
+  - name: totals
+    when: {user: {contains: "add the totals"}}
+    steps:
+""".replace("LONG", json.dumps("SELECT 1; " * 400 + "\u202e DROP TABLE users"))
+    + 40 * "      - {text: Fine., optional: true}\n"
+)
 ASKING = (["question"], ["❓"])
 DONE = (["white_check_mark"], ["✅"])
 EDITS = {"slack": "chat.update", "discord": "PATCH */messages/*"}
@@ -44,7 +74,12 @@ def notebook(stage: Stage) -> list[str]:
 
 @asynccontextmanager
 async def asking(
-    platform: PlatformName, *, is_alice_alone: bool = False, **settings: str
+    platform: PlatformName,
+    *,
+    is_alice_alone: bool = False,
+    request: str = "Write it down, please.",
+    button: str = APPROVE_ONCE,
+    **settings: str,
 ) -> AsyncGenerator[Stage, None]:
     """The stage once the people are asked."""
     async with staged(platform, SCENARIO, **settings) as stage:
@@ -60,8 +95,8 @@ async def asking(
         place.write_text(json.dumps({"servers": {"notebook": server}}))
         stage.program.change(mcp_config=str(place))
         await start(stage)
-        await stage.say("Write it down, please.")
-        await stage.until(lambda: stage.button(APPROVE_ONCE), "it asks")
+        await stage.say(request)
+        await stage.until(lambda: stage.button(button), "it asks")
         yield stage
 
 
@@ -81,6 +116,10 @@ async def start(stage: Stage) -> None:
         lambda: stage.program.log().count("the MCP server notebook is connected") > before,
         "the tool server is ready",
     )
+
+
+def asked(stage: Stage) -> list[SeenMessage]:
+    return [one for one in stage.ours() if "May I do this?" in text_of(one)]
 
 
 def question(stage: Stage) -> SeenMessage:
@@ -104,9 +143,11 @@ async def answered(stage: Stage, answer: str = "I am through.", *, runs: int = 1
 def says_who_answered(stage: Stage, answer: str) -> bool:
     """In the place of the buttons."""
     said = " ".join(text_of(question(stage)).replace("*", "").replace("> ", "").split())
-    return f"{PERSON} answered: {answer}" in said.replace("Alice", "alice") and not buttons_of(
-        question(stage)
-    )
+    said = said.replace("Alice", "alice")
+    is_told = f"{PERSON} answered: {answer}" in said
+    if answer not in CHOICES:
+        is_told = is_told or f"{PERSON} answered in this thread." in said
+    return is_told and not buttons_of(question(stage))
 
 
 def aged(stage: Stage, *, hours: float) -> None:
@@ -156,11 +197,44 @@ async def test_always_holds_for_the_thread(platform: PlatformName) -> None:
     async with asking(platform) as stage:
         await stage.press(APPROVE_ALWAYS)
         await answered(stage)
-        await stage.say("And again, please.")
+        await stage.say("The same, please.")
         await answered(stage, "Through again.", runs=2)
-        assert notebook(stage) == ["milk", "bread"]
+        assert notebook(stage) == ["milk", "milk"]
         assert stage.runs() == ["completed", "completed"]
         assert len(stage.rows("SELECT ask_id FROM pending_ask")) == 1
+        await stage.say("And again, please.")
+        await stage.until(lambda: "waiting" in stage.runs(), "it asks about another line")
+
+
+@pytest.mark.slow
+@BOTH
+async def test_what_does_not_fit_on_the_card_is_in_a_file_above_it(platform: PlatformName) -> None:
+    async with asking(platform, request="All of it, please.") as stage:
+        at = stage.ours().index(question(stage))
+        card = text_of(stage.ours()[at])
+        assert "This is not everything" in card
+        assert "DROP TABLE users" in card
+        (file,) = (file for one in stage.ours()[:at] for file in one.files)
+        assert file.name in card
+        await stage.press(APPROVE_ONCE)
+        await answered(stage)
+        assert notebook(stage) == ["SELECT 1; " * 400 + "\u202e DROP TABLE users"]
+
+
+@pytest.mark.slow
+@BOTH
+async def test_one_of_two_calls_can_be_refused(platform: PlatformName) -> None:
+    async with asking(platform, request="Both of them.", button=ONE_BY_ONE) as stage:
+        await stage.press(ONE_BY_ONE)
+        await stage.until(lambda: stage.button(APPROVE_ONCE), "it asks about the first")
+        await stage.press(APPROVE_ONCE)
+        await stage.until(
+            lambda: stage.button(DENY) and len(asked(stage)) == 3, "it asks about the second"
+        )
+        assert "poison" in text_of(asked(stage)[-1])
+        await stage.press(DENY)
+        await answered(stage)
+        assert notebook(stage) == ["milk"]
 
 
 @pytest.mark.slow
@@ -178,11 +252,11 @@ async def test_a_denial_is_told_to_the_model_and_nothing_is_run(platform: Platfo
 @BOTH
 async def test_a_reply_is_a_no_with_its_reason(platform: PlatformName) -> None:
     async with asking(platform) as stage:
-        await stage.say("Not on a Friday")
+        await stage.say("No, not on a Friday")
         await answered(stage)
         assert (notebook(stage), stage.runs()) == ([], ["completed"])
-        assert "alice denied it, with the words: Not on a Friday" in told(stage)
-        assert says_who_answered(stage, "Not on a Friday")
+        assert "alice denied it, with the words: No, not on a Friday" in told(stage)
+        assert says_who_answered(stage, "No, not on a Friday")
 
 
 @pytest.mark.slow

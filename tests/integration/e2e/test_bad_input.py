@@ -39,11 +39,9 @@ async def refused(stage: Stage, says: str, *, code: int = 2) -> None:
     ("settings", "says"),
     [
         ({"modle": "x"}, "did you mean THREADHAND_MODEL?"),
-        ({"model": ""}, "No model is set"),
-        ({"slack_app_token": ""}, "THREADHAND_SLACK_APP_TOKEN"),
+        ({"model": "nonsense", "llm_base_url": ""}, "No provider has the model nonsense"),
         ({"slack_bot_token": "xoxb-wrong"}, "THREADHAND_SLACK_BOT_TOKEN"),
         ({"slack_app_token": "xapp-wrong"}, "THREADHAND_SLACK_APP_TOKEN"),
-        ({"slack_bot_token": "", "slack_signing_secret": "x"}, "THREADHAND_SLACK_BOT_TOKEN"),
         ({"data_dir": "/proc/nothing"}, "/proc/nothing"),
         ({"failpoints": "x:explode"}, "THREADHAND_FAILPOINTS"),
         ({"http_port": "70000"}, "THREADHAND_HTTP_PORT"),
@@ -61,6 +59,72 @@ async def test_a_wrong_setting_is_named_with_its_remedy(
             assert says in stage.program.log()
             return
         await refused(stage, says)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"slack_app_token": ""}, "THREADHAND_SLACK_APP_TOKEN"),
+        ({"slack_bot_token": "", "slack_signing_secret": "x"}, "THREADHAND_SLACK_BOT_TOKEN"),
+    ],
+    ids=str,
+)
+async def test_a_slack_set_up_by_half_is_left_out_and_named(
+    settings: dict[str, str], says: str
+) -> None:
+    async with staged("slack", TALK, **settings) as stage:
+        stage.program.start()
+        log = stage.program.log
+        await stage.until(lambda: "Ready: " in log(), "it is ready")
+        (line,) = (line for line in log().splitlines() if "Slack is off: " in line)
+        assert says in line
+        assert "`threadhand setup`" in line
+        assert "Ready: Slack" not in log()
+
+
+@pytest.mark.slow
+async def test_without_a_model_it_starts_and_says_what_mends_it() -> None:
+    async with staged("slack", HELLO, model="") as stage:
+        stage.program.start()
+        await stage.connected()
+        log = stage.program.log
+        await stage.until(lambda: "Ready: " in log(), "it is ready")
+        assert "No model can be used, so runs fail: `threadhand setup` asks for one." in log()
+        assert "(19 of 19 scopes), no model, " in log()
+        await stage.say("Hello")
+        await stage.until(lambda: stage.shows("No model is set up yet."), "people are told")
+        assert " is failed: requester U" in log()
+
+
+@pytest.mark.slow
+async def test_the_log_sums_up_the_start_and_each_run() -> None:
+    async with staged("discord", HELLO) as stage:
+        stage.program.start()
+        await stage.connected()
+        await stage.say("Hello")
+        await stage.until(lambda: stage.shows("Hi there."), "it answers")
+        log = stage.program.log
+        await stage.until(lambda: "Ready: " in log(), "it is ready")
+        await stage.until(lambda: " is completed: requester " in log(), "the end is logged")
+        assert re.search(r"discord: connected as \d+; servers: 1", log())
+        assert re.search(
+            r"Ready: Discord 1 server, model \S+, [\w-]+, (SQLite|PostgreSQL)\.", log()
+        )
+        (line,) = (line for line in log().splitlines() if " is completed: requester " in line)
+        assert re.search(
+            r"requester \d+, discord \d+ \d+, model \S+, 1 turns, [\d.]+ s, [\d.]+ US", line
+        )
+
+
+@pytest.mark.slow
+async def test_who_is_refused_is_in_the_log() -> None:
+    async with staged("slack", HELLO, allowed_users="U0NOBODY", allowed_workspaces="") as stage:
+        stage.program.start()
+        await stage.connected()
+        await stage.say("Hello")
+        log = stage.program.log
+        await stage.until(lambda: " may not talk to the agent in slack T" in log(), "it is logged")
 
 
 @pytest.mark.slow
@@ -135,8 +199,8 @@ conversations:
     [
         ("{name: no_such_tool, arguments: {a: 1}}", "no_such_tool"),
         ("{name: execute_command, arguments: {command: 7, timeout: many}}", "timeout"),
-        ('{name: execute_command, arguments: \'{"command": "touch x\'}', '"success": false'),
-        ("{name: execute_command, arguments: '[not JSON'}", '"success": false'),
+        ('{name: execute_command, arguments: \'{"command": "touch x\'}', "Error: "),
+        ("{name: execute_command, arguments: '[not JSON'}", "Error: "),
         (
             "{name: execute_command, arguments: {command: 'timeout 2 yes', blocking: true}}",
             "left out in the middle",
@@ -145,7 +209,7 @@ conversations:
             "{name: execute_command, arguments: {command: 'head -c 200000 /dev/urandom', blocking: true}}",
             "exit code 0",
         ),
-        ("{name: read_file, arguments: {file_path: ../../../etc/passwd}}", '"success": false'),
+        ("{name: read_file, arguments: {file_path: ../../../etc/passwd}}", "Error: "),
     ],
     ids=[
         "unknown tool",
@@ -167,7 +231,7 @@ async def test_what_a_model_does_wrong_is_told_to_the_model(call: str, heard: st
 
         last = stage.script.requests[-1]["messages"]
         assert isinstance(last, list)
-        told = str(last[-1])
+        told = str([one for one in last if isinstance(one, dict) and one["role"] == "tool"][-1])
         assert heard in told.replace("\\\\", "\\").replace('\\"', '"'), told[:2000]
         assert len(told) < 200_000
         assert stage.program.memory_bytes_peak() < 400 * 1024 * 1024

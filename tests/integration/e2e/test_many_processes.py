@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.chaos.crew import crew
+from tests.chaos.cluster import open_cluster
 from tests.chaos.harness import PlatformName
 from tests.chaos.invariants import settle_and_check
 from tests.contracts.redis_servers import redis_client
@@ -24,10 +24,10 @@ async def test_a_worker_answers_what_a_bot_took_in(
     postgresql_url: str,
     redis_url: str,
 ) -> None:
-    async with crew(platform, postgresql_url, redis_url) as told:
-        await told.start()
-        await told.say("Hello", "a1")
-        await settle_and_check(told)
+    async with open_cluster(platform, postgresql_url, redis_url) as cluster:
+        await cluster.start()
+        await cluster.say("Hello", "a1")
+        await settle_and_check(cluster)
 
 
 @pytest.mark.slow
@@ -35,16 +35,16 @@ async def test_a_stop_is_heard_by_the_worker_that_has_the_run(
     postgresql_url: str,
     redis_url: str,
 ) -> None:
-    async with crew("slack", postgresql_url, redis_url) as told:
-        await told.start()
-        await told.say("Nap", "a1")
-        await told.until(lambda: told.stage.workspace_file("marks.txt"), "the command runs")
+    async with open_cluster("slack", postgresql_url, redis_url) as cluster:
+        await cluster.start()
+        await cluster.say("Nap", "a1")
+        await cluster.until(lambda: cluster.stage.workspace_file("marks.txt"), "the command runs")
         began = time.monotonic()
-        await told.stage.press("Stop")
-        await told.until(lambda: told.stage.shows("Stopped"), "it says so")
+        await cluster.stage.press("Stop")
+        await cluster.until(lambda: cluster.stage.shows("Stopped"), "it says so")
 
         assert time.monotonic() - began < 10
-        assert await told.runs() == ["stopped"]
+        assert await cluster.runs() == ["stopped"]
 
 
 @pytest.mark.slow
@@ -52,14 +52,14 @@ async def test_what_a_dead_bot_left_is_shown_by_the_other(
     postgresql_url: str,
     redis_url: str,
 ) -> None:
-    async with crew("slack", postgresql_url, redis_url, bots=2) as told:
-        doomed, other = told.bots
-        await told.start()
-        await told.say("Nap", "a1")
-        await told.until(lambda: told.stage.workspace_file("marks.txt"), "the command runs")
-        doomed.kill()
-        (await told.executor()).kill()
-        await settle_and_check(told)
+    async with open_cluster("slack", postgresql_url, redis_url, bots=2) as cluster:
+        killed, other = cluster.bots
+        await cluster.start()
+        await cluster.say("Nap", "a1")
+        await cluster.until(lambda: cluster.stage.workspace_file("marks.txt"), "the command runs")
+        killed.kill()
+        (await cluster.executor()).kill()
+        await settle_and_check(cluster)
         assert other.is_running
 
 
@@ -68,10 +68,10 @@ async def test_without_redis_runs_are_late_and_not_lost(
     postgresql_url: str,
 ) -> None:
     with redis() as url:
-        async with crew("slack", postgresql_url, url) as told:
-            await told.start()
-            await told.until_rows("SELECT 1 FROM worker OFFSET 2", "a bot and two workers beat")
+        async with open_cluster("slack", postgresql_url, url) as cluster:
+            await cluster.start()
+            await cluster.until_rows("SELECT 1 FROM worker OFFSET 2", "a bot and two workers beat")
             async with redis_client(url) as (client, _streams):
                 await client.shutdown(nosave=True)
-            await told.say("Hello", "a1")
-            await settle_and_check(told)
+            await cluster.say("Hello", "a1")
+            await settle_and_check(cluster)

@@ -10,7 +10,7 @@ from grpclib import Status
 from simulator.modal.calls import FunctionCall
 from simulator.modal.server import ModalSimulator
 from storage.redis.streams import create_redis_client
-from tests.chaos.crew import NO_WORKER, Crew, crew
+from tests.chaos.cluster import NO_WORKER, Cluster, open_cluster
 from tests.chaos.invariants import settle_and_check
 from tests.chaos.program import REPOSITORY
 from tests.integration.sandbox.modal_stage import environment_of, modal_stage
@@ -35,7 +35,7 @@ OF_THE_FUNCTIONS = (
 class Account:
     """A bot, and the functions that it hands its runs to."""
 
-    crew: Crew
+    cluster: Cluster
     modal: ModalSimulator
     redis_url: str
 
@@ -55,8 +55,8 @@ class Account:
 
     async def settle_and_check(self) -> None:
         try:
-            await settle_and_check(self.crew)
-            await self.crew.until(self.are_over, "the functions end")
+            await settle_and_check(self.cluster)
+            await self.cluster.until(self.are_over, "the functions end")
         except AssertionError as error:
             logs = [f"--- call of {call.args}\n{call.log()[-3000:]}" for call in self.calls]
             raise AssertionError("\n".join((str(error), *logs))) from None
@@ -81,12 +81,12 @@ async def account(
 async def staged_account(url: str, redis_url: str) -> AsyncGenerator[Account, None]:
     async with (
         modal_stage() as at_modal,
-        crew(
+        open_cluster(
             "slack", url, redis_url, workers=0, sandbox="modal", modal_worker_app="threadhand"
-        ) as told,
+        ) as cluster,
     ):
         await deployed(at_modal)
-        world, program = at_modal.modal.world, told.stage.program
+        world, program = at_modal.modal.world, cluster.stage.program
         program.environment |= environment_of(at_modal.modal)
         world.secrets["threadhand"] = {
             **{
@@ -96,15 +96,15 @@ async def staged_account(url: str, redis_url: str) -> AsyncGenerator[Account, No
             "THREADHAND_DATA_DIR": str(program.folder / "function"),
         }
         world.function_calls.execute(REPOSITORY / "sandbox" / "modal_app.py", REPOSITORY)
-        yield Account(crew=told, modal=at_modal.modal, redis_url=redis_url)
+        yield Account(cluster=cluster, modal=at_modal.modal, redis_url=redis_url)
 
 
 async def test_a_function_answers_what_a_bot_took_in(account: Account) -> None:
-    await account.crew.start()
-    await account.crew.say("Work", "a1")
+    await account.cluster.start()
+    await account.cluster.say("Work", "a1")
     await account.settle_and_check()
 
-    (run_id,) = [run for (run,) in await account.crew.rows("SELECT run_id FROM run")]
+    (run_id,) = [run for (run,) in await account.cluster.rows("SELECT run_id FROM run")]
     assert [(call.function, call.args) for call in account.calls] == [("execute_run", (run_id,))]
     (process,) = [call.process for call in account.calls]
     assert process is not None
@@ -115,26 +115,43 @@ async def test_a_function_answers_what_a_bot_took_in(account: Account) -> None:
 
 
 @pytest.mark.slow
+async def test_three_runs_of_a_thread_use_one_sandbox(account: Account) -> None:
+    await account.cluster.start()
+    first = await account.cluster.say("Work", "a1")
+    await account.settle_and_check()
+    for token in ("a2", "a3"):
+        begun = len(account.modal.calls)
+        await account.cluster.say("Work", token, thread_id=first.thread_id)
+        await account.settle_and_check()
+        made = account.modal.calls[begun:]
+        assert made.count("FunctionMap") == 1
+        assert "TaskExecStart" in made  # the program is started for the function, not the sandbox
+        for call in ("SandboxCreateV2", "SandboxTerminateV2", "ImageGetOrCreate"):
+            assert call not in made, call
+    assert account.modal.calls.count("SandboxCreateV2") == 1
+
+
+@pytest.mark.slow
 async def test_a_run_that_is_handed_over_twice_is_executed_once(account: Account) -> None:
     account.modal.faults.arm("FunctionMap", Status.UNAVAILABLE, "the answer is lost", is_done=True)
-    await account.crew.start()
-    await account.crew.say("Work", "a1")
+    await account.cluster.start()
+    await account.cluster.say("Work", "a1")
     await account.settle_and_check()
 
     first, second = account.calls
     assert first.args == second.args
-    assert await account.crew.runs() == ["completed"]
+    assert await account.cluster.runs() == ["completed"]
     assert sum("takes up run" in call.log() for call in account.calls) == 1
 
 
 @pytest.mark.slow
 async def test_what_modal_does_not_take_is_handed_over_again(account: Account) -> None:
     account.modal.faults.arm("FunctionMap", Status.RESOURCE_EXHAUSTED, "no room", times=2)
-    await account.crew.start()
-    await account.crew.say("Hello", "a1")
-    log = account.crew.bots[0].log
+    await account.cluster.start()
+    await account.cluster.say("Hello", "a1")
+    log = account.cluster.bots[0].log
     for handed_over in (1, 2):
-        await account.crew.until(
+        await account.cluster.until(
             lambda n=handed_over: account.modal.calls.count("FunctionMap") >= n, "it is tried"
         )
         assert account.calls == []
@@ -148,10 +165,10 @@ async def test_what_modal_does_not_take_is_handed_over_again(account: Account) -
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_bot_that_dies_as_it_hands_a_run_over(account: Account, when: str) -> None:
-    (bot,) = account.crew.bots
+    (bot,) = account.cluster.bots
     bot.start(arguments=NO_WORKER, failpoints=f"modal.spawn.{when}:kill")
-    await account.crew.connected()
-    await account.crew.say("Hello", "a1")
+    await account.cluster.connected()
+    await account.cluster.say("Hello", "a1")
     assert await bot.ended(60) == -9
     assert len(account.calls) == (when == "after")
     await account.a_minute_passes()
@@ -161,13 +178,13 @@ async def test_a_bot_that_dies_as_it_hands_a_run_over(account: Account, when: st
 
 @pytest.mark.slow
 async def test_a_stop_reaches_the_function_that_has_the_run(account: Account) -> None:
-    await account.crew.start()
-    await account.crew.say("Nap", "a1")
-    await account.crew.until(
+    await account.cluster.start()
+    await account.cluster.say("Nap", "a1")
+    await account.cluster.until(
         lambda: account.calls and "takes up run" in account.calls[0].log(), "it is taken up"
     )
-    await account.crew.stage.press("Stop")
-    await account.crew.until(lambda: account.crew.stage.shows("Stopped"), "it says so")
-    await account.crew.until(account.are_over, "the functions end")
+    await account.cluster.stage.press("Stop")
+    await account.cluster.until(lambda: account.cluster.stage.shows("Stopped"), "it says so")
+    await account.cluster.until(account.are_over, "the functions end")
 
-    assert await account.crew.runs() == ["stopped"]
+    assert await account.cluster.runs() == ["stopped"]

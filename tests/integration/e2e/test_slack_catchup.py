@@ -7,7 +7,7 @@ import pytest
 from bots.demo.thread_reader import text_of
 from simulator.slack.server import SlackSimulator
 from tests.chaos.harness import PERSON, Stage, staged
-from tests.integration.bots.slack.office import deliver_again
+from tests.integration.bots.slack.storing_app import deliver_again
 
 ANSWER = "Hi there."
 SCENARIO = f"""
@@ -69,7 +69,7 @@ def _marks(stage: Stage) -> list[tuple[object, ...]]:
 def _answers(slack: SlackSimulator, channel_id: str, thread_id: str = "") -> int:
     """How many answers stand in the channel's threads, or in one of them."""
     return sum(
-        text_of(one) == ANSWER
+        text_of(one).startswith(ANSWER)
         for channel in slack.view().channels
         if channel.channel_id == channel_id
         for thread in channel.threads

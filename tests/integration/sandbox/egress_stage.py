@@ -16,7 +16,7 @@ from tests.integration.sandbox.providers import local_jails
 
 
 @dataclass(slots=True)
-class StandIn:
+class FakeWebService:
     """A web server on 127.0.0.1 that notes what it was asked."""
 
     port: int = 0
@@ -26,8 +26,8 @@ class StandIn:
 
 
 @asynccontextmanager
-async def stand_in() -> AsyncGenerator[StandIn]:
-    stage = StandIn()
+async def fake_web_service() -> AsyncGenerator[FakeWebService]:
+    stage = FakeWebService()
 
     async def answer(request: web.Request) -> web.StreamResponse:
         stage.asked.append(str(request.rel_url))

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from modal.client import Client, _Client
+
 from sandbox.local import programs
 from sandbox.local.programs import find_toolbox
 from sandbox.memory_records import MemorySandboxRecords
@@ -14,10 +16,13 @@ from sandbox.modal.config import ModalConfig
 from sandbox.modal.provider import ModalSandboxProvider
 from simulator.modal.container import Jail
 from simulator.modal.server import ModalSimulator
+from simulator.modal.world import Pace
 from tests.integration.sandbox.providers import local_jails
 from tests.requirements_of_the_machine import lacking
 
 PLAN = ModalConfig(app="threadhand-test", start_seconds=30)
+SLOW_ENDS = Pace(scale=0.01)
+"""A sandbox ends 0.2 to 35 hundredths of a second after it was asked to, and keeps its name until then."""
 JAIL_USER = 29_998
 
 
@@ -52,39 +57,58 @@ class Stage:
     def leads_to(self, url: str) -> None:
         """Sends the SDK elsewhere, until the stage is over."""
         os.environ["MODAL_SERVER_URL"] = url  # noqa: TID251 - where the SDK looks
+        forget_client()
 
     @property
     def living(self) -> list[str]:
-        return [sandbox.name for sandbox in self.modal.world.living()]
+        """The names of those that are not ending, without what distinguishes a thread's sandboxes."""
+        return [sandbox.name.rpartition(".")[0] for sandbox in self.modal.world.living()]
 
     @property
     def snapshots(self) -> list[str]:
-        return [one.image_id for one in self.modal.world.images.values() if one.folder]
+        """Those that were asked for."""
+        images = self.modal.world.images.values()
+        return [one.image_id for one in images if one.folder and not one.is_exit_snapshot]
+
+    @property
+    def exit_snapshots(self) -> list[str]:
+        return [one.image_id for one in self.modal.world.images.values() if one.is_exit_snapshot]
 
 
 @asynccontextmanager
-async def modal_stage(*, jailed: bool = False, with_browser: bool = False) -> AsyncIterator[Stage]:
+async def modal_stage(
+    *, jailed: bool = False, with_browser: bool = False, pace: Pace = SLOW_ENDS
+) -> AsyncIterator[Stage]:
     """Plain processes by default: what is tried out is ours, and Modal keeps its own walls."""
     with tempfile.TemporaryDirectory(prefix="threadhand-test-") as folder:
         Path(folder).chmod(0o711)
         jail = await modal_jail(Path(folder), with_browser=with_browser) if jailed else None
-        async with ModalSimulator(jail) as modal:
+        async with ModalSimulator(jail, pace=pace) as modal:
             environ = os.environ  # noqa: TID251 - where the SDK looks
             wanted = environment_of(modal)
             before = {name: environ.get(name) for name in wanted}
             environ.update(wanted)
+            forget_client()
             stage = Stage(modal=modal, clock=Clock(modal))
             try:
                 yield stage
             finally:
                 for worker in stage.workers:
                     await worker.close()
+                if _Client._client_from_env is not None:
+                    await (await Client.from_env.aio()).close.aio()
+                forget_client()
                 for name, value in before.items():
                     if value is None:
                         environ.pop(name, None)
                     else:
                         environ[name] = value
         assert modal.gate.bugs == []
+
+
+def forget_client() -> None:
+    """The SDK keeps one client for the whole process, and its lock while that connects."""
+    _Client._client_from_env = _Client._client_from_env_lock = None
 
 
 def environment_of(modal: ModalSimulator) -> dict[str, str]:

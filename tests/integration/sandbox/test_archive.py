@@ -10,7 +10,7 @@ import pytest
 from core.domain.errors import SandboxUnavailable
 from sandbox.limits import SandboxLimits
 from sandbox.local.workspaces import ARCHIVE
-from tests.integration.sandbox.local_day import a_day
+from tests.integration.sandbox.controlled_clock import a_day
 from tests.integration.sandbox.providers import content, pieces, run
 
 

@@ -18,7 +18,7 @@ import pytest
 from core.domain.errors import SandboxUnavailable
 from sandbox.docker.cli import DockerCli, DockerCommands
 from sandbox.docker.provider import DockerSandboxProvider
-from sandbox.lifecycle import LifecyclePolicy
+from sandbox.lifecycle_policy import LifecyclePolicy
 from sandbox.limits import SandboxLimits
 from tests.integration.sandbox.providers import content, pieces, reachable_folder, run
 from tests.paths import FAKES

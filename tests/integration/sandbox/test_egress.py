@@ -12,25 +12,29 @@ from core.ports import Sandbox
 from core.web_access.guard import AddressGuard
 from sandbox.local.egress_policy import EgressConfig, EgressLimits, parse_egress_policy
 from sandbox.local.egress_proxy import EgressProxy
-from tests.integration.sandbox.egress_stage import StandIn, jail_with_a_way_out, stand_in
+from tests.integration.sandbox.egress_stage import (
+    FakeWebService,
+    fake_web_service,
+    jail_with_a_way_out,
+)
 from tests.integration.sandbox.providers import run
 
 CURL = "curl -sS --noproxy '' --max-time 20"
 
 
 @pytest.fixture
-async def outside() -> AsyncIterator[StandIn]:
-    async with stand_in() as stage:
+async def outside() -> AsyncIterator[FakeWebService]:
+    async with fake_web_service() as stage:
         yield stage
 
 
 @pytest.fixture
-async def sandbox(outside: StandIn) -> AsyncIterator[Sandbox]:
+async def sandbox(outside: FakeWebService) -> AsyncIterator[Sandbox]:
     async with jail_with_a_way_out(outside.port) as opened:
         yield opened
 
 
-async def test_curl_reaches_the_internet(sandbox: Sandbox, outside: StandIn) -> None:
+async def test_curl_reaches_the_internet(sandbox: Sandbox, outside: FakeWebService) -> None:
     done = await run(sandbox, f"{CURL} http://127.0.0.1:{outside.port}/page?x=1#top")
     assert (done.output, done.exit_code) == ("from outside\n", 0)
     assert outside.asked == ["/page?x=1"]
@@ -39,7 +43,7 @@ async def test_curl_reaches_the_internet(sandbox: Sandbox, outside: StandIn) -> 
 
 
 @pytest.mark.slow
-async def test_a_tunnel_carries_what_it_is_given(sandbox: Sandbox, outside: StandIn) -> None:
+async def test_a_tunnel_carries_what_it_is_given(sandbox: Sandbox, outside: FakeWebService) -> None:
     done = await run(
         sandbox,
         f"head -c 3M /dev/urandom > up && {CURL} --proxytunnel -T up http://127.0.0.1:{outside.port}/up",
@@ -48,14 +52,16 @@ async def test_a_tunnel_carries_what_it_is_given(sandbox: Sandbox, outside: Stan
     assert len(outside.bodies[0]) == 3 << 20
 
 
-async def test_python_uses_the_proxy_by_itself(sandbox: Sandbox, outside: StandIn) -> None:
+async def test_python_uses_the_proxy_by_itself(sandbox: Sandbox, outside: FakeWebService) -> None:
     code = f'import os, urllib.request as u; del os.environ["no_proxy"]; print(u.urlopen("http://127.0.0.1:{outside.port}/").read())'
     done = await run(sandbox, f"env -u NO_PROXY python3 -c '{code}'")
     assert done.output == "b'from outside\\n'\n"
 
 
 @pytest.mark.slow
-async def test_a_server_inside_is_reached_directly(sandbox: Sandbox, outside: StandIn) -> None:
+async def test_a_server_inside_is_reached_directly(
+    sandbox: Sandbox, outside: FakeWebService
+) -> None:
     await run(sandbox, "echo inside > index.html; python3 -m http.server 8000 >/dev/null 2>&1 &")
     done = await run(
         sandbox, "curl -s --retry 20 --retry-connrefused --retry-delay 1 http://localhost:8000/"
@@ -73,7 +79,7 @@ NOT_PUBLIC = (
 @pytest.mark.slow
 async def test_what_is_not_public_is_refused() -> None:
     """The port listens: had it been asked, it would have answered."""
-    async with stand_in() as host, jail_with_a_way_out() as sandbox:
+    async with fake_web_service() as host, jail_with_a_way_out() as sandbox:
         for url in NOT_PUBLIC:
             for how in ("", "--proxytunnel"):
                 told = f"{CURL} {how} -w '%{{http_code}} %{{http_connect}}' '{url.format(port=host.port)}'"
@@ -81,8 +87,8 @@ async def test_what_is_not_public_is_refused() -> None:
         assert host.asked == []
 
 
-async def test_a_redirect_leads_no_further_than_an_address(outside: StandIn) -> None:
-    async with stand_in() as private, jail_with_a_way_out(outside.port) as sandbox:
+async def test_a_redirect_leads_no_further_than_an_address(outside: FakeWebService) -> None:
+    async with fake_web_service() as private, jail_with_a_way_out(outside.port) as sandbox:
         to = f"http://localhost:{private.port}/secret"
         done = await run(sandbox, f"{CURL} -L 'http://127.0.0.1:{outside.port}/away?to={to}'")
         assert "not on the public internet" in done.output
@@ -96,7 +102,7 @@ async def test_mail_ports_are_refused(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.slow
-async def test_only_the_listed_names_are_reached(outside: StandIn) -> None:
+async def test_only_the_listed_names_are_reached(outside: FakeWebService) -> None:
     async with jail_with_a_way_out(outside.port, setting="127.0.0.1") as sandbox:
         good = await run(sandbox, f"{CURL} http://127.0.0.1:{outside.port}/")
         bad = await run(sandbox, f"{CURL} http://localhost:{outside.port}/")
@@ -105,7 +111,7 @@ async def test_only_the_listed_names_are_reached(outside: StandIn) -> None:
 
 
 @pytest.mark.slow
-async def test_a_denied_name_is_not_reached(outside: StandIn) -> None:
+async def test_a_denied_name_is_not_reached(outside: FakeWebService) -> None:
     async with jail_with_a_way_out(outside.port, setting="!localhost") as sandbox:
         good = await run(sandbox, f"{CURL} http://127.0.0.1:{outside.port}/")
         bad = await run(sandbox, f"{CURL} http://localhost:{outside.port}/")
@@ -114,7 +120,7 @@ async def test_a_denied_name_is_not_reached(outside: StandIn) -> None:
 
 
 @pytest.mark.slow
-async def test_switched_off_there_is_no_way_at_all(outside: StandIn) -> None:
+async def test_switched_off_there_is_no_way_at_all(outside: FakeWebService) -> None:
     async with jail_with_a_way_out(outside.port, setting="off") as sandbox:
         done = await run(
             sandbox,
@@ -149,7 +155,9 @@ async def test_a_wrong_request_is_refused(
     assert answer.startswith(b"HTTP/1.1 " + status), answer
 
 
-async def test_headers_are_meant_for_one_end(outside: StandIn, served: tuple[str, int]) -> None:
+async def test_headers_are_meant_for_one_end(
+    outside: FakeWebService, served: tuple[str, int]
+) -> None:
     await asked(
         served,
         f"GET http://127.0.0.1:{outside.port}/ HTTP/1.1\r\nHost: elsewhere\r\nX-Mine: 1\r\nX-Hop: 1\r\n"
@@ -163,7 +171,7 @@ async def test_headers_are_meant_for_one_end(outside: StandIn, served: tuple[str
 
 
 @pytest.mark.slow
-async def test_a_silent_connection_is_closed(outside: StandIn) -> None:
+async def test_a_silent_connection_is_closed(outside: FakeWebService) -> None:
     limits = EgressLimits(idle_seconds=0.3)
     async with jail_with_a_way_out(outside.port, limits=limits) as sandbox:
         done = await run(sandbox, f"{CURL} http://127.0.0.1:{outside.port}/slow")
@@ -171,7 +179,7 @@ async def test_a_silent_connection_is_closed(outside: StandIn) -> None:
 
 
 @pytest.mark.slow
-async def test_too_many_bytes_are_cut_and_never_look_whole(outside: StandIn) -> None:
+async def test_too_many_bytes_are_cut_and_never_look_whole(outside: FakeWebService) -> None:
     limits = EgressLimits(bytes=1_000_000)
     async with jail_with_a_way_out(outside.port, limits=limits) as sandbox:
         done = await run(
@@ -181,7 +189,7 @@ async def test_too_many_bytes_are_cut_and_never_look_whole(outside: StandIn) -> 
 
 
 @pytest.mark.slow
-async def test_a_sandbox_has_so_many_bytes_and_no_more(outside: StandIn) -> None:
+async def test_a_sandbox_has_so_many_bytes_and_no_more(outside: FakeWebService) -> None:
     limits = EgressLimits(total_bytes=1_000_000)
     async with jail_with_a_way_out(outside.port, limits=limits) as sandbox:
         await run(sandbox, f"{CURL} -o file 'http://127.0.0.1:{outside.port}/large?bytes=9000000'")
@@ -190,7 +198,7 @@ async def test_a_sandbox_has_so_many_bytes_and_no_more(outside: StandIn) -> None
 
 
 @pytest.mark.slow
-async def test_more_connections_than_allowed_wait_for_their_turn(outside: StandIn) -> None:
+async def test_more_connections_than_allowed_wait_for_their_turn(outside: FakeWebService) -> None:
     limits = EgressLimits(connections=2, head_seconds=0.5)
     async with jail_with_a_way_out(outside.port, limits=limits) as sandbox:
         hold = (
@@ -203,7 +211,9 @@ async def test_more_connections_than_allowed_wait_for_their_turn(outside: StandI
 
 
 @pytest.mark.slow
-async def test_a_large_download_goes_through_whole(sandbox: Sandbox, outside: StandIn) -> None:
+async def test_a_large_download_goes_through_whole(
+    sandbox: Sandbox, outside: FakeWebService
+) -> None:
     done = await run(
         sandbox, f"{CURL} 'http://127.0.0.1:{outside.port}/large?bytes=50000000' | wc -c"
     )
@@ -233,7 +243,7 @@ async def test_a_program_inside_that_hands_out_nothing_is_not_waited_for() -> No
 
 
 @pytest.mark.slow
-async def test_the_way_out_ends_with_the_jail(outside: StandIn) -> None:
+async def test_the_way_out_ends_with_the_jail(outside: FakeWebService) -> None:
     async with jail_with_a_way_out(outside.port) as sandbox:
         await run(sandbox, f"{CURL} http://127.0.0.1:{outside.port}/slow", seconds=0.3)
         await sandbox.close()
@@ -274,7 +284,7 @@ def test_a_setting_that_means_nothing_is_refused(setting: str) -> None:
 
 
 @pytest.fixture
-async def served(outside: StandIn) -> AsyncIterator[tuple[str, int]]:
+async def served(outside: FakeWebService) -> AsyncIterator[tuple[str, int]]:
     """A gateway without a jail around it; its address."""
     guard = AddressGuard(frozenset({("127.0.0.1", outside.port)}))
     one = EgressProxy(EgressConfig(policy=parse_egress_policy("on"), guard=guard), label="test")

@@ -19,7 +19,7 @@ from core import http_shutdown
 from core.ports import Sandbox
 from core.web_access.guard import AddressGuard
 from sandbox.local.egress_policy import EgressConfig, parse_egress_policy
-from tests.integration.sandbox.egress_stage import jail_with_a_way_out, stand_in
+from tests.integration.sandbox.egress_stage import fake_web_service, jail_with_a_way_out
 from tests.integration.sandbox.providers import local_jails, run
 from tests.requirements_of_the_machine import lacking
 
@@ -163,16 +163,16 @@ async def test_npm_installs() -> None:
 async def test_the_browser_goes_through_the_proxy_and_calls_nobody_by_itself(
     asked: list[str],
 ) -> None:
-    async with stand_in() as shop:
-        guard = AddressGuard(frozenset({("127.0.0.1", shop.port)}))
+    async with fake_web_service() as service:
+        guard = AddressGuard(frozenset({("127.0.0.1", service.port)}))
         egress = EgressConfig(policy=parse_egress_policy("on"), guard=guard)
         async with local_jails(egress=egress) as jails:
             if jails.browser_unavailable_reason:
                 lacking("chromium", jails.browser_unavailable_reason)
             sandbox = await jails.open("thread", fence=1)
             for path in ("/one", "/two", "/one"):
-                url = there(shop.port, path)
+                url = there(service.port, path)
                 seen = await sandbox.browser.act("navigate_to", {"url": url}, timeout_seconds=60)
                 assert seen.error is None, seen
-    assert {"/one", "/two"} <= set(shop.asked)
+    assert {"/one", "/two"} <= set(service.asked)
     assert set(asked) <= {HERE, "127.0.0.1"}

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import subprocess
 import sys
 
 import pytest
@@ -43,6 +44,7 @@ async def test_the_app_is_deployed_as_planned() -> None:
         layers = "\n".join(
             line for image in stage.modal.world.images.values() for line in image.layers
         )
+        mounted = stage.modal.world.mounted_files
     assert "deployed" in said.lower()
     assert set(functions) == {"execute_run", "janitor"}
     janitor, run = functions["janitor"].function, functions["execute_run"].function
@@ -50,17 +52,53 @@ async def test_the_app_is_deployed_as_planned() -> None:
     assert not run.HasField("schedule")
     assert (run.timeout_secs, janitor.timeout_secs) == (6 * 3600, 900)
     assert janitor.autoscaler_settings.max_containers == 1
+    assert run.autoscaler_settings.scaledown_window == 300
+    assert (run.startup_timeout_secs, janitor.startup_timeout_secs) == (120, 120)
+    assert run.checkpointing_enabled
+    reserved = [(one.resources.milli_cpu, one.resources.memory_mb) for one in (run, janitor)]
+    assert reserved == [(1000, 1024), (250, 512)]
     assert list(run.secret_ids) == list(janitor.secret_ids) == ["st-threadhand"]
     assert f"FROM {modal_image.BASE}" in layers
     assert "--require-hashes" in layers
     assert run.module_name == janitor.module_name
+    assert "/root/bots/modal_worker.py" in mounted
+    assert not [one for one in mounted if {"demo", "simulator", "tests"} & set(one.split("/"))]
+
+
+def test_a_function_imports_nothing_that_only_other_programs_need() -> None:
+    unneeded = {"slack_bolt", "slack_sdk", "redis", "opentelemetry", "discord", "litellm", "mcp"}
+    unneeded |= {"simulator", "tests", "bots.demo"}
+    script = f"import sys, bots.modal_worker; print({unneeded!r} & set(sys.modules))"
+    said = subprocess.run(
+        [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    assert said.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("first", ["sandbox", "sandbox/../sandbox", str(REPOSITORY / "sandbox")])
+def test_its_folder_shadows_no_package_even_if_it_comes_first(first: str) -> None:
+    """`modal deploy` and `python` put the app's folder first, and it has folders named modal, docker and client."""
+    names = ("modal", "sandbox", "docker", "client", "local", "inside")
+    script = (
+        f"import sys; sys.path[:0] = [{first!r}]; import runpy, importlib.util as util;"
+        f"runpy.run_path({str(REPOSITORY / 'sandbox' / 'modal_app.py')!r});"
+        f"specs = [util.find_spec(one) for one in {names!r}];"
+        "print(*[path for one in specs if one for path in one.submodule_search_locations or ()])"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    assert said.returncode == 0, said.stderr
+    found = said.stdout.split()
+    assert str(REPOSITORY / "sandbox") in found
+    assert not [path for path in found if path.startswith(f"{REPOSITORY / 'sandbox'}/")]
 
 
 async def test_the_image_of_sandboxes_has_what_is_promised() -> None:
     promised = {
         "antiword", "bc", "catdoc", "chromium", "curl", "file", "fonts-noto-cjk",
         "fonts-noto-color-emoji", "gawk", "git", "jq", "pandoc", "poppler-utils", "ripgrep", "rsync",
-        "sudo", "tmux", "tree", "unrtf", "vim", "wget", "wkhtmltopdf", "xmlstarlet", "zip",
+        "sudo", "tmux", "tree", "unrtf", "vim", "weasyprint", "wget", "xmlstarlet", "zip",
     }  # fmt: skip
     assert promised <= set(modal_image.APT)
     async with modal_stage() as stage:
@@ -69,8 +107,10 @@ async def test_the_image_of_sandboxes_has_what_is_promised() -> None:
         layers = "\n".join(stage.modal.world.images[made.definition.image_id].layers)
     for word in (
         *promised,
-        "python:3.11",
-        "node-v20.",
+        "python:3.11-slim-trixie",
+        "node-v24.",
+        f"{modal_image.NODE_SHA256}  /tmp/node.tar.xz' | sha256sum -c - && tar",
+        "--dump-dom",
         "csvkit",
         "matplotlib",
         "pandas",
@@ -78,6 +118,10 @@ async def test_the_image_of_sandboxes_has_what_is_promised() -> None:
     ):
         assert word in layers, word
     assert layers.rstrip().endswith("WORKDIR /workspace")
+
+
+def test_debian_13_has_all_packages() -> None:
+    assert "wkhtmltopdf" not in modal_image.APT  # removed from Debian 13: the build would fail
 
 
 def test_the_packages_are_those_of_the_toolbox() -> None:

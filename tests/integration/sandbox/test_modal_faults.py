@@ -63,6 +63,8 @@ async def test_a_call_whose_answer_was_lost_makes_no_second_sandbox(stage: Stage
         (Status.UNAUTHENTICATED, "not set up correctly", "MODAL_TOKEN_ID"),
         (Status.PERMISSION_DENIED, "not set up correctly", "rights"),
         (Status.INVALID_ARGUMENT, "cannot be created", "THREADHAND_MODAL"),
+        (Status.NOT_FOUND, "ended just now", "no longer has"),
+        (Status.FAILED_PRECONDITION, "ended just now", "no longer has"),
         (Status.UNAVAILABLE, "does not answer", "error"),
         (Status.INTERNAL, "does not answer", "error"),
     ],
@@ -78,10 +80,37 @@ async def test_a_refusal_is_told_to_people_plainly_and_to_the_operator_with_fact
     assert is_plain(str(caught.value))
     assert operator in caught.value.detail
     assert "the facts" in caught.value.detail
-    must_act = status not in (Status.UNAVAILABLE, Status.INTERNAL)
+    must_act = status.name in (
+        "RESOURCE_EXHAUSTED",
+        "UNAUTHENTICATED",
+        "PERMISSION_DENIED",
+        "INVALID_ARGUMENT",
+    )
     assert any(operator in record.getMessage() for record in caplog.records) == must_act
     stage.modal.faults.armed.clear()
     assert (await run(await worker.open("thread", fence=1), "echo on")).output == "on\n"
+
+
+@pytest.mark.parametrize("status", [Status.RESOURCE_EXHAUSTED, Status.PERMISSION_DENIED])
+async def test_a_spend_limit_is_told_with_its_remedy(stage: Stage, status: Status) -> None:
+    worker = stage.worker()
+    stage.modal.faults.arm("SandboxCreateV2", status, "Workspace spend limit reached", times=9)
+    with pytest.raises(SandboxUnavailable, match="paused here") as caught:
+        await worker.open("thread", fence=1)
+    assert is_plain(str(caught.value))
+    assert "budget of the Modal workspace" in caught.value.detail
+
+
+async def test_an_image_that_cannot_be_built_is_not_built_again_at_once(stage: Stage) -> None:
+    worker = stage.worker()
+    stage.modal.world.failing_builds = 1
+    for _ in range(3):
+        with pytest.raises(SandboxUnavailable) as caught:
+            await worker.open("thread", fence=1)
+        assert "build's log" in caught.value.detail
+    assert stage.modal.calls.count("ImageJoinStreaming") == 1
+    worker._account._build_again_at = 0.0
+    await worker.open("thread", fence=1)
 
 
 async def test_a_full_workspace_is_told_and_room_is_found_again(stage: Stage) -> None:
@@ -155,7 +184,7 @@ async def test_a_sandbox_that_ends_in_a_command_is_told_once_and_replaced(
     sandbox = await worker.open("thread", fence=1)
     await sandbox.files.write("file", pieces(b"kept"))
     if has_snapshot:
-        worker.rest("thread")
+        worker.release("thread")
         while worker._save_tasks:
             await asyncio.sleep(0.01)
     waiting = asyncio.ensure_future(run(sandbox, "sleep 1000", seconds=100))
@@ -219,7 +248,7 @@ async def test_a_file_that_comes_to_a_lost_sandbox_is_stored_and_the_loss_is_tol
     uploads = Uploads(
         sources={"slack": attached}, platform="slack", bytes_max=100, is_repeated=False
     )
-    message = await prepare_user_message(one, "run", attached, uploads)
+    (message,) = await prepare_user_message(one, "run", attached, uploads)
     describe_sdk_error = str(message.content)
     assert "have expired" in describe_sdk_error
     assert "/workspace/uploads/a.txt (text/plain, 8 bytes)" in describe_sdk_error
@@ -242,7 +271,7 @@ async def test_the_old_snapshot_outlives_a_failed_new_one(stage: Stage) -> None:
     (before,) = stage.snapshots
     await worker.open("thread", fence=2)
     stage.modal.faults.arm("TaskSnapshotFilesystem", Status.RESOURCE_EXHAUSTED, times=1)
-    worker.rest("thread")
+    worker.release("thread")
     while worker._save_tasks:
         await asyncio.sleep(0.01)
     assert stage.snapshots == [before]

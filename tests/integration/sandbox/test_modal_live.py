@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sandbox.modal import smoke_test
+from scripts import live_modal
 from tests.integration.sandbox.modal_stage import modal_stage
 
 
@@ -12,10 +12,10 @@ from tests.integration.sandbox.modal_stage import modal_stage
 async def test_the_smoke_run_goes_through_and_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(smoke_test, "CHECKS", (("echo here", "here"),))
+    monkeypatch.setattr(live_modal, "CHECKS", (("echo here", "here"),))
     async with modal_stage() as stage:
         async with asyncio.timeout(60):
-            await smoke_test.run_smoke_test()
+            await live_modal.run_smoke_test()
         assert stage.living == []
         assert stage.snapshots == []
     told = capsys.readouterr().out
@@ -27,8 +27,8 @@ async def test_the_smoke_run_goes_through_and_leaves_nothing(
 async def test_a_missing_program_fails_it_and_still_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(smoke_test, "CHECKS", (("echo nothing", "v20."),))
+    monkeypatch.setattr(live_modal, "CHECKS", (("echo nothing", "v24."),))
     async with modal_stage() as stage:
-        with pytest.raises(AssertionError, match=r"v20\."):
-            await smoke_test.run_smoke_test()
+        with pytest.raises(AssertionError, match=r"v24\."):
+            await live_modal.run_smoke_test()
         assert stage.living == []

@@ -27,7 +27,7 @@ def settings(**variables: str) -> Settings:
         ({"CONTEXT_TOKENS": "50000"}, "openai/gpt-4o", (50_000, 16_384)),
         ({"CONTEXT_TOKENS": "8000"}, "nobody/knows-this-one", (8_000, 2_666)),
         ({"ANSWER_TOKENS": "4000"}, "openai/gpt-4o", (128_000, 4_000)),
-        ({"CONTEXT_TOKENS": "8000", "ANSWER_TOKENS": "1000"}, "x", (8_000, 1_000)),
+        ({"CONTEXT_TOKENS": "8000", "ANSWER_TOKENS": "1000"}, "who/knows", (8_000, 1_000)),
     ],
 )
 async def test_a_window_is_the_operators_word_or_what_is_known(
@@ -65,7 +65,10 @@ async def test_vectors_have_the_price_that_is_known_and_never_that_of_answers() 
     ("variables", "unknown"),
     [
         ({"MODEL": "mine", **OWN}, ["mine"]),
-        ({"MODEL": "mine", "FALLBACK_MODELS": "openai/gpt-4o,other"}, ["mine", "other"]),
+        (
+            {"MODEL": "who/knows", "FALLBACK_MODELS": "openai/gpt-4o,who/else"},
+            ["who/knows", "who/else"],
+        ),
         ({"MODEL": "mine", **OWN, **PRICES}, []),
         ({"MODEL": "openai/gpt-4o"}, []),
         ({"MODEL": "openrouter/who/knows"}, []),
@@ -81,7 +84,8 @@ async def test_a_budget_in_dollars_without_a_price_is_told(
 
 
 async def test_a_budget_in_tokens_needs_no_price() -> None:
-    known = await load_model_specs(settings(BUDGET_RUN_TOKENS="1", MODEL="mine", **OWN))
+    off = {"BUDGET_USER_DAY_USD": "none", "BUDGET_WORKSPACE_DAY_USD": "0"}
+    known = await load_model_specs(settings(BUDGET_RUN_TOKENS="1", MODEL="mine", **OWN, **off))
     assert known.warnings == ()
 
 

@@ -11,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from bots.observability.logs import REDACTED, JsonFormatter, TextFormatter, redact
+from bots.observability.logs import (
+    REDACTED,
+    DescriptorShortageFilter,
+    JsonFormatter,
+    TextFormatter,
+    redact,
+)
 from core.domain.errors import SurfaceError
 from core.observability import set_log_context
 
@@ -106,3 +112,18 @@ def test_the_ids_of_runs_are_no_secrets(some: UUID, group: int) -> None:
     parts[group] = "fc" + parts[group][2:]  # as Firecrawl's keys begin
     line = f"worker vm-1-{parts[0]} takes up run {'-'.join(parts)}, attempt 1"
     assert redact(line) == line
+
+
+def test_connections_that_cannot_be_accepted_are_logged_once_a_minute() -> None:
+    """asyncio logs each of them with a traceback, which would fill the disk."""
+    shortage = DescriptorShortageFilter()
+
+    def passes(message: str, at: float) -> bool:
+        record = logging.LogRecord("asyncio", logging.ERROR, "", 0, message, (), None)
+        record.created = at
+        return shortage.filter(record)
+
+    message = "socket.accept() out of system resource\nsocket: <asyncio.TransportSocket fd=6>"
+    assert [passes(message, 1000 + n / 100) for n in range(500)].count(True) == 1
+    assert passes("another message", 1001)
+    assert passes(message, 1061)

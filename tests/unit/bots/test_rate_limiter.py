@@ -1,11 +1,19 @@
 """Waiting for one's turn: told, bounded, and not slept through."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
 
-from bots.delivery.rate_limiter import KEPT_MAX, MemoryRateBudget, RateLimit, RateLimiter
+from bots.delivery.rate_limiter import (
+    KEPT_MAX,
+    PATIENT_SECONDS,
+    MemoryRateBudget,
+    RateLimit,
+    RateLimiter,
+    waiting_at_most,
+)
 from bots.observability.metrics import Metrics
 from core.domain.errors import SurfaceRateLimited
 
@@ -120,5 +128,80 @@ async def test_counts_that_are_over_are_forgotten() -> None:
         place = RateLimit(
             owner="slack:digest", name=f"{number}", interval_seconds=10, is_proactive=True
         )
-        await day.budget.take([place], wait_seconds_max=0)
+        await day.budget.reserve([place], wait_seconds_max=0)
     assert len(day.budget._counts) <= KEPT_MAX
+
+
+WORKSPACE = RateLimit(owner="slack:digest", name="react", interval_seconds=0.01, is_proactive=True)
+
+
+def in_channel(name: str) -> RateLimit:
+    return RateLimit(owner="slack:digest", name=f"react {name}", interval_seconds=0)
+
+
+async def admitted(limiter: RateLimiter, channels: Sequence[str]) -> list[str]:
+    """The channels of calls that are made at once, in the order in which they may be made."""
+    order: list[str] = []
+
+    async def call(channel: str) -> None:
+        await limiter.admit([WORKSPACE, in_channel(channel)], wait_seconds_max=30)
+        order.append(channel)
+
+    await asyncio.gather(*(call(channel) for channel in channels))
+    return order
+
+
+async def test_a_busy_channel_does_not_hold_up_the_calls_of_others() -> None:
+    order = await admitted(RateLimiter(MemoryRateBudget()), ["busy"] * 20 + ["quiet", "other"])
+    assert order.index("quiet") < 4
+    assert order.index("other") < 4
+    assert len(order) == 22
+
+
+async def test_the_calls_of_a_channel_are_made_in_order_of_arrival() -> None:
+    limiter, order = RateLimiter(MemoryRateBudget()), list[int]()
+
+    async def call(number: int) -> None:
+        with waiting_at_most(PATIENT_SECONDS):
+            await limiter.admit([WORKSPACE, in_channel("busy")], wait_seconds_max=0.05)
+        order.append(number)
+
+    await asyncio.gather(*(call(number) for number in range(20)))
+    assert order == [*range(20)], "although the last waits longer than others would"
+
+
+async def test_who_will_not_wait_in_a_long_line_learns_it_at_once() -> None:
+    day, slow = Day(), RateLimit(owner="o", name="n", interval_seconds=10, is_proactive=True)
+    stopped = asyncio.Event()
+    limiter = RateLimiter(day.budget, sleep=lambda _: stopped.wait(), clock=lambda: day.now)
+    with waiting_at_most(PATIENT_SECONDS):
+        line = [asyncio.ensure_future(limiter.admit([slow], wait_seconds_max=0)) for _ in range(10)]
+    await asyncio.sleep(0)
+    with pytest.raises(SurfaceRateLimited) as limited:
+        await limiter.admit([slow], wait_seconds_max=30)
+    assert limited.value.retry_after_seconds >= 80
+    with waiting_at_most(2), pytest.raises(SurfaceRateLimited):
+        await limiter.admit([WORKSPACE, slow], wait_seconds_max=300)
+    stopped.set()
+    await asyncio.gather(*line)
+
+
+async def test_a_call_that_is_cancelled_gives_up_its_place() -> None:
+    limiter = RateLimiter(MemoryRateBudget())
+    line = [
+        asyncio.ensure_future(limiter.admit([WORKSPACE, in_channel("a")], wait_seconds_max=30))
+        for _ in range(5)
+    ]
+    await asyncio.sleep(0)
+    for call in line[1:4]:
+        call.cancel()
+    await asyncio.gather(*line, return_exceptions=True)
+    assert not line[0].cancelled()
+    assert not line[4].cancelled()
+    assert limiter._lines == {}
+
+
+async def test_a_call_that_may_not_wait_passes_where_nothing_is_limited() -> None:
+    limiter = RateLimiter(MemoryRateBudget())
+    for _ in range(3):
+        await limiter.admit([EDIT, in_channel("any")], wait_seconds_max=0)

@@ -1,6 +1,7 @@
 """Settings: what is read, what is refused, and what never shows."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from bots.settings import (
     secret_values,
     with_changes,
 )
+from core.domain.budget import NO_LIMIT, Limit
 from core.domain.errors import ConfigurationError
 
 
@@ -30,7 +32,7 @@ def test_nothing_set_is_a_working_configuration() -> None:
     assert (settings.sandbox, settings.dialect, settings.tool_strategy) == (
         "local",
         "auto",
-        "parallel",
+        "ordered",
     )
 
 
@@ -100,7 +102,7 @@ def test_every_bad_value_gets_one_sentence() -> None:
     [
         ("EXPOSE_DOMAIN", "a b", "write it like apps.example.org"),
         ("CLOUDFLARE_ACCOUNT_ID", "a b", "write it like 0123456789abcdef"),
-        ("MODAL_APP", "a b", "write it like threadhand"),
+        ("MODAL_APP", "a b", "write it like threadhand-sandboxes"),
         ("DOCKER_IMAGE", "a b", "write it like python:3.12-slim"),
         ("BUDGET_RUN_USD", "much", "it must be a number"),
         ("BUDGET_RUN_USD", "inf", "it must be a finite number"),
@@ -236,3 +238,57 @@ def test_every_public_name_is_known() -> None:
         "THREADHAND_FAILPOINTS",
     } <= set(VARIABLE_NAMES)
     assert len(VARIABLE_NAMES) == len(Settings.model_fields) - 1
+
+
+def configured(**variables: str) -> Settings:
+    return load_settings({f"THREADHAND_{name}": text for name, text in variables.items()}, None)
+
+
+def test_spending_is_limited_unless_it_is_switched_off() -> None:
+    budget = configured().budget
+    assert budget.run == Limit(usd=2, tokens=1_000_000)
+    assert (budget.person, budget.channel) == (Limit(usd=20), NO_LIMIT)
+    assert budget.workspace == Limit(usd=100)
+    off = configured(
+        BUDGET_RUN_USD="none", BUDGET_USER_DAY_USD="0", BUDGET_WORKSPACE_DAY_USD="None"
+    )
+    assert set(off.budget.limits.values()) == {NO_LIMIT}
+
+
+def test_one_amount_of_a_limit_replaces_the_default_of_the_other() -> None:
+    assert configured(BUDGET_RUN_USD="5").budget.run == Limit(usd=5)
+    assert configured(BUDGET_RUN_TOKENS="7").budget.run == Limit(tokens=7)
+    both = configured(BUDGET_RUN_USD="5", BUDGET_RUN_TOKENS="7")
+    assert both.budget.run == Limit(usd=5, tokens=7)
+    assert configured(PRICE_INPUT_PER_MILLION_USD="0").budget.counts_unpriced is False
+
+
+@pytest.mark.parametrize(
+    ("written", "right"),
+    [
+        ("https://x.org", "write x.org"),
+        ("http://x.org/path", "write x.org"),
+        ("example.com:443", "write example.com"),
+        ("example.com/path", "write example.com"),
+        ("2001:db8::/32", "IPv4"),
+        ("2001:db8::1", "IPv4"),
+        ("192.0.2.1/24", "write 192.0.2.0/24"),
+        ("192.0.2.1:80", "write 192.0.2.1/32"),
+        ("exa mple", "write a name"),
+        ("*.*.org", "write a name"),
+    ],
+)
+def test_an_egress_entry_that_modal_would_ignore_is_refused(written: str, right: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(right)):
+        load_settings({"THREADHAND_MODAL_EGRESS": written}, None)
+
+
+def test_egress_entries_reach_modal_in_its_form() -> None:
+    written = "example.com, *.example.org, 192.0.2.0/24, 198.51.100.7"
+    settings = load_settings({"THREADHAND_MODAL_EGRESS": written}, None)
+    assert settings.modal_egress == (
+        "example.com",
+        "*.example.org",
+        "192.0.2.0/24",
+        "198.51.100.7/32",
+    )

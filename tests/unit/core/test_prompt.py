@@ -1,50 +1,36 @@
-"""The system prompt and its layers."""
+"""The system prompt, and what is told beside it."""
 
-from dataclasses import replace
-from datetime import date
+from datetime import UTC, datetime
 
-from core.prompt.system_prompt import PromptLayers, add_layers, system_prompt
+from core.prompt.system_prompt import RunPrompt, base_prompt, date_text
 
-DAY = date(2026, 1, 2)
-LAYERS = PromptLayers(
-    agent="You are a pirate.",
-    channel="Answer in Dutch.",
-    thread="Be brief.",
-    knowledge="The sky is blue.",
-    todo="- [ ] a",
-)
+BASE = base_prompt(sandbox="Commands run in a jail.")
 
 
-def prompt(layers: PromptLayers | None = None) -> str:
-    return system_prompt(today=DAY, sandbox="Commands run in a jail.", layers=layers)
+def test_the_base_tells_the_machine_and_nothing_that_changes() -> None:
+    assert "Commands run in a jail." in BASE
+    assert "{" not in BASE
+    assert base_prompt(sandbox="Commands run in a jail.") == BASE
 
 
-def test_the_base_tells_day_and_machine() -> None:
-    assert "Today is Friday, 2026-01-02." in prompt()
-    assert "Commands run in a jail." in prompt()
-    assert "{" not in prompt()
+def test_the_date_has_its_day_and_its_time_zone() -> None:
+    told = date_text(datetime(2026, 1, 2, 3, 4, tzinfo=UTC))
+    assert told == "It is Friday, 2026-01-02 03:04 UTC."
 
 
 def test_a_custom_agent_adds_to_the_base_and_replaces_nothing_of_it() -> None:
-    base = prompt().split("\n\n# Today")[0]
-    assert prompt(LAYERS).startswith(base)
-    assert "You are a pirate." in prompt(LAYERS)
-
-
-def test_the_layers_stand_in_order_and_what_changes_often_last() -> None:
-    whole = prompt(LAYERS)
-    wanted = ["pirate", "Dutch", "brief", "sky is blue", "Friday", "- [ ] a"]
-    places = [whole.index(one) for one in wanted]
-    assert places == sorted(places)
+    prompt = RunPrompt(system=BASE).with_system("Your role here", "You are a pirate.")
+    assert prompt.system == f"{BASE}\n\n# Your role here\n\nYou are a pirate."
 
 
 def test_what_is_empty_leaves_no_heading() -> None:
-    assert add_layers("base", PromptLayers()) == "base"
-    assert add_layers("base", PromptLayers(thread=" \n", knowledge=" ")) == "base"
+    prompt = RunPrompt(system="base")
+    assert prompt.with_system("Your role here", " \n") == prompt
+    assert prompt.with_knowledge(" ").with_state("") == prompt
 
 
-def test_knowledge_and_todo_are_marked_as_data() -> None:
-    whole = prompt(LAYERS)
-    assert whole.count("<data mark=") == prompt().count("<data mark=") + 2
-    long = replace(LAYERS, todo="- [ ] step\n" * 5000)
-    assert len(prompt(long)) < len(whole) + 9000
+def test_knowledge_is_data_and_no_part_of_the_system_prompt() -> None:
+    prompt = RunPrompt(system="base", state="It is Friday.").with_knowledge("The sky is blue.")
+    assert prompt.system == "base"
+    assert prompt.state.startswith("It is Friday.\n\n# From the knowledge base\n\n<data mark=")
+    assert "The sky is blue." in prompt.state

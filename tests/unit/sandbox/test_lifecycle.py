@@ -3,7 +3,7 @@
 import pytest
 
 from core.domain.sandbox_records import SandboxState
-from sandbox.lifecycle import LifecyclePolicy, LifecycleStep, next_step
+from sandbox.lifecycle_policy import LifecyclePolicy, LifecycleStep, next_step
 
 MINUTE, HOUR = 60, 3600
 DEFAULT_LIFECYCLE = LifecyclePolicy(lifetime_seconds=24 * HOUR)

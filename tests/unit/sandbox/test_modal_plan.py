@@ -18,10 +18,11 @@ from tests.integration.sandbox.modal_stage import PLAN
     ],
 )
 def test_names_are_legal_and_differ(thread_id: str) -> None:
-    name = sandbox_name(thread_id)
+    name = sandbox_name(thread_id, after="")
     assert 0 < len(name) <= 63
     assert all(sign.isalnum() or sign in "._-" for sign in name)
-    assert name != sandbox_name(thread_id + "y")
+    assert name != sandbox_name(thread_id + "y", after="")
+    assert name != sandbox_name(thread_id, after="sb-1") != sandbox_name(thread_id, after="sb-2")
     assert legal_name("a b/c:d") != legal_name("a_b/c:d")
 
 

@@ -33,6 +33,7 @@ async function post(what, body) {
 
 function thank(text) {
   isOver = true;
+  sessionStorage.removeItem(base);
   socket?.close();
   $('welcome').hidden = $('work').hidden = true;
   if (text) $('done-text').textContent = text;
@@ -64,6 +65,9 @@ function hear(message) {
       break;
     case 'note':
       news.textContent = String(message.text);
+      break;
+    case 'behind':
+      $('behind').textContent = message.seconds > 0 ? `The browser is ${Number(message.seconds)} s behind` : '';
       break;
     case 'lost':
       status(String(message.text));
@@ -124,7 +128,11 @@ $('finish').addEventListener('submit', async (event) => {
   $('news').textContent = problem;
   if (socket?.readyState !== WebSocket.OPEN) connect();
 });
-$('note').addEventListener('input', () => send({ t: 'note', text: $('note').value }));
+$('note').value = sessionStorage.getItem(base) || ''; // as it was before a reload
+$('note').addEventListener('input', () => {
+  sessionStorage.setItem(base, $('note').value);
+  send({ t: 'note', text: $('note').value });
+});
 $('type').addEventListener('click', () => keyboard.focus());
 $('address').addEventListener('submit', (event) => {
   event.preventDefault();

@@ -40,7 +40,7 @@ class Program:
         self.received.append(inbound)
         return outcome
 
-    async def forward(self, platform: str, scope: str, cursor: str) -> None:
+    async def advance_cursor(self, platform: str, scope: str, cursor: str) -> None:
         self.cursor_of[scope] = max(self.cursor_of.get(scope, "0"), cursor, key=int)
 
     async def cursors(self, platform: str) -> dict[str, str]:

@@ -28,9 +28,27 @@ async def test_a_wrong_token_is_one_sentence_with_the_remedy(discord, program) -
     assert "THREADHAND_DISCORD_TOKEN" in await refused(discord, program, token="wrong")
 
 
-async def test_a_missing_intent_is_one_sentence_with_the_remedy(discord, program) -> None:
+async def test_without_the_content_intent_mentions_and_commands_are_served(
+    discord, program, connect, caplog
+) -> None:
     discord.settings.has_message_content_intent = False
-    assert "Message Content Intent" in await refused(discord, program)
+    world = await connect(program)
+    told = [one.message for one in caplog.records if "Message Content Intent" in one.message]
+    assert len(told) == 1
+    thread_id = await world.say("@threadhand hello")
+    await world.received()
+    await world.until(lambda: world.general.threads)
+    await world.discord.say("alice", world.direct.channel_id, "in private")
+    assert (await world.received(2)).text == "in private"
+    await world.discord.command("alice", world.general.channel_id, "status", {})
+    assert (await world.received(3)).name == "status"
+    for text in ("one", "two"):
+        await world.say(text, thread_id=thread_id)
+    await world.say("@threadhand three", thread_id=thread_id)
+    assert (await world.received(4)).text == "three"
+    await world.until(lambda: any(one.is_bot for one in world.thread.messages))
+    (notice,) = [one for one in world.thread.messages if one.is_bot]
+    assert "only messages that mention me" in notice.elements[0].text
 
 
 async def test_a_server_that_is_not_there_is_one_sentence(discord, program) -> None:
@@ -41,8 +59,9 @@ async def test_a_server_that_is_not_there_is_one_sentence(discord, program) -> N
 async def test_commands_are_registered_once_and_not_again(world, connect) -> None:
     assert [c.name for c in world.discord.view().commands] == [
         "agent run", "agent use", "agent knowledge", "agent plan",
-        "agent pair", "agent unpair", "agent who", "agent audit",
-        "stop", "status", "files", "usage", "new", "forget", "help",
+        "agent follow", "agent agents", "agent budget", "agent pair", "agent unpair", "agent who", "agent audit",
+        "agent mcp",
+        "stop", "status", "usage", "new", "help", "files", "forget",
     ]  # fmt: skip
     assert world.calls("PUT", "/commands") == 1
     await world.app.close()

@@ -56,6 +56,9 @@ async def test_run_in_a_channel_opens_a_thread_under_its_answer(world) -> None:
     assert answer.elements[0].text == "**On it:** count the @\u200deveryone lines"
     assert world.thread.thread_id == answer.message_id == inbound.address.thread_key
     assert inbound.message_ref == answer.message_id
+    thread = world.discord.world.channels[answer.message_id]
+    alice = world.discord.world.people["alice"].user_id
+    await world.until(lambda: alice in thread.members)
     await world.say("go on", thread_id=answer.message_id)
     assert (await world.received(2)).address == inbound.address
 
@@ -72,6 +75,19 @@ async def test_a_link_in_the_prompt_gets_no_preview(world) -> None:
     )
     assert "https://example.com" in message["content"]
     assert message["flags"] & SUPPRESS_EMBEDS
+
+
+async def test_commands_are_named_and_described_in_the_persons_language(world) -> None:
+    world.discord.settings.locale = "de"
+    commands = {one.name: one for one in world.discord.view().commands}
+    run_command = commands["agent starten"]
+    assert run_command.description == "Dem Agenten eine Aufgabe geben"
+    assert run_command.options[0].description == "Was der Agent tun soll"
+    options = {"prompt": "zähle die Zeilen"}
+    await world.discord.command("alice", world.general.channel_id, "agent starten", options)
+    assert (await world.received()).text == "zähle die Zeilen"
+    world.discord.settings.locale = "ko"
+    assert "agent run" in {one.name for one in world.discord.view().commands}
 
 
 async def test_run_in_a_thread_goes_on_there(world) -> None:
@@ -266,3 +282,25 @@ async def test_an_answered_question_has_no_controls_left(world) -> None:
     await world.app.surface.edit(address, message_id, AskPrompt(ask=ask))
     assert controls(world.message(message_id)) == {}
     assert "custom_id" not in str(render_content(AskPrompt(ask=ask)))
+
+
+@pytest.mark.parametrize("is_cached", [True, False])
+async def test_a_click_that_names_its_channel_by_id_only_is_answered(world, is_cached) -> None:
+    """Also in a thread that was archived before the bot connected, which the gateway does not list."""
+    message_id = await asked(world, "yes", "no")
+    world.discord.settings.names_interaction_channels = False
+    if not is_cached:
+        guild = world.app.client.guilds[0]
+        guild._threads.clear()
+    await press(world, message_id, "1")
+    answered = await world.received(2)
+    assert isinstance(answered, AskAnswered)
+    assert (answered.address, answered.value) == (world.program.received[0].address, "no")
+
+
+async def test_commands_that_name_their_channel_by_id_only_are_served(world) -> None:
+    world.discord.settings.names_interaction_channels = False
+    await run(world, "count the lines")
+    assert (await world.received()).address.channel_id == world.general.channel_id
+    await world.discord.command("alice", world.direct.channel_id, "status", {})
+    assert (await world.received(2)).address.channel_id == world.direct.channel_id

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from bots.discord.app import DiscordApp
+from bots.inbound.actions import IncomingMessage
 from bots.settings.discord import Shards
 from core.domain.errors import ConfigurationError
 from simulator.discord import DiscordSimulator
@@ -40,7 +41,7 @@ def bot(discord: DiscordSimulator, program: Program, shards: Shards) -> DiscordA
     )
 
 
-def crew() -> tuple[Program, Program]:
+def two_programs() -> tuple[Program, Program]:
     """Two processes around one database."""
     first = Program()
     return first, Program(claimed=first.claimed, cursor_of=first.cursor_of)
@@ -54,7 +55,7 @@ def places(discord: DiscordSimulator) -> tuple[str, str, str]:
 
 
 def texts(program: Program) -> list[str]:
-    return [one.text for one in program.received]
+    return [one.text for one in program.received if isinstance(one, IncomingMessage)]
 
 
 async def noted(program: Program, channel_id: str) -> None:
@@ -64,7 +65,7 @@ async def noted(program: Program, channel_id: str) -> None:
 
 async def test_each_process_hears_what_belongs_to_its_shards(discord, connect) -> None:
     here, there, direct = places(discord)
-    first, second = crew()
+    first, second = two_programs()
     await connect(first, FIRST)
     await connect(second, SECOND)
     await discord.say("alice", here, "@threadhand north")
@@ -82,7 +83,7 @@ async def test_what_shards_without_a_process_missed_is_read_by_it_and_by_no_othe
     discord, connect
 ) -> None:
     here, there, _ = places(discord)
-    first, second = crew()
+    first, second = two_programs()
     await connect(first, FIRST)
     away = await connect(second, SECOND)
     thread = await discord.say("alice", there, "@threadhand south")
@@ -109,7 +110,7 @@ async def test_what_shards_without_a_process_missed_is_read_by_it_and_by_no_othe
 
 async def test_direct_messages_are_caught_up_on_by_the_first_shard(discord, connect) -> None:
     _, there, direct = places(discord)
-    first, second = crew()
+    first, second = two_programs()
     away = await connect(first, FIRST)
     await discord.say("alice", direct, "one")
     await until(lambda: f"0/{direct}" in first.cursor_of)
@@ -127,7 +128,7 @@ async def test_cursors_from_before_the_division_lose_nothing(discord, connect) -
     here, there, _ = places(discord)
     for channel_id in (here, there):
         await discord.say("alice", channel_id, "@threadhand missed")
-    first, second = crew()
+    first, second = two_programs()
     first.cursor_of.update({here: "1", there: "1"})
     await connect(first, FIRST)
     await until(lambda: first.received)
@@ -140,7 +141,7 @@ async def test_cursors_from_before_the_division_lose_nothing(discord, connect) -
 
 @pytest.mark.slow
 async def test_a_process_is_ready_while_all_of_its_shards_are(discord, connect) -> None:
-    first, second = crew()
+    first, second = two_programs()
     one, other = await connect(first, FIRST), await connect(second, SECOND)
     assert (set(one.client.shards), set(other.client.shards)) == ({0}, {1})
     shard = other.client.get_shard(1)

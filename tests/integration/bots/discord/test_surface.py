@@ -3,11 +3,13 @@
 import asyncio
 import uuid
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
 from bots.delivery.content import AnswerPart, AskPrompt, Notice, RunStatus
 from bots.delivery.run_view import RunView, Task
+from bots.demo.thread_reader import text_of
 from core import failpoints
 from core.domain.errors import SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
 from core.domain.ids import new_id
@@ -124,6 +126,36 @@ async def test_a_file_is_uploaded_and_found_again(world) -> None:
     assert seen.size_bytes == 5000
     assert seen.name.endswith(".csv")
     assert await world.app.surface.find(address, "d1") == ref
+
+
+async def test_an_answer_comes_with_its_files_and_each_is_found(world) -> None:
+    address = await begun(world)
+    ids = [str(uuid.uuid4()) for _ in range(11)]
+    files = [
+        replace(file_of(f"{at}.csv", b"x" * 50), delivery_id=one) for at, one in enumerate(ids[1:])
+    ]
+    answer = AnswerPart(markdown="Here they are.")
+    ref = await world.app.surface.post(address, answer, files=files, delivery_id=ids[0])
+    seen = world.message(ref)
+    assert [one.name for one in seen.files] == [f"{at}.csv" for at in range(10)]
+    assert "Here they are." in text_of(seen)
+    assert {await world.app.surface.find(address, one) for one in ids} == {ref}
+    assert await world.app.surface.find(address, str(uuid.uuid4())) is None
+
+
+async def test_files_that_are_too_large_together_are_refused_before_they_are_sent(world) -> None:
+    address = await begun(world)
+    half = world.app.surface.file_limit(address) // 2 + 1
+    before = world.calls("POST", "/messages")
+    files = [
+        OutgoingFile(name="a", size_bytes=half, pieces=file_of("a", b"x").pieces) for _ in "ab"
+    ]
+    with pytest.raises(SurfaceRefused) as refused:
+        await world.app.surface.post(
+            address, AnswerPart(markdown="x"), files=files, delivery_id="d1"
+        )
+    assert refused.value.code == "too_large"
+    assert world.calls("POST", "/messages") == before
 
 
 async def test_a_file_over_the_limit_of_the_guild_is_refused_before_it_is_sent(world) -> None:
@@ -263,3 +295,23 @@ async def test_a_crash_after_the_post_leaves_a_message_that_is_found(world) -> N
     finally:
         failpoints.arm("")
     assert await world.app.surface.find(address, "d1") == world.thread.messages[0].message_id
+
+
+async def test_a_person_is_told_elsewhere_what_a_locked_thread_refuses(world) -> None:
+    address = await begun(world)
+    await world.discord.say("alice", world.direct.channel_id, "hello")
+    thread = world.discord.world.channels[world.thread.thread_id]
+    thread.is_archived = thread.is_locked = True
+    with pytest.raises(SurfaceRefused) as refusal:
+        await world.app.surface.post(address, AnswerPart(markdown="42"), delivery_id="d1")
+    assert refusal.value.code in world.app.surface.closed_reasons
+    alice = (await world.received(2)).author.person_id
+    places = [one async for one in world.app.surface.fallback_addresses(address, alice)]
+    for place in places:
+        delivery_id = new_id()
+        posted = await world.app.surface.post(place, WORKING, delivery_id=delivery_id)
+        assert await world.app.surface.find(place, delivery_id) == posted
+    assert [place.channel_id for place in places] == [
+        world.general.channel_id,
+        world.direct.channel_id,
+    ]

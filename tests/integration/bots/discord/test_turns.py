@@ -89,7 +89,7 @@ async def test_there_are_never_more_than_fifty_places_in_a_second() -> None:
     places: list[float] = []
     for pause in (0, 0.3, 2, 0.7, 0):
         now += pause
-        places += [now + await budget.take(counted, wait_seconds_max=30) for _ in range(40)]
+        places += [now + await budget.reserve(counted, wait_seconds_max=30) for _ in range(40)]
     for first in places:
         assert sum(first <= place < first + 1 for place in places) <= 50
 

@@ -10,13 +10,13 @@ from core.domain.threads import Address
 from simulator.slack import SlackSimulator
 from storage.sql.database import open_database
 from storage.sql.stores.inbox import SqlInbox
-from tests.integration.bots.slack.office import Office
-from tests.integration.bots.slack.scene import Desk, channel_of, running
+from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, channel_of, running
+from tests.integration.bots.slack.storing_app import StoringReceiver
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def receiver() -> RecordingReceiver:
+    return RecordingReceiver()
 
 
 @pytest.fixture
@@ -26,8 +26,8 @@ async def slack() -> AsyncIterator[SlackSimulator]:
 
 
 @pytest.fixture
-async def app(slack: SlackSimulator, desk: Desk) -> AsyncIterator[SlackApp]:
-    async with running(slack, desk) as app:
+async def app(slack: SlackSimulator, receiver: RecordingReceiver) -> AsyncIterator[SlackApp]:
+    async with running(slack, receiver) as app:
         yield app
 
 
@@ -52,7 +52,7 @@ async def address(slack: SlackSimulator) -> Address:
 
 
 @pytest.fixture
-async def office(tmp_path: Path) -> AsyncIterator[Office]:
+async def storing_receiver(tmp_path: Path) -> AsyncIterator[StoringReceiver]:
     database = await open_database(f"sqlite:///{tmp_path}/test.db")
-    yield Office(SqlInbox(database))
+    yield StoringReceiver(SqlInbox(database))
     await database.close()

@@ -17,13 +17,21 @@ from bots.slack.app import SlackApp
 from core.domain.threads import Ask
 from simulator.slack import SlackSettings, SlackSimulator
 from simulator.view import Button, SentFile
-from tests.integration.bots.slack.scene import Desk, channel_of, eventually, general, running
+from tests.integration.bots.slack.socket_mode_app import (
+    RecordingReceiver,
+    channel_of,
+    eventually,
+    general,
+    running,
+)
 
 
-async def test_a_mention_comes_in_once(slack: SlackSimulator, app: SlackApp, desk: Desk):
+async def test_a_mention_comes_in_once(
+    slack: SlackSimulator, app: SlackApp, receiver: RecordingReceiver
+):
     ts = await slack.say("alice", channel_of(slack), "@threadhand count to three, @bob")
-    await eventually(lambda: desk.taken)
-    (message,) = desk.taken
+    await eventually(lambda: receiver.taken)
+    (message,) = receiver.taken
     assert isinstance(message, IncomingMessage)
     assert (message.text, message.author.name) == ("count to three, @bob", "alice")
     assert message.address.thread_key == message.message_ref == ts
@@ -31,11 +39,11 @@ async def test_a_mention_comes_in_once(slack: SlackSimulator, app: SlackApp, des
 
 
 async def test_status_and_answer_stand_in_the_thread(
-    slack: SlackSimulator, app: SlackApp, desk: Desk
+    slack: SlackSimulator, app: SlackApp, receiver: RecordingReceiver
 ):
     await slack.say("alice", channel_of(slack), "@threadhand list the files")
-    await eventually(lambda: desk.taken)
-    address = desk.taken[0].address
+    await eventually(lambda: receiver.taken)
+    address = receiver.taken[0].address
     task = Task(call_id="c1", title="`ls`", state="running")
     working = RunStatus(run_id="r1", view=RunView(state="working", tasks=(task,)))
     ref = await app.surface.post(address, working, delivery_id="d1")
@@ -49,71 +57,75 @@ async def test_status_and_answer_stand_in_the_thread(
     assert "There are **two**." in str(answer.elements)
 
 
-async def test_the_fallback_for_a_lost_message_event_fetches_the_whole_message(desk: Desk):
+async def test_the_fallback_for_a_lost_message_event_fetches_the_whole_message(
+    receiver: RecordingReceiver,
+):
     settings = SlackSettings(subscriptions=("app_mention",))
-    async with SlackSimulator(settings=settings) as slack, running(slack, desk):
+    async with SlackSimulator(settings=settings) as slack, running(slack, receiver):
         file = SentFile(name="a.csv", content=b"1,2", mime_type="text/csv")
         await slack.say("alice", channel_of(slack), "@threadhand sum", files=[file])
-        await eventually(lambda: desk.taken)
-    (message,) = desk.taken
+        await eventually(lambda: receiver.taken)
+    (message,) = receiver.taken
     assert isinstance(message, IncomingMessage)
     assert [file.name for file in message.files] == ["a.csv"]
 
 
 @pytest.mark.parametrize("mentions_first", [True, False])
-async def test_the_pair_of_events_of_one_mention_is_received_once(desk: Desk, mentions_first: bool):
+async def test_the_pair_of_events_of_one_mention_is_received_once(
+    receiver: RecordingReceiver, mentions_first: bool
+):
     settings = SlackSettings(mentions_first=mentions_first)
-    async with SlackSimulator(settings=settings) as slack, running(slack, desk):
+    async with SlackSimulator(settings=settings) as slack, running(slack, receiver):
         await slack.say("alice", channel_of(slack), "@threadhand one")
-        await eventually(lambda: desk.taken)
+        await eventually(lambda: receiver.taken)
         await slack.say("alice", channel_of(slack), "@threadhand two")
-        await eventually(lambda: len(desk.taken) == 2)
-    assert desk.calls == 2
+        await eventually(lambda: len(receiver.taken) == 2)
+    assert receiver.calls == 2
 
 
 async def test_a_duplicate_delivery_has_the_same_key(
-    slack: SlackSimulator, app: SlackApp, desk: Desk
+    slack: SlackSimulator, app: SlackApp, receiver: RecordingReceiver
 ):
     slack.misbehave("duplicate", method="message.channels")
     await slack.say("alice", channel_of(slack), "@threadhand once")
-    await eventually(lambda: desk.calls == 2)
-    assert len(desk.taken) == 1
+    await eventually(lambda: receiver.calls == 2)
+    assert len(receiver.taken) == 1
 
 
 @pytest.mark.slow
 async def test_what_could_not_be_stored_is_delivered_again(
-    slack: SlackSimulator, app: SlackApp, desk: Desk
+    slack: SlackSimulator, app: SlackApp, receiver: RecordingReceiver
 ):
-    desk.failures = 2
+    receiver.failures = 2
     await slack.say("alice", channel_of(slack), "@threadhand keep this")
-    await eventually(lambda: desk.taken)
-    assert desk.calls >= 3
+    await eventually(lambda: receiver.taken)
+    assert receiver.calls >= 3
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["drop_connection", "reconnect"])
 async def test_a_lost_socket_is_made_again(
-    slack: SlackSimulator, app: SlackApp, desk: Desk, fault: str
+    slack: SlackSimulator, app: SlackApp, receiver: RecordingReceiver, fault: str
 ):
     slack.misbehave(fault)
     await eventually(lambda: opened(slack) == 2)
     await slack.say("alice", channel_of(slack), "@threadhand still there?")
-    await eventually(lambda: desk.taken)
+    await eventually(lambda: receiver.taken)
 
 
 @pytest.mark.slow
-async def test_a_slack_that_was_away_is_found_again(desk: Desk):
+async def test_a_slack_that_was_away_is_found_again(receiver: RecordingReceiver):
     async with SlackSimulator() as slack:
         app = SlackApp(
             bot_token=slack.settings.bot_token,
             app_token=slack.settings.app_token,
             api_url=slack.api_url,
-            receive=desk.receive,
+            receive=receiver.receive,
         )
         await app.start()
     async with SlackSimulator(slack.port) as slack:
         await slack.say("alice", channel_of(slack), "@threadhand back again?")
-        await eventually(lambda: desk.taken, seconds=30)
+        await eventually(lambda: receiver.taken, seconds=30)
         await app.close()
 
 
@@ -122,55 +134,57 @@ def opened(slack: SlackSimulator) -> int:
 
 
 async def test_edits_deletions_and_stop_signs_come_in(
-    slack: SlackSimulator, app: SlackApp, desk: Desk
+    slack: SlackSimulator, app: SlackApp, receiver: RecordingReceiver
 ):
     channel = channel_of(slack)
     root = await slack.say("alice", channel, "@threadhand count to three")
     reply = await slack.say("bob", channel, "and four", thread_id=root)
-    await eventually(lambda: len(desk.taken) == 2)
+    await eventually(lambda: len(receiver.taken) == 2)
     await slack.edit("bob", channel, reply, "and five")
-    await eventually(lambda: len(desk.taken) == 3)
+    await eventually(lambda: len(receiver.taken) == 3)
     await slack.delete("bob", channel, reply)
-    await eventually(lambda: len(desk.taken) == 4)
+    await eventually(lambda: len(receiver.taken) == 4)
     await slack.react("alice", channel, root, "x")
-    await eventually(lambda: len(desk.taken) == 5)
-    assert [type(one) for one in desk.taken] == [
+    await eventually(lambda: len(receiver.taken) == 5)
+    assert [type(one) for one in receiver.taken] == [
         IncomingMessage,
         IncomingMessage,
         MessageEdited,
         MessageDeleted,
         StopRequested,
     ]
-    assert {one.address.thread_key for one in desk.taken} == {root}
+    assert {one.address.thread_key for one in receiver.taken} == {root}
 
 
-async def test_a_stop_sign_on_a_message_of_an_earlier_process_finds_its_thread(desk: Desk):
+async def test_a_stop_sign_on_a_message_of_an_earlier_process_finds_its_thread(
+    receiver: RecordingReceiver,
+):
     async with SlackSimulator() as slack:
         channel = channel_of(slack)
         root = await slack.say("alice", channel, "@threadhand go")
         reply = await slack.say("alice", channel, "faster", thread_id=root)
-        async with running(slack, desk):
-            await eventually(lambda: len(desk.taken) == 2)
+        async with running(slack, receiver):
+            await eventually(lambda: len(receiver.taken) == 2)
             await slack.react("alice", channel, reply, "octagonal_sign")
-            await eventually(lambda: len(desk.taken) == 3)
-    assert desk.taken[2].address.thread_key == root
+            await eventually(lambda: len(receiver.taken) == 3)
+    assert receiver.taken[2].address.thread_key == root
 
 
-async def test_a_click_answers_a_question_after_a_restart(desk: Desk):
+async def test_a_click_answers_a_question_after_a_restart(receiver: RecordingReceiver):
     async with SlackSimulator() as slack:
-        async with running(slack, desk) as app:
+        async with running(slack, receiver) as app:
             await slack.say("alice", channel_of(slack), "@threadhand paint it")
-            await eventually(lambda: desk.taken)
+            await eventually(lambda: receiver.taken)
             ask = Ask(ask_id="a-1", run_id="r-1", text="Which?", options=("Red", "Blue"))
-            address = desk.taken[0].address
+            address = receiver.taken[0].address
             ref = await app.surface.post(address, AskPrompt(ask=ask), delivery_id="d1")
-        async with running(slack, desk) as app:
+        async with running(slack, receiver) as app:
             (thread,) = general(slack).threads
             buttons = [one for one in thread.messages[1].elements if isinstance(one, Button)]
             blue = next(one for one in buttons if one.label == "Blue")
             await slack.press("bob", channel_of(slack), ref, blue.control_id)
-            await eventually(lambda: len(desk.taken) == 2)
-    answer = desk.taken[1]
+            await eventually(lambda: len(receiver.taken) == 2)
+    answer = receiver.taken[1]
     assert isinstance(answer, AskAnswered)
     assert (answer.ask_id, answer.value, answer.person.name) == ("a-1", "Blue", "bob")
     assert answer.address == address
@@ -178,27 +192,27 @@ async def test_a_click_answers_a_question_after_a_restart(desk: Desk):
 
 @pytest.mark.parametrize("is_private", [True, False])
 async def test_a_notice_is_shown_to_the_person_or_to_the_thread(
-    slack: SlackSimulator, app: SlackApp, desk: Desk, is_private: bool
+    slack: SlackSimulator, app: SlackApp, receiver: RecordingReceiver, is_private: bool
 ):
-    desk.outcome = Outcome(notice="Nothing **runs** here.", is_private=is_private)
+    receiver.outcome = Outcome(notice="Nothing **runs** here.", is_private=is_private)
     await slack.say("alice", channel_of(slack), "@threadhand status")
     await eventually(lambda: "Nothing **runs** here." in str(slack.view()))
-    (command,) = desk.taken
+    (command,) = receiver.taken
     assert isinstance(command, CommandCalled)
     shown = [call.method for call in slack.calls if call.method.startswith("chat.post")]
     assert shown == ["chat.postEphemeral" if is_private else "chat.postMessage"]
 
 
-async def test_reactions_follow_the_work_one_at_a_time(desk: Desk):
+async def test_reactions_follow_the_work_one_at_a_time(receiver: RecordingReceiver):
     async with SlackSimulator() as slack:
-        async with running(slack, desk) as app:
+        async with running(slack, receiver) as app:
             ts = await slack.say("alice", channel_of(slack), "@threadhand go")
-            await eventually(lambda: desk.taken)
-            address = desk.taken[0].address
+            await eventually(lambda: receiver.taken)
+            address = receiver.taken[0].address
             await app.surface.react(address, ts, "queued")
             await app.surface.react(address, ts, "seen")
             assert reactions(slack) == ["eyes"]
-        async with running(slack, desk) as app:
+        async with running(slack, receiver) as app:
             await app.surface.react(address, ts, "done")
             assert reactions(slack) == ["white_check_mark"]
             await app.surface.react(address, ts, "done")
@@ -210,12 +224,15 @@ def reactions(slack: SlackSimulator) -> list[str]:
     return [one.emoji for one in general(slack).messages[0].reactions]
 
 
-async def test_who_cannot_be_looked_up_goes_by_the_id(desk: Desk):
+async def test_who_cannot_be_looked_up_goes_by_the_id(receiver: RecordingReceiver):
     scopes = tuple(scope for scope in SlackSettings().scopes if scope != "users:read")
-    async with SlackSimulator(settings=SlackSettings(scopes=scopes)) as slack, running(slack, desk):
+    async with (
+        SlackSimulator(settings=SlackSettings(scopes=scopes)) as slack,
+        running(slack, receiver),
+    ):
         await slack.say("alice", channel_of(slack), "@threadhand hello @bob")
-        await eventually(lambda: desk.taken)
-    (message,) = desk.taken
+        await eventually(lambda: receiver.taken)
+    (message,) = receiver.taken
     assert isinstance(message, IncomingMessage)
     assert message.author.name == message.author.person_id
     assert message.text.startswith("hello @U")
@@ -223,8 +240,8 @@ async def test_who_cannot_be_looked_up_goes_by_the_id(desk: Desk):
 
 @pytest.mark.slow
 async def test_a_slow_look_up_of_names_delays_no_acknowledgement(
-    slack: SlackSimulator, app: SlackApp, desk: Desk
+    slack: SlackSimulator, app: SlackApp, receiver: RecordingReceiver
 ):
     slack.misbehave("slow", method="users.info", times=9, seconds=20)
     await slack.say("alice", channel_of(slack), "@threadhand hello")
-    await eventually(lambda: desk.taken, seconds=2.5)
+    await eventually(lambda: receiver.taken, seconds=2.5)

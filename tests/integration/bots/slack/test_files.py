@@ -1,22 +1,33 @@
 """Files both ways: whole, capped, found again after an unclear end, and the token shown to Slack alone."""
 
+import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 from aiohttp import web
 from yarl import URL
 
+from bots.delivery.content import AnswerPart
+from bots.demo.thread_reader import text_of
 from bots.slack.app import SlackApp
 from bots.slack.events.message_content import build_file_ref
 from bots.slack.web_api.downloads import is_slack_url
-from bots.slack.web_api.uploads import safe_file_name
+from bots.slack.web_api.uploads import FILES_PER_MESSAGE, safe_file_name
 from core import http_shutdown
 from core.domain.errors import AgentError, SurfaceRefused, SurfaceUnclear, ToolError
 from core.domain.threads import Address, IncomingFile
 from core.ports import OutgoingFile
 from simulator.slack import SlackSettings, SlackSimulator
-from tests.integration.bots.slack.scene import Desk, attached, general, read, replies, running
+from tests.integration.bots.slack.socket_mode_app import (
+    RecordingReceiver,
+    attached,
+    general,
+    read,
+    replies,
+    running,
+)
 
 API = URL("https://slack.com/api/")
 
@@ -52,6 +63,35 @@ async def test_an_unclear_end_of_an_upload_is_found_by_another_process(
     other = SlackApp(bot_token=slack.settings.bot_token, api_url=slack.api_url)
     await other.start()
     assert await other.surface.find(address, "d1") is not None
+    await other.close()
+
+
+ANSWER = "# Result\n\n| a | b |\n|---|---|\n| 1 | `x` |\n\n- **one**\n\n```\n<code>\n```"
+
+
+async def test_an_answer_comes_with_its_files_and_another_process_finds_them(
+    slack: SlackSimulator, speaker: SlackApp, address: Address
+):
+    ids = [str(uuid.uuid4()) for _ in range(FILES_PER_MESSAGE + 1)]
+    files = [
+        replace(outgoing(f"{at}.txt", b"text"), delivery_id=one) for at, one in enumerate(ids[1:])
+    ]
+    slack.misbehave("error_after", method="files.completeUploadExternal")
+    with pytest.raises(SurfaceUnclear):
+        await speaker.surface.post(
+            address, AnswerPart(markdown=ANSWER), files=files, delivery_id=ids[0]
+        )
+    (thread,) = general(slack).threads
+    message = thread.messages[1]
+    assert [file.name for file in message.files] == [f"{at}.txt" for at in range(6)]
+    assert "<code>" in text_of(message)
+    assert "Result" in text_of(message)
+    assert "0.txt" not in text_of(message), "each name is shown once, on its file"
+    other = SlackApp(bot_token=slack.settings.bot_token, api_url=slack.api_url)
+    await other.start()
+    found = {await other.surface.find(address, one) for one in ids}
+    assert found == {message.message_id}
+    assert await other.surface.find(address, str(uuid.uuid4())) is None
     await other.close()
 
 
@@ -100,15 +140,15 @@ async def test_a_file_whose_source_fails_raises_that(speaker: SlackApp, address:
 
 @pytest.mark.parametrize("content", [b"", bytes(range(256)) * 1000], ids=["empty", "long"])
 async def test_an_attached_file_is_read_whole(
-    slack: SlackSimulator, app: SlackApp, desk: Desk, content: bytes
+    slack: SlackSimulator, app: SlackApp, receiver: RecordingReceiver, content: bytes
 ):
-    assert await read(app, await attached(slack, desk, content)) == content
+    assert await read(app, await attached(slack, receiver, content)) == content
 
 
 async def test_a_file_over_the_limit_is_refused_whatever_its_message_says(
-    slack: SlackSimulator, app: SlackApp, desk: Desk
+    slack: SlackSimulator, app: SlackApp, receiver: RecordingReceiver
 ):
-    file = await attached(slack, desk, b"x" * 5000)
+    file = await attached(slack, receiver, b"x" * 5000)
     with pytest.raises(AgentError, match="larger than"):
         await read(app, file, bytes_max=1000)
     unsized = IncomingFile(file_ref=file.file_ref, name=file.name)
@@ -117,22 +157,22 @@ async def test_a_file_over_the_limit_is_refused_whatever_its_message_says(
 
 
 async def test_a_file_of_a_shared_channel_is_asked_for(
-    slack: SlackSimulator, app: SlackApp, desk: Desk
+    slack: SlackSimulator, app: SlackApp, receiver: RecordingReceiver
 ):
-    file = await attached(slack, desk, b"shared")
+    file = await attached(slack, receiver, b"shared")
     bare = IncomingFile(file_ref=file.file_ref.partition(" ")[0], name=file.name)
     assert await read(app, bare) == b"shared"
     with pytest.raises(AgentError, match="cannot be read"):
         await read(app, IncomingFile(file_ref="F404", name="gone"))
 
 
-async def test_a_login_page_is_no_file(desk: Desk):
+async def test_a_login_page_is_no_file(receiver: RecordingReceiver):
     scopes = tuple(scope for scope in SlackSettings().scopes if scope != "files:read")
     async with (
         SlackSimulator(settings=SlackSettings(scopes=scopes)) as slack,
-        running(slack, desk) as app,
+        running(slack, receiver) as app,
     ):
-        file = await attached(slack, desk, b"content")
+        file = await attached(slack, receiver, b"content")
         with pytest.raises(AgentError, match="cannot be read") as refusal:
             await read(app, file)
     assert "files:read" in refusal.value.detail

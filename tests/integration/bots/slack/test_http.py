@@ -5,6 +5,7 @@ import hmac
 import json
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from urllib.parse import urlencode
 
 import aiohttp
@@ -12,14 +13,14 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from bots.inbound.actions import AskAnswered, IncomingMessage
+from bots.inbound.actions import AskAnswered, IncomingMessage, UserAction
 from bots.slack.app import SlackApp
 from bots.slack.events.transports import is_signature_valid
 from bots.slack.install.manifest import BOT_SCOPES, build_manifest, build_manifest_yaml
 from core import http_shutdown
 from core.domain.messages import JsonObject
 from simulator.slack import SlackSimulator
-from tests.integration.bots.slack.scene import Desk, channel_of, eventually
+from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, channel_of, eventually
 from tests.unit.bots.slack.test_parse import fixture
 
 SECRET = "shh"
@@ -43,12 +44,12 @@ def event(text: str = "<@U0> hello", **more: str) -> bytes:
 
 
 @pytest.fixture
-async def http_app(slack: SlackSimulator, desk: Desk) -> AsyncIterator[SlackApp]:
+async def http_app(slack: SlackSimulator, receiver: RecordingReceiver) -> AsyncIterator[SlackApp]:
     app = SlackApp(
         bot_token=slack.settings.bot_token,
         signing_secret=SECRET,
         api_url=slack.api_url,
-        receive=desk.receive,
+        receive=receiver.receive,
     )
     await app.start()
     yield app
@@ -59,6 +60,12 @@ async def http_app(slack: SlackSimulator, desk: Desk) -> AsyncIterator[SlackApp]
 async def url(http_app: SlackApp) -> AsyncIterator[URL]:
     application = web.Application()
     application.add_routes(http_app.http_routes())
+    async with stand(application) as served:
+        yield served
+
+
+@asynccontextmanager
+async def stand(application: web.Application) -> AsyncIterator[URL]:
     runner = web.AppRunner(application, shutdown_timeout=0.5)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -74,19 +81,21 @@ async def send(url: URL, body: bytes, headers: dict[str, str]) -> tuple[int, str
         return answer.status, await answer.text()
 
 
-async def test_a_signed_event_is_received_before_it_is_acknowledged(url: URL, desk: Desk):
+async def test_a_signed_event_is_received_before_it_is_acknowledged(
+    url: URL, receiver: RecordingReceiver
+):
     body = event()
     assert await send(url, body, signed(body)) == (200, "")
-    (message,) = desk.taken
+    (message,) = receiver.taken
     assert isinstance(message, IncomingMessage)
 
 
-async def test_what_could_not_be_stored_is_not_acknowledged(url: URL, desk: Desk):
-    desk.failures = 1
+async def test_what_could_not_be_stored_is_not_acknowledged(url: URL, receiver: RecordingReceiver):
+    receiver.failures = 1
     body = event()
     assert (await send(url, body, signed(body)))[0] == 500
     assert (await send(url, body, {**signed(body), "X-Slack-Retry-Num": "1"}))[0] == 200
-    assert len(desk.taken) == 1
+    assert len(receiver.taken) == 1
 
 
 @pytest.mark.parametrize(
@@ -103,10 +112,10 @@ async def test_what_could_not_be_stored_is_not_acknowledged(url: URL, desk: Desk
     ],
 )
 async def test_a_wrong_signature_is_refused(
-    url: URL, desk: Desk, forged: Callable[[], dict[str, str]]
+    url: URL, receiver: RecordingReceiver, forged: Callable[[], dict[str, str]]
 ):
     assert (await send(url, event(), forged()))[0] == 401
-    assert desk.calls == 0
+    assert receiver.calls == 0
 
 
 def test_a_signature_holds_for_five_minutes():
@@ -115,6 +124,81 @@ def test_a_signature_holds_for_five_minutes():
     timestamp, signature = headers["X-Slack-Request-Timestamp"], headers["X-Slack-Signature"]
     assert is_signature_valid(body, timestamp, signature, SECRET.encode(), now=1300)
     assert not is_signature_valid(body, timestamp, signature, SECRET.encode(), now=1301)
+
+
+async def test_what_strangers_write_is_not_parsed(
+    slack: SlackSimulator, receiver: RecordingReceiver
+):
+    """No text, and nobody whom they mention, is looked at before they have access."""
+
+    async def nobody(_action: UserAction) -> bool:
+        return False
+
+    alice = next(one for one in slack.workspace.members.values() if one.name == "alice")
+    app = SlackApp(
+        bot_token=slack.settings.bot_token,
+        signing_secret=SECRET,
+        api_url=slack.api_url,
+        receive=receiver.receive,
+        admits=nobody,
+    )
+    await app.start()
+    application = web.Application()
+    application.add_routes(app.http_routes())
+    async with stand(application) as url:
+        body = event(" " * 39_000 + "<@U7> agent:coder hello", user=alice.user_id)
+        assert (await send(url, body, signed(body)))[0] == 200
+    await app.close()
+    (message,) = receiver.taken
+    assert isinstance(message, IncomingMessage)
+    assert (message.text, message.agent_id, message.is_addressed) == ("", None, True)
+    assert message.author.person_id == alice.user_id
+
+
+NESTED = b"[" * 50_000
+NONSENSE = [
+    *(
+        b"[]",
+        b"3",
+        b"null",
+        b"\xff",
+        NESTED,
+        b"payload=[]",
+        b"payload=" + NESTED,
+        b'{"command":[]}',
+    ),
+    b'{"type":["event_callback"]}',
+    *(
+        b'{"type":"event_callback","event":' + inner + b"}"
+        for inner in (b"[]", b"null", b'"x"', b"{}")
+    ),
+    b'{"type":"event_callback","event":{"type":["message"]}}',
+    *(
+        b'{"type":"block_actions","actions":' + inner + b"}"
+        for inner in (b"{}", b"[5]", b"[{}]", b"[]")
+    ),
+    b'{"authorizations":[5]}',
+    b'{"user":"x","team":5,"enterprise":5}',
+    b'{"type":"event_callback","team_id":[5],"event":{"type":5}}',
+    b'{"type":"event_callback","event":{"type":"a","subtype":[]},"authorizations":5}',
+    b'{"type":"view_submission","view":5}',
+    b'{"type":"view_submission","view":{"callback_id":[]}}',
+    b'{"type":"shortcut","callback_id":[]}',
+    b'{"type":"message_action","callback_id":{}}',
+    b'{"type":"block_suggestion","action_id":[]}',
+    b'{"type":"interactive_message","callback_id":5,"actions":5}',
+    b'{"type":"dialog_submission","callback_id":[]}',
+]
+
+
+@pytest.mark.parametrize("body", NONSENSE, ids=lambda body: body[:40].decode("latin-1"))
+async def test_signed_nonsense_is_told_to_be_a_bad_request(
+    url: URL, receiver: RecordingReceiver, body: bytes
+):
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    for headers in (signed(body), {**signed(body), **form}):
+        assert (await send(url, body, headers))[0] in (400, 404)
+    assert receiver.calls == 0
 
 
 async def test_slacks_question_for_the_address_is_answered(url: URL):
@@ -132,40 +216,44 @@ async def test_the_check_of_the_certificate_is_answered(url: URL):
 @pytest.mark.parametrize(
     "body", [b"\xff\xfe", b"{broken", b"[]", b"", b'{"type": "event_callback"}']
 )
-async def test_a_signed_body_that_makes_no_sense_breaks_nothing(url: URL, desk: Desk, body: bytes):
+async def test_a_signed_body_that_makes_no_sense_breaks_nothing(
+    url: URL, receiver: RecordingReceiver, body: bytes
+):
     status, text = await send(url, body, signed(body))
     assert status in {200, 400, 404}
     assert "Traceback" not in text
-    assert desk.calls == 0
+    assert receiver.calls == 0
 
 
-async def test_a_click_comes_as_a_form(url: URL, desk: Desk):
+async def test_a_click_comes_as_a_form(url: URL, receiver: RecordingReceiver):
     click = fixture("button_pressed")
     for team_id in ("T0SIM0001", "T0ELSEWHERE"):
         body = urlencode({"payload": json.dumps({**click, "team": {"id": team_id}})}).encode()
         headers = {**signed(body), "Content-Type": "application/x-www-form-urlencoded"}
         assert (await send(url, body, headers))[0] == 200
-    (answer,) = desk.taken
+    (answer,) = receiver.taken
     assert isinstance(answer, AskAnswered)
     assert answer.address.workspace_id == "T0SIM0001"
 
 
-async def test_an_event_of_a_workspace_that_is_not_ours_is_left_alone(url: URL, desk: Desk):
+async def test_an_event_of_a_workspace_that_is_not_ours_is_left_alone(
+    url: URL, receiver: RecordingReceiver
+):
     body = event().replace(b"T0SIM0001", b"T0ELSEWHERE")
     assert (await send(url, body, signed(body)))[0] == 200
-    assert desk.calls == 0
+    assert receiver.calls == 0
 
 
 async def test_before_the_start_and_after_the_end_slack_is_asked_to_come_again(
-    url: URL, http_app: SlackApp, desk: Desk
+    url: URL, http_app: SlackApp, receiver: RecordingReceiver
 ):
     await http_app.close()
     body = event()
     assert (await send(url, body, signed(body)))[0] == 503
-    assert desk.calls == 0
+    assert receiver.calls == 0
 
 
-async def test_the_simulated_slack_signs_as_slack_does(desk: Desk):
+async def test_the_simulated_slack_signs_as_slack_does(receiver: RecordingReceiver):
     application = web.Application()
     app: SlackApp | None = None
 
@@ -183,14 +271,14 @@ async def test_the_simulated_slack_signs_as_slack_does(desk: Desk):
             bot_token=slack.settings.bot_token,
             signing_secret=slack.settings.signing_secret,
             api_url=slack.api_url,
-            receive=desk.receive,
+            receive=receiver.receive,
         )
         await app.start()
         await slack.say("alice", channel_of(slack), "@threadhand by HTTP")
-        await eventually(lambda: desk.taken)
+        await eventually(lambda: receiver.taken)
         await app.close()
     await http_shutdown.shut_down_server(runner)
-    assert isinstance(desk.taken[0], IncomingMessage)
+    assert isinstance(receiver.taken[0], IncomingMessage)
 
 
 def test_the_manifest_fits_the_way_in():

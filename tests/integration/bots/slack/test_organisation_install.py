@@ -16,8 +16,13 @@ from core.domain.threads import Address, Ask
 from simulator.slack import SlackSettings, SlackSimulator
 from simulator.slack.people.interactions import BusyPeople
 from simulator.view import Button, SentFile
-from tests.integration.bots.slack.scene import Desk, eventually
-from tests.integration.bots.slack.shop import Shop, general, new_browser, opened
+from tests.integration.bots.slack.installable_app import (
+    InstallableApp,
+    general,
+    new_browser,
+    opened,
+)
+from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, eventually
 
 ALONE, SALES, RESEARCH = "T0SIM0001", "T0SIM0002", "T0SIM0003"
 EVERYBODY = "E0SIM0001"
@@ -55,98 +60,112 @@ def grid(slack: SlackSimulator) -> Grid:
 
 
 @pytest.fixture
-async def shop(grid: Grid, desk: Desk, tmp_path: Path) -> AsyncIterator[Shop]:
+async def installable(
+    grid: Grid, receiver: RecordingReceiver, tmp_path: Path
+) -> AsyncIterator[InstallableApp]:
     allowed = (ALONE, EVERYBODY)
-    async with opened(grid.slack, desk, tmp_path, allowed=allowed, groups=(GROUP,)) as shop:
-        yield shop
+    async with opened(
+        grid.slack, receiver, tmp_path, allowed=allowed, groups=(GROUP,)
+    ) as installable:
+        yield installable
 
 
-async def installed(shop: Shop, grid: Grid) -> None:
+async def installed(installable: InstallableApp, grid: Grid) -> None:
     """The organisation has installed the bot, and added it to both workspaces."""
-    await shop.install(EVERYBODY)
+    await installable.install(EVERYBODY)
     grid.reach(SALES, RESEARCH)
 
 
-async def post(shop: Shop, address: Address, delivery_id: str = "d") -> str:
-    return await shop.app.surface.post(address, AnswerPart(markdown="x"), delivery_id=delivery_id)
+async def post(installable: InstallableApp, address: Address, delivery_id: str = "d") -> str:
+    return await installable.app.surface.post(
+        address, AnswerPart(markdown="x"), delivery_id=delivery_id
+    )
 
 
 async def test_one_installation_serves_each_workspace_of_the_organisation(
-    shop: Shop, grid: Grid
+    installable: InstallableApp, grid: Grid
 ) -> None:
-    await installed(shop, grid)
-    assert [owner for owner, _ in await shop.stored()] == [EVERYBODY]
-    assert "xoxb" not in (await shop.stored())[0][1]
-    assert await shop.installs.tokens.find_token(SALES) is None, "nothing has come from there"
+    await installed(installable, grid)
+    assert [owner for owner, _ in await installable.stored()] == [EVERYBODY]
+    assert "xoxb" not in (await installable.stored())[0][1]
+    assert await installable.installs.tokens.find_token(SALES) is None, (
+        "nothing has come from there"
+    )
     addresses = [
-        await shop.said(grid.sales, "dan", "hello"),
-        await shop.said(grid.research, "erin", "hello"),
+        await installable.said(grid.sales, "dan", "hello"),
+        await installable.said(grid.research, "erin", "hello"),
     ]
     assert [one.workspace_id for one in addresses] == [SALES, RESEARCH]
     assert [one.channel_id for one in addresses] == [general(grid.sales), general(grid.research)]
     for address in addresses:
-        await post(shop, address, address.workspace_id)
-    posts = [call for call in shop.slack.calls if call.method == "chat.postMessage"]
+        await post(installable, address, address.workspace_id)
+    posts = [call for call in installable.slack.calls if call.method == "chat.postMessage"]
     assert [call.team_id for call in posts] == [SALES, RESEARCH]
     # what another process knows, which hears no events
-    found = [await shop.installs.tokens.find_token(one) for one in (SALES, RESEARCH, ALONE)]
+    found = [await installable.installs.tokens.find_token(one) for one in (SALES, RESEARCH, ALONE)]
     assert [one and one.installed_by for one in found] == [EVERYBODY, EVERYBODY, None]
     assert [one and one.identity.organisation_id for one in found] == [EVERYBODY, EVERYBODY, None]
 
 
-async def test_a_workspace_is_served_with_its_own_token_first(shop: Shop, grid: Grid) -> None:
-    await installed(shop, grid)
-    await shop.install(SALES)
+async def test_a_workspace_is_served_with_its_own_token_first(
+    installable: InstallableApp, grid: Grid
+) -> None:
+    await installed(installable, grid)
+    await installable.install(SALES)
     for people, person in ((grid.sales, "dan"), (grid.research, "erin")):
-        await shop.said(people, person, "hello")
-    found = [await shop.installs.tokens.find_token(one) for one in (SALES, RESEARCH)]
+        await installable.said(people, person, "hello")
+    found = [await installable.installs.tokens.find_token(one) for one in (SALES, RESEARCH)]
     assert [one and one.installed_by for one in found] == [SALES, EVERYBODY]
     tokens = [one.token for one in found if one]
     assert tokens[0] != tokens[1]
-    shop.slack.oauth.uninstall(SALES)
-    await eventually(lambda: shop.left)
-    assert set(shop.left) == {("slack", SALES)}
-    await shop.said(grid.sales, "dan", "and now?")
-    again = await shop.installs.tokens.find_token(SALES)
+    installable.slack.oauth.uninstall(SALES)
+    await eventually(lambda: installable.left)
+    assert set(installable.left) == {("slack", SALES)}
+    await installable.said(grid.sales, "dan", "and now?")
+    again = await installable.installs.tokens.find_token(SALES)
     assert again is not None
     assert (again.installed_by, again.token) == (EVERYBODY, tokens[1])
 
 
 async def test_an_organisation_that_is_not_named_is_turned_away(
-    grid: Grid, desk: Desk, tmp_path: Path
+    grid: Grid, receiver: RecordingReceiver, tmp_path: Path
 ) -> None:
-    async with opened(grid.slack, desk, tmp_path, allowed=(ALONE,)) as shop:
+    async with opened(grid.slack, receiver, tmp_path, allowed=(ALONE,)) as installable:
         async with new_browser() as browser:
-            status, told, _ = await shop.visit(EVERYBODY, browser)
+            status, told, _ = await installable.visit(EVERYBODY, browser)
         assert status == 403, told
-        assert await shop.stored() == []
+        assert await installable.stored() == []
         assert grid.slack.tenants.organisations[EVERYBODY].token == "", "it is given back"
 
 
 async def test_an_organisation_may_install_for_one_of_its_workspaces(
-    grid: Grid, desk: Desk, tmp_path: Path
+    grid: Grid, receiver: RecordingReceiver, tmp_path: Path
 ) -> None:
-    async with opened(grid.slack, desk, tmp_path, allowed=(SALES,)) as shop:
+    async with opened(grid.slack, receiver, tmp_path, allowed=(SALES,)) as installable:
         grid.reach(SALES, RESEARCH)
-        await shop.install(EVERYBODY)
+        await installable.install(EVERYBODY)
         for people, person in ((grid.sales, "dan"), (grid.research, "erin")):
-            await shop.said(people, person, "hello")
-    here, there = desk.taken
+            await installable.said(people, person, "hello")
+    here, there = receiver.taken
     assert refusal_sentence(here, AccessPolicy(workspaces=(SALES,))) is None
     assert refusal_sentence(there, AccessPolicy(workspaces=(SALES,))) == NOT_ALLOWED
 
 
 async def test_an_organisation_that_is_listed_stands_for_its_workspaces(
-    shop: Shop, grid: Grid
+    installable: InstallableApp, grid: Grid
 ) -> None:
-    await installed(shop, grid)
-    await shop.install(ALONE)
+    await installed(installable, grid)
+    await installable.install(ALONE)
     for people, person in ((grid.sales, "dan"), (grid.research, "erin"), (grid.slack, "alice")):
-        await shop.said(people, person, "hello")
+        await installable.said(people, person, "hello")
     policy = AccessPolicy(workspaces=(EVERYBODY,))
-    assert [refusal_sentence(one, policy) for one in shop.desk.taken] == [None, None, NOT_ALLOWED]
+    assert [refusal_sentence(one, policy) for one in installable.receiver.taken] == [
+        None,
+        None,
+        NOT_ALLOWED,
+    ]
     policy = AccessPolicy(workspaces=(RESEARCH,))
-    assert [refusal_sentence(one, policy) for one in shop.desk.taken] == [
+    assert [refusal_sentence(one, policy) for one in installable.receiver.taken] == [
         NOT_ALLOWED,
         None,
         NOT_ALLOWED,
@@ -154,134 +173,147 @@ async def test_an_organisation_that_is_listed_stands_for_its_workspaces(
 
 
 async def test_a_workspace_of_a_listed_organisation_may_install_for_itself(
-    shop: Shop, grid: Grid
+    installable: InstallableApp, grid: Grid
 ) -> None:
-    await shop.install(RESEARCH)
-    await shop.said(grid.research, "erin", "hello")
-    access = await shop.installs.tokens.find_token(RESEARCH)
+    await installable.install(RESEARCH)
+    await installable.said(grid.research, "erin", "hello")
+    access = await installable.installs.tokens.find_token(RESEARCH)
     assert access is not None
     assert (access.installed_by, access.identity.organisation_id) == (RESEARCH, EVERYBODY)
-    assert refusal_sentence(shop.desk.taken[-1], AccessPolicy(workspaces=(EVERYBODY,))) is None
+    assert (
+        refusal_sentence(installable.receiver.taken[-1], AccessPolicy(workspaces=(EVERYBODY,)))
+        is None
+    )
 
 
 async def test_an_organisation_takes_the_bot_away_from_all_its_workspaces(
-    shop: Shop, grid: Grid
+    installable: InstallableApp, grid: Grid
 ) -> None:
-    await installed(shop, grid)
-    await shop.install(ALONE)
+    await installed(installable, grid)
+    await installable.install(ALONE)
     addresses = [
-        await shop.said(grid.sales, "dan", "hello"),
-        await shop.said(grid.research, "erin", "hello"),
+        await installable.said(grid.sales, "dan", "hello"),
+        await installable.said(grid.research, "erin", "hello"),
     ]
-    shop.slack.oauth.uninstall(EVERYBODY)
-    await eventually(lambda: shop.left)
-    await shop.said(grid.slack, "alice", "still here?")
-    assert set(shop.left) == {("slack", EVERYBODY)}
-    assert [owner for owner, _ in await shop.stored()] == [ALONE]
+    installable.slack.oauth.uninstall(EVERYBODY)
+    await eventually(lambda: installable.left)
+    await installable.said(grid.slack, "alice", "still here?")
+    assert set(installable.left) == {("slack", EVERYBODY)}
+    assert [owner for owner, _ in await installable.stored()] == [ALONE]
     for address in addresses:
         with pytest.raises(SurfaceRefused, match="not installed"):
-            await post(shop, address)
+            await post(installable, address)
 
 
-async def test_an_organisation_takes_the_bot_out_of_one_workspace(shop: Shop, grid: Grid) -> None:
-    await installed(shop, grid)
-    here = await shop.said(grid.sales, "dan", "hello")
-    there = await shop.said(grid.research, "erin", "hello")
-    shop.slack.oauth.leave(SALES)
-    await eventually(lambda: shop.left)
-    assert shop.left == [("slack", SALES)]
+async def test_an_organisation_takes_the_bot_out_of_one_workspace(
+    installable: InstallableApp, grid: Grid
+) -> None:
+    await installed(installable, grid)
+    here = await installable.said(grid.sales, "dan", "hello")
+    there = await installable.said(grid.research, "erin", "hello")
+    installable.slack.oauth.leave(SALES)
+    await eventually(lambda: installable.left)
+    assert installable.left == [("slack", SALES)]
     with pytest.raises(SurfaceRefused, match="not installed"):
-        await post(shop, here)
-    await post(shop, there)
-    await shop.said(grid.research, "erin", "we go on")
+        await post(installable, here)
+    await post(installable, there)
+    await installable.said(grid.research, "erin", "we go on")
 
 
 async def test_the_end_of_the_organisation_s_access_leaves_a_workspace_its_own(
-    shop: Shop, grid: Grid
+    installable: InstallableApp, grid: Grid
 ) -> None:
-    await installed(shop, grid)
-    await shop.install(SALES)
-    here = await shop.said(grid.sales, "dan", "hello")
-    await shop.said(grid.research, "erin", "hello")
-    shop.slack.oauth.leave(SALES)
-    shop.slack.oauth.uninstall(EVERYBODY)
-    await eventually(lambda: shop.left)
-    assert set(shop.left) == {("slack", EVERYBODY)}
-    await post(shop, here)
+    await installed(installable, grid)
+    await installable.install(SALES)
+    here = await installable.said(grid.sales, "dan", "hello")
+    await installable.said(grid.research, "erin", "hello")
+    installable.slack.oauth.leave(SALES)
+    installable.slack.oauth.uninstall(EVERYBODY)
+    await eventually(lambda: installable.left)
+    assert set(installable.left) == {("slack", EVERYBODY)}
+    await post(installable, here)
 
 
 async def test_somebody_at_home_elsewhere_presses_a_button_where_it_stands(
-    shop: Shop, grid: Grid
+    installable: InstallableApp, grid: Grid
 ) -> None:
-    await installed(shop, grid)
-    there = await shop.said(grid.research, "carol", "paint it")
+    await installed(installable, grid)
+    there = await installable.said(grid.research, "carol", "paint it")
     ask = Ask(ask_id="a-1", run_id="r-1", text="Which?", options=("Red", "Blue"))
-    ref = await shop.app.surface.post(there, AskPrompt(ask=ask), delivery_id="d1")
+    ref = await installable.app.surface.post(there, AskPrompt(ask=ask), delivery_id="d1")
     channel = next(one for one in grid.research.view().channels if one.name == "general")
     (thread,) = channel.threads
     buttons = [one for one in thread.messages[1].elements if isinstance(one, Button)]
     blue = next(one for one in buttons if one.label == "Blue")
     await grid.research.press("carol", general(grid.research), ref, blue.control_id)
-    answer = shop.desk.taken[-1]
+    answer = installable.receiver.taken[-1]
     assert isinstance(answer, AskAnswered)
     assert (answer.address, answer.value) == (there, "Blue")
     assert not answer.actor.home_id, "who is in both is a stranger in neither"
 
 
-async def test_a_user_group_counts_in_its_own_workspace(shop: Shop, grid: Grid) -> None:
+async def test_a_user_group_counts_in_its_own_workspace(
+    installable: InstallableApp, grid: Grid
+) -> None:
     carol = grid.research.member("carol").user_id
     grid.research.workspace.user_groups[GROUP] = [carol]
-    await installed(shop, grid)
+    await installed(installable, grid)
     for people in (grid.sales, grid.research):
-        await shop.said(people, "carol", "hello")
-    assert [one.actor.groups for one in shop.desk.taken] == [frozenset(), {GROUP}]
+        await installable.said(people, "carol", "hello")
+    assert [one.actor.groups for one in installable.receiver.taken] == [frozenset(), {GROUP}]
 
 
 async def test_the_same_person_has_a_conversation_of_their_own_in_each_workspace(
-    shop: Shop, grid: Grid
+    installable: InstallableApp, grid: Grid
 ) -> None:
-    await installed(shop, grid)
-    here = await shop.said(grid.sales, "carol", "hello")
-    there = await shop.said(grid.research, "carol", "hello")
-    people = {one.author.person_id for one in shop.desk.taken if isinstance(one, IncomingMessage)}
+    await installed(installable, grid)
+    here = await installable.said(grid.sales, "carol", "hello")
+    there = await installable.said(grid.research, "carol", "hello")
+    people = {
+        one.author.person_id
+        for one in installable.receiver.taken
+        if isinstance(one, IncomingMessage)
+    }
     assert len(people) == 1
     assert len({(one.workspace_id, one.thread_key) for one in (here, there)}) == 2
 
 
 async def test_a_workspace_reaches_nothing_of_another_of_its_organisation(
-    shop: Shop, grid: Grid
+    installable: InstallableApp, grid: Grid
 ) -> None:
-    await installed(shop, grid)
-    here = await shop.said(grid.sales, "dan", "hello")
+    await installed(installable, grid)
+    here = await installable.said(grid.sales, "dan", "hello")
     sent = SentFile(name="a.csv", content=b"secret", mime_type="text/csv")
-    there = await shop.said(grid.research, "erin", "read", files=[sent])
+    there = await installable.said(grid.research, "erin", "read", files=[sent])
     for forged in (
         replace(there, workspace_id=SALES),
         replace(here, channel_id=there.channel_id, thread_key=there.thread_key),
         replace(here, workspace_id=ALONE),
     ):
         with pytest.raises(SurfaceRefused):
-            await post(shop, forged)
+            await post(installable, forged)
         with pytest.raises(SurfaceRefused):
-            await shop.app.thread_history.read(forged, before=datetime.now(UTC), limit=10)
-    message = shop.desk.taken[-1]
+            await installable.app.thread_history.read(forged, before=datetime.now(UTC), limit=10)
+    message = installable.receiver.taken[-1]
     assert isinstance(message, IncomingMessage)
     (file,) = message.files
-    pieces = [piece async for piece in shop.app.files.open(file, bytes_max=100)]
+    pieces = [piece async for piece in installable.app.files.open(file, bytes_max=100)]
     assert b"".join(pieces) == b"secret"
     _, _, bare = file.file_ref.partition("/")
     for ref in (file.file_ref.replace(RESEARCH, SALES, 1), f"{SALES}/{bare}", f"{RESEARCH}/{bare}"):
         forged_file = replace(file, file_ref=ref)
         with pytest.raises(AgentError):
-            _ = [piece async for piece in shop.app.files.open(forged_file, bytes_max=100)]
+            _ = [piece async for piece in installable.app.files.open(forged_file, bytes_max=100)]
 
 
-async def test_a_token_of_an_organisation_is_refreshed_once_for_all(shop: Shop, grid: Grid) -> None:
-    shop.slack.oauth.lifetime_seconds = 60
-    await installed(shop, grid)
+async def test_a_token_of_an_organisation_is_refreshed_once_for_all(
+    installable: InstallableApp, grid: Grid
+) -> None:
+    installable.slack.oauth.lifetime_seconds = 60
+    await installed(installable, grid)
     for people, person in ((grid.sales, "dan"), (grid.research, "erin")):
-        await shop.said(people, person, "hello")
-    shop.slack.oauth.lifetime_seconds = 43_200
-    found = [await shop.installs.tokens.find_token(one) for one in (SALES, RESEARCH)]
+        await installable.said(people, person, "hello")
+    installable.slack.oauth.lifetime_seconds = 43_200
+    found = [await installable.installs.tokens.find_token(one) for one in (SALES, RESEARCH)]
     tokens = {one.token for one in found if one}
-    assert tokens == {shop.slack.tenants.organisations[EVERYBODY].token}
+    assert tokens == {installable.slack.tenants.organisations[EVERYBODY].token}

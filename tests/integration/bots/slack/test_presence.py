@@ -11,7 +11,13 @@ from core.domain.threads import Address
 from simulator.slack import SlackSettings, SlackSimulator
 from simulator.slack.events.payloads import Payload, Refused
 from simulator.slack.web_api import METHODS, Call
-from tests.integration.bots.slack.scene import Desk, channel_of, eventually, general, running
+from tests.integration.bots.slack.socket_mode_app import (
+    RecordingReceiver,
+    channel_of,
+    eventually,
+    general,
+    running,
+)
 
 SESSION, LINE = "agents.sessions.setStatus", "assistant.threads.setStatus"
 
@@ -21,21 +27,21 @@ def statuses(slack: SlackSimulator) -> list[tuple[str, str]]:
 
 
 async def test_slacks_own_stop_button_is_a_wish_to_stop():
-    desk = Desk()
+    receiver = RecordingReceiver()
     settings = SlackSettings(scopes=BOT_SCOPES, subscriptions=BOT_EVENTS)
-    async with SlackSimulator(settings=settings) as slack, running(slack, desk) as app:
+    async with SlackSimulator(settings=settings) as slack, running(slack, receiver) as app:
         root = await slack.say("alice", channel_of(slack), "@threadhand count")
-        await eventually(lambda: desk.taken)
-        address = desk.taken[0].address
+        await eventually(lambda: receiver.taken)
+        address = receiver.taken[0].address
         async with app.surface.typing(address):
             assert general(slack).typing
             await slack.stop_session("alice", channel_of(slack), root)
-            await eventually(lambda: len(desk.taken) == 2)
+            await eventually(lambda: len(receiver.taken) == 2)
         assert not general(slack).typing
         with pytest.raises(ValueError, match="no session is processing"):
             await slack.stop_session("alice", channel_of(slack), root)
         assert statuses(slack) == [(SESSION, "")] * 2
-    stop = desk.taken[1]
+    stop = receiver.taken[1]
     assert isinstance(stop, StopRequested)
     assert stop.address == address
     assert stop.person.person_id == slack.member("alice").user_id

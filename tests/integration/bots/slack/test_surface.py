@@ -15,7 +15,7 @@ from core.domain.errors import (
 )
 from core.domain.threads import Address
 from simulator.slack import SlackSimulator
-from tests.integration.bots.slack.scene import Desk, replies
+from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, replies
 
 ANSWER = AnswerPart(markdown="An answer.")
 
@@ -118,10 +118,10 @@ async def test_finding_reads_every_page_of_a_long_thread(
     ],
 )
 async def test_a_wrong_token_is_told_to_the_operator(
-    slack: SlackSimulator, desk: Desk, tokens: dict[str, str], setting: str
+    slack: SlackSimulator, receiver: RecordingReceiver, tokens: dict[str, str], setting: str
 ):
     right = {"bot_token": slack.settings.bot_token, "app_token": slack.settings.app_token}
-    app = SlackApp(**{**right, **tokens}, api_url=slack.api_url, receive=desk.receive)
+    app = SlackApp(**{**right, **tokens}, api_url=slack.api_url, receive=receiver.receive)
     with pytest.raises(ConfigurationError, match=setting):
         await app.start()
 
@@ -142,6 +142,22 @@ async def test_a_start_waits_while_slack_asks_for_patience(slack: SlackSimulator
     await app.close()
 
 
-async def test_an_app_that_cannot_hear_is_told_to_the_operator(desk: Desk):
+async def test_an_app_that_cannot_hear_is_told_to_the_operator(receiver: RecordingReceiver):
     with pytest.raises(ConfigurationError, match="THREADHAND_SLACK_SIGNING_SECRET"):
-        SlackApp(bot_token="xoxb-1", receive=desk.receive)
+        SlackApp(bot_token="xoxb-1", receive=receiver.receive)
+
+
+async def test_a_person_is_told_in_a_direct_message_what_the_channel_refuses(
+    slack: SlackSimulator, speaker: SlackApp, address: Address
+):
+    slack.workspace.channels[address.channel_id].is_archived = True
+    with pytest.raises(SurfaceRefused) as refusal:
+        await speaker.surface.post(address, ANSWER, delivery_id="d1")
+    assert refusal.value.code in speaker.surface.closed_reasons
+    alice = next(one for one in slack.workspace.members.values() if one.name == "alice")
+    (direct,) = [one async for one in speaker.surface.fallback_addresses(address, alice.user_id)]
+    posted = await speaker.surface.post(direct, ANSWER, delivery_id="d2")
+    assert await speaker.surface.find(direct, "d2") == posted
+    assert await speaker.surface.find(direct, "d1") is None
+    assert direct.channel_id == slack.workspace.direct[alice.user_id].channel_id
+    assert [one async for one in speaker.surface.fallback_addresses(direct, alice.user_id)] == []

@@ -15,7 +15,7 @@ from core.domain.messages import JsonObject
 from simulator.slack import SlackSimulator
 from storage.redis.rate_budget import RedisRateBudget
 from storage.redis.streams import RedisStreams, create_redis_client
-from tests.integration.bots.slack.scene import channel_of, eventually
+from tests.integration.bots.slack.socket_mode_app import channel_of, eventually
 from tests.servers import redis
 
 POSTS = 8

@@ -167,3 +167,41 @@ async def helper(
             assert complaints == []
         finally:
             await browser.close()
+
+
+SCROLL = """() => {
+  const canvas = document.getElementById('screen');
+  window.scrolling = setInterval(() => canvas.dispatchEvent(new WheelEvent('wheel',
+    { deltaY: 10, clientX: 600, clientY: 400, cancelable: true })), 1000 / 60);
+  const probe = new OffscreenCanvas(1, 1).getContext('2d', { willReadFrequently: true });
+  const pixel = () => {
+    probe.drawImage(canvas, canvas.width - 60, 200, 1, 1, 0, 0, 1, 1);
+    return [...probe.getImageData(0, 0, 1, 1).data].slice(0, 3);
+  };
+  window.taken = [];
+  canvas.addEventListener('pointerdown', () => {
+    const since = performance.now(), before = pixel();
+    const look = () => {
+      const now = pixel();
+      if (now.some((value, n) => Math.abs(value - before[n]) > 60)) taken.push(performance.now() - since);
+      else requestAnimationFrame(look);
+    };
+    look();
+  });
+}"""
+
+
+async def click_to_pixel_ms(person: Helper, *, clicks: int) -> list[float]:
+    """Clicks while the wheel turns 60 times a second. Returns how long each click took to show on the person's screen
+    on a page that changes its colour at each press."""
+    await person.page.evaluate(SCROLL)
+    for number in range(clicks):
+        await asyncio.sleep(
+            0.3 + number % 7 / 50
+        )  # this is what is measured: clicks amid scrolling
+        await person.click(600, 400)
+        async with asyncio.timeout(MINUTE):
+            while await person.page.evaluate("taken.length") <= number:
+                await asyncio.sleep(0.02)
+    taken: list[float] = await person.page.evaluate("clearInterval(scrolling) || taken")
+    return taken

@@ -81,10 +81,54 @@ async def test_a_page_has_an_origin_of_its_own_and_tells_nobody_where_it_is(stag
     for path in (url, url.replace("index.html", "app.js"), url.removesuffix("/index.html")):
         headers = (await get(stage, path, follows=False)).headers
         policy = headers["Content-Security-Policy"]
-        assert policy == "sandbox allow-scripts allow-forms allow-popups"
+        assert policy == (
+            "sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads"
+        )
         assert headers["X-Content-Type-Options"] == "nosniff"
         assert headers["Referrer-Policy"] == "no-referrer"
         assert "Set-Cookie" not in headers
+
+
+async def test_a_part_of_a_file_is_sent_as_a_part(stage: Stage) -> None:
+    url = await site(stage)
+    (contents,) = stage.sandboxes.contents.values()
+    whole = contents["site/film.mp4"] = bytes(range(256))
+    film = url.replace("index.html", "film.mp4")
+    for asked, span in (
+        ("bytes=0-9", (0, 10)),
+        ("bytes=250-", (250, 256)),
+        ("bytes=-6", (250, 256)),
+    ):
+        async with stage.http.get(film, headers={"Range": asked}) as response:
+            assert response.status == 206
+            assert await response.read() == whole[slice(*span)]
+            shown = f"bytes {span[0]}-{span[1] - 1}/256"
+            assert response.headers["Content-Range"] == shown
+            etag = response.headers["ETag"]
+    async with stage.http.get(film, headers={"Range": "bytes=300-"}) as response:
+        assert (response.status, response.headers["Content-Range"]) == (416, "bytes */256")
+    for ignored in ("bytes=0-1,4-5", "lines=1-2", "bytes=9-2", "x"):
+        async with stage.http.get(film, headers={"Range": ignored}) as response:
+            assert (response.status, await response.read()) == (200, whole)
+    for validator, status in ((etag, 206), ('"other"', 200)):
+        headers = {"Range": "bytes=0-9", "If-Range": validator}
+        async with stage.http.get(film, headers=headers) as response:
+            assert response.status == status
+
+
+async def test_a_file_that_is_known_is_not_sent_again(stage: Stage) -> None:
+    url = await site(stage)
+    async with stage.http.head(url) as response:
+        assert (response.status, await response.read()) == (200, b"")
+        assert response.content_length == len(SITE["site/index.html"])
+        etag = response.headers["ETag"]
+    async with stage.http.get(url, headers={"If-None-Match": etag}) as response:
+        assert (response.status, await response.read()) == (304, b"")
+        assert "sandbox" in response.headers["Content-Security-Policy"]
+    (contents,) = stage.sandboxes.contents.values()
+    contents["site/index.html"] = b"changed"
+    async with stage.http.get(url, headers={"If-None-Match": etag}) as response:
+        assert (response.status, await response.read()) == (200, b"changed")
 
 
 async def test_a_page_cannot_reach_the_open_api(stage: Stage) -> None:

@@ -124,6 +124,13 @@ async def test_an_end_that_was_not_stored_is_told_from_the_run(stage: Stage) -> 
     assert await replay(stage, lease.run_id) == [("", "run completed")]
 
 
+@pytest.mark.parametrize("is_kept", [True, False])
+async def test_a_cursor_beyond_the_end_gets_the_end(stage: Stage, is_kept: bool) -> None:
+    lease = await started(stage)
+    await stage.end(lease, DONE, keep=is_kept)
+    assert await replay(stage, lease.run_id, params={"after": "9-999"}) == [("", "run completed")]
+
+
 @pytest.mark.parametrize("cursor", ["x", "1", "1-2-3", "-1-2", "99999999999999999999-1", "١-١"])
 async def test_a_cursor_that_is_none_is_refused(stage: Stage, cursor: str) -> None:
     lease = await started(stage)

@@ -24,7 +24,7 @@ SECRET = b"s" * 32
 
 
 @dataclass
-class Door:
+class TakeoverVisitor:
     stage: Stage
     thread_id: str
     path: str
@@ -44,13 +44,13 @@ class Door:
 
 
 @pytest.fixture
-async def door(tmp_path: Path) -> AsyncIterator[Door]:
+async def visitor(tmp_path: Path) -> AsyncIterator[TakeoverVisitor]:
     """A thread that waits for a person, and the path of its link."""
     async with staged(tmp_path) as stage:
         yield await opened(stage)
 
 
-async def opened(stage: Stage, *, seconds: float = 600) -> Door:
+async def opened(stage: Stage, *, seconds: float = 600) -> TakeoverVisitor:
     origin = str(stage.http._base_url).rstrip("/")
     thread_id = await stage.thread()
     lease = await stage.claimed(await stage.send(thread_id))
@@ -63,7 +63,7 @@ async def opened(stage: Stage, *, seconds: float = 600) -> Door:
         lease, JournalEntry(taken_input_ids=inputs), build_run_result(ended)
     )
     stage.received.clear()
-    return Door(stage, thread_id, link.removeprefix(origin), {"Origin": origin})
+    return TakeoverVisitor(stage, thread_id, link.removeprefix(origin), {"Origin": origin})
 
 
 def test_a_link_says_its_thread_and_is_another_each_time() -> None:
@@ -82,115 +82,119 @@ def test_a_file_link_is_no_take_over_link() -> None:
         verify_takeover_link(SECRET, token)
 
 
-async def test_a_link_that_is_spelled_otherwise_is_not_ours(door: Door) -> None:
+async def test_a_link_that_is_spelled_otherwise_is_not_ours(visitor: TakeoverVisitor) -> None:
     """The last letter of a signature has bits to spare, padding may be written, and base64 has two alphabets."""
-    assert (await door.start()).status == 200
+    assert (await visitor.start()).status == 200
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
-    twin = letters[letters.index(door.path[-1]) ^ 1]
-    for path in (door.path[:-1] + twin, f"{door.path}=", f"{door.path}%3D"):
-        other = Door(door.stage, door.thread_id, path, door.origin)
+    twin = letters[letters.index(visitor.path[-1]) ^ 1]
+    for path in (visitor.path[:-1] + twin, f"{visitor.path}=", f"{visitor.path}%3D"):
+        other = TakeoverVisitor(visitor.stage, visitor.thread_id, path, visitor.origin)
         assert (await other.start()).status == 404
         with pytest.raises(ApiError, match="not one of ours"):
             verify_takeover_link(SECRET, path.rpartition("/")[2])
 
 
-async def test_looking_takes_nothing(door: Door) -> None:
+async def test_looking_takes_nothing(visitor: TakeoverVisitor) -> None:
     for _ in range(3):  # chat platforms look at links, too
-        async with door.stage.http.get(door.path) as answer:
+        async with visitor.stage.http.get(visitor.path) as answer:
             page = await answer.text()
             assert answer.status == 200
             assert "Help me." in page
             assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
             assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
-    assert (await door.start()).status == 200
+    assert (await visitor.start()).status == 200
 
 
-async def test_the_cookie_is_for_this_page_alone(door: Door) -> None:
-    answer = await door.start()
+async def test_the_cookie_is_for_this_page_alone(visitor: TakeoverVisitor) -> None:
+    answer = await visitor.start()
     cookie = answer.headers["Set-Cookie"]
-    assert f"Path={door.path}" in cookie
+    assert f"Path={visitor.path}" in cookie
     assert "HttpOnly" in cookie
-    assert "SameSite=Strict" in cookie
+    assert "SameSite=Lax" in cookie  # else a link in a chat opens the page without it
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://[", None])
-async def test_other_sites_can_neither_start_nor_steer(door: Door, origin: str | None) -> None:
+async def test_other_sites_can_neither_start_nor_steer(
+    visitor: TakeoverVisitor, origin: str | None
+) -> None:
     headers = {} if origin is None else {"Origin": origin}
-    assert (await door.start(headers=headers)).status == 403
-    assert (await door.start()).status == 200
+    assert (await visitor.start(headers=headers)).status == 403
+    assert (await visitor.start()).status == 200
     for method, what in (("GET", "socket"), ("POST", "finish")):
-        path = f"{door.path}/{what}"
-        async with door.stage.http.request(method, path, headers=headers) as answer:
+        path = f"{visitor.path}/{what}"
+        async with visitor.stage.http.request(method, path, headers=headers) as answer:
             assert answer.status == 403
-    assert door.stage.received == []
+    assert visitor.stage.received == []
 
 
-async def test_without_the_cookie_nothing_is_steered(door: Door) -> None:
-    assert (await door.start()).status == 200
-    assert (await door.start(headers=door.own)).status == 200
-    assert (await door.start()).status == 403
+async def test_without_the_cookie_nothing_is_steered(visitor: TakeoverVisitor) -> None:
+    assert (await visitor.start()).status == 200
+    assert (await visitor.start(headers=visitor.own)).status == 200
+    assert (await visitor.start()).status == 403
     for method, what in (("GET", "socket"), ("POST", "finish")):
-        path = f"{door.path}/{what}"
-        async with door.stage.http.request(method, path, headers=door.origin) as answer:
+        path = f"{visitor.path}/{what}"
+        async with visitor.stage.http.request(method, path, headers=visitor.origin) as answer:
             assert answer.status == 403
             assert (await answer.json())["error"] == "taken"
-    async with door.stage.http.get(door.path) as answer:
+    async with visitor.stage.http.get(visitor.path) as answer:
         assert answer.status == 410
         assert "Somebody else" in await answer.text()
 
 
-async def test_nothing_is_steered_before_the_button(door: Door) -> None:
-    async with door.stage.http.get(f"{door.path}/socket", headers=door.origin) as answer:
+async def test_nothing_is_steered_before_the_button(visitor: TakeoverVisitor) -> None:
+    async with visitor.stage.http.get(f"{visitor.path}/socket", headers=visitor.origin) as answer:
         assert (await answer.json())["error"] == "not_started"
 
 
-async def test_forged_and_expired_links_show_a_page_that_says_so(door: Door) -> None:
-    async with door.stage.http.get(f"{door.path}x") as answer:
+async def test_forged_and_expired_links_show_a_page_that_says_so(visitor: TakeoverVisitor) -> None:
+    async with visitor.stage.http.get(f"{visitor.path}x") as answer:
         assert answer.status == 404
-        assert "does not work any more" in await answer.text()
-    late = await opened(door.stage, seconds=-5)
-    async with door.stage.http.get(late.path) as answer:
+        assert "is not one of ours" in await answer.text()
+    late = await opened(visitor.stage, seconds=-5)
+    async with visitor.stage.http.get(late.path) as answer:
         assert answer.status == 410
         assert "has expired" in await answer.text()
     assert (await late.start()).status == 410
 
 
-async def test_handing_back_answers_the_question_once(door: Door) -> None:
-    await door.start()
-    path, note = f"{door.path}/finish", {"note": "Done, code 42"}
-    async with door.stage.http.post(path, headers=door.own, json=note) as answer:
+async def test_handing_back_answers_the_question_once(visitor: TakeoverVisitor) -> None:
+    await visitor.start()
+    path, note = f"{visitor.path}/finish", {"note": "Done, code 42"}
+    async with visitor.stage.http.post(path, headers=visitor.own, json=note) as answer:
         assert answer.status == 200
-    async with door.stage.http.post(path, headers=door.own, json=note) as answer:
+    async with visitor.stage.http.post(path, headers=visitor.own, json=note) as answer:
         assert answer.status == 409
-    (said,) = door.stage.received
+    (said,) = visitor.stage.received
     assert isinstance(said, AskAnswered)
     assert said.value.startswith("Done, code 42\n\n")
-    thread = await door.stage.json("GET", f"/api/thread/{door.thread_id}")
+    thread = await visitor.stage.json("GET", f"/api/thread/{visitor.thread_id}")
     assert thread["active_run_id"]
 
 
-async def test_where_another_answer_came_first_it_is_a_message(door: Door) -> None:
-    await door.start()
-    await door.stage.send(door.thread_id, "never mind")
-    door.stage.received.clear()
-    async with door.stage.http.post(f"{door.path}/finish", headers=door.own, json={}) as answer:
+async def test_where_another_answer_came_first_it_is_a_message(visitor: TakeoverVisitor) -> None:
+    await visitor.start()
+    await visitor.stage.send(visitor.thread_id, "never mind")
+    visitor.stage.received.clear()
+    async with visitor.stage.http.post(
+        f"{visitor.path}/finish", headers=visitor.own, json={}
+    ) as answer:
         assert answer.status == 200
-    (said,) = door.stage.received
+    (said,) = visitor.stage.received
     assert isinstance(said, IncomingMessage)
     assert "it is yours again" in said.text
 
 
-async def test_a_browser_that_nobody_uses_goes_back_by_itself(door: Door) -> None:
-    door.stage.app[TAKEOVER_SESSIONS]._idle_seconds = 0.2
-    await door.start()
-    said = await until_received(door)
+async def test_a_browser_that_nobody_uses_goes_back_by_itself(visitor: TakeoverVisitor) -> None:
+    visitor.stage.app[TAKEOVER_SESSIONS]._idle_seconds = 0.2
+    await visitor.start()
+    said = await until_received(visitor)
     assert isinstance(said, AskAnswered)
     assert said.value == IDLE_TOO_LONG
 
 
 @pytest.mark.slow
-async def test_a_take_over_ends_with_its_time(door: Door) -> None:
-    late = await opened(door.stage, seconds=2)
+async def test_a_take_over_ends_with_its_time(visitor: TakeoverVisitor) -> None:
+    late = await opened(visitor.stage, seconds=2)
     await late.start()
     said = await until_received(late)
     assert isinstance(said, AskAnswered)
@@ -200,26 +204,26 @@ async def test_a_take_over_ends_with_its_time(door: Door) -> None:
 @pytest.mark.slow
 async def test_a_restart_forgets_no_take_over(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage:
-        door = await opened(stage, seconds=3)
-        await door.start()
+        visitor = await opened(stage, seconds=3)
+        await visitor.start()
     async with staged(tmp_path) as stage:
-        again = Door(stage, door.thread_id, door.path, door.origin)
+        again = TakeoverVisitor(stage, visitor.thread_id, visitor.path, visitor.origin)
         said = await until_received(again)
         assert isinstance(said, AskAnswered)
 
 
-async def test_the_pages_files_are_there_and_nothing_else(door: Door) -> None:
+async def test_the_pages_files_are_there_and_nothing_else(visitor: TakeoverVisitor) -> None:
     for name in ("page.js", "page.css", "screen.js", "keyboard.js", "panels.js"):
-        async with door.stage.http.get(f"/takeover-page/{name}") as answer:
+        async with visitor.stage.http.get(f"/takeover-page/{name}") as answer:
             assert answer.status == 200
     for name in ("page.html", "__init__.py", "..%2Ftakeover.py", "nothing.js", f"{'a' * 300}.js"):
-        async with door.stage.http.get(f"/takeover-page/{name}") as answer:
+        async with visitor.stage.http.get(f"/takeover-page/{name}") as answer:
             assert answer.status == 404
 
 
-async def until_received(door: Door) -> object:
+async def until_received(visitor: TakeoverVisitor) -> object:
     for _ in range(300):
-        if door.stage.received:
-            return door.stage.received[0]
+        if visitor.stage.received:
+            return visitor.stage.received[0]
         await asyncio.sleep(0.05)
     raise AssertionError("nothing came")

@@ -1,4 +1,4 @@
-"""People in the agent's browser: real browsers on both sides, at a desk and on a phone."""
+"""People in the agent's browser: real browsers on both sides, at a stage and on a phone."""
 
 import asyncio
 import re
@@ -11,7 +11,8 @@ from playwright.async_api import expect
 
 from sandbox.local.provider import LocalSandboxProvider
 from tests.integration.bots.web.takeover_stage import MINUTE, Helper, helper, waiting
-from tests.integration.sandbox.providers import local_jails
+from tests.integration.core.tools.browser.test_lifecycle import CHROMIUMS
+from tests.integration.sandbox.providers import local_jails, run
 from tests.integration.simulator.page.browser import PHONE
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -224,8 +225,11 @@ async def test_a_reload_goes_on_and_nobody_else_may(
 ) -> None:
     async with waiting(tmp_path, jails, PAGE) as scene, helper(scene.link) as person:
         await person.begin()
+        note = person.page.get_by_label("Note to the agent")
+        await note.fill("The code is 42.")
         await person.page.reload()
         await person.begin()
+        await expect(note).to_have_value("The code is 42.")
         await person.click(100, 35)
         await person.sees("Pressed")
 
@@ -235,6 +239,20 @@ async def test_a_reload_goes_on_and_nobody_else_may(
         await person.hand_back()
         await person.page.reload()
         await expect(person.page.locator("main")).to_contain_text("was handed back already")
+
+
+@pytest.mark.slow
+async def test_a_crash_of_the_browser_is_told_to_the_person(
+    jails: LocalSandboxProvider, tmp_path: Path
+) -> None:
+    async with waiting(tmp_path, jails, PAGE) as scene, helper(scene.link) as person:
+        await person.begin()
+        found = await run(scene.sandbox, CHROMIUMS)
+        await run(scene.sandbox, f"kill -9 {' '.join(found.output.split())}")
+        await expect(person.page.locator("#news")).to_contain_text("The browser crashed")
+        await person.page.get_by_label("Address").fill("/workspace/page.html")
+        await person.page.keyboard.press("Enter")
+        await person.sees("Begin")
 
 
 @pytest.mark.slow

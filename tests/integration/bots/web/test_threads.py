@@ -52,6 +52,18 @@ async def test_a_message_starts_a_run_and_the_next_one_joins_it(stage: Stage) ->
     assert message.address.platform == "api"
 
 
+async def test_a_message_has_an_author(stage: Stage) -> None:
+    path = f"/api/thread/{await stage.thread()}/messages"
+    await stage.json("POST", path, json={"text": "a", "author": "Kim\n Lee"}, status=202)
+    await stage.json("POST", path, json={"text": "b"}, status=202)
+    authors = [one.author for one in stage.received if isinstance(one, IncomingMessage)]
+    assert [(one.person_id, one.name) for one in authors] == [
+        ("api", "Kim Lee"),
+        ("api", "HTTP API"),
+    ]
+    await stage.json("POST", path, json={"text": "c", "author": "x" * 101}, status=413)
+
+
 async def test_a_thread_keeps_its_title(stage: Stage) -> None:
     answer = await stage.json("POST", "/api/thread", json={"title": "Sales"}, status=201)
     shown = await stage.json("GET", f"/api/thread/{answer['thread_id']}")

@@ -14,13 +14,13 @@ from core.domain.events import RunFailed, TurnStarted
 from core.run.execute import execute
 from core.tools.catalogue import all_tools
 from storage.sql.stores.agents import SqlAgentVersions
-from tests.fakes.played_model import calls, text
+from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
 from tests.integration.core.conftest import world as world
 
 
 @dataclass
-class Office:
+class RosterStage:
     """A world with agents in a folder."""
 
     world: World
@@ -28,7 +28,7 @@ class Office:
     folder: Path
     chosen: dict[str, str] = field(default_factory=dict[str, str])
 
-    def hire(self, agent_id: str, prompt: str, more: str = "") -> None:
+    def define(self, agent_id: str, prompt: str, more: str = "") -> None:
         made = self.folder / f".{agent_id}"
         made.write_text(f"name: {agent_id}\ndescription: Ours.\nprompt: {prompt}\n{more}")
         made.rename(self.folder / f"{agent_id}.yaml")
@@ -41,47 +41,47 @@ class Office:
 
 
 @pytest.fixture
-def office(world: World, tmp_path: Path) -> Office:
+def stage(world: World, tmp_path: Path) -> RosterStage:
     folder = tmp_path / "agents"
     folder.mkdir()
     files = AgentFiles(known=KnownNames(tools=frozenset(all_tools())), folder=folder)
     files.load()
     channels: dict[str, str] = {}
     roster = Roster(files=files, versions=SqlAgentVersions(world.database), by_channel=channels)
-    office = Office(world.with_engine(roster=roster), roster, folder, channels)
+    stage = RosterStage(world.with_deps(roster=roster), roster, folder, channels)
     for agent_id in ("alpha", "beta", "gamma"):
-        office.hire(agent_id, f"I am {agent_id}.")
-    return office
+        stage.define(agent_id, f"I am {agent_id}.")
+    return stage
 
 
 async def test_a_message_goes_before_a_thread_before_a_channel_before_the_default(
-    office: Office,
+    stage: RosterStage,
 ) -> None:
-    world = office.world
-    assert "# Your role here" not in await office.heard()
-    office.chosen[world.address.channel_id] = "alpha"
-    assert "# Your role here\n\nI am alpha." in await office.heard()
-    await office.roster.versions.choose(world.address, "beta")
-    assert "I am beta." in await office.heard()
+    world = stage.world
+    assert "# Your role here" not in await stage.heard()
+    stage.chosen[world.address.channel_id] = "alpha"
+    assert "# Your role here\n\nI am alpha." in await stage.heard()
+    await stage.roster.versions.choose(world.address, "beta")
+    assert "I am beta." in await stage.heard()
     named = await world.say("hello", agent_id="gamma")
     world.model.turns.append(text("ok"))
-    await execute(named, world.engine)
+    await execute(named, world.deps)
     assert "I am gamma." in str(world.model.requests[-1].messages[0]["content"])
-    assert "I am beta." in await office.heard()
+    assert "I am beta." in await stage.heard()
 
 
-async def test_what_a_run_records_bears_its_agent(office: Office) -> None:
-    world = office.world
-    await office.roster.versions.choose(world.address, "alpha")
+async def test_what_a_run_records_bears_its_agent(stage: RosterStage) -> None:
+    world = stage.world
+    await stage.roster.versions.choose(world.address, "alpha")
     world.model.turns.append(text("ok"))
     run_id = await world.run("hello")
-    run = await world.engine.conversations.run(run_id)
+    run = await world.deps.stores.conversations.run(run_id)
     assert run is not None
     assert run.agent_version_id is not None
-    version = await office.roster.versions.version(run.agent_version_id)
+    version = await stage.roster.versions.version(run.agent_version_id)
     assert version is not None
     assert (run.agent_id, version.definition.prompt) == ("alpha", "I am alpha.")
-    events = await world.engine.conversations.events(run_id)
+    events = await world.deps.stores.conversations.events(run_id)
     assert any(isinstance(one.event, TurnStarted) for one in events)
     assert {(one.agent_id, one.agent_version_id) for one in events} == {
         ("alpha", version.agent_version_id)
@@ -91,10 +91,10 @@ async def test_what_a_run_records_bears_its_agent(office: Office) -> None:
     }
 
 
-async def test_an_agent_that_is_gone_ends_the_run_with_a_plain_sentence(office: Office) -> None:
-    world = office.world
-    await office.roster.versions.choose(world.address, "alpha")
-    (office.folder / "alpha.yaml").unlink()
+async def test_an_agent_that_is_gone_ends_the_run_with_a_plain_sentence(stage: RosterStage) -> None:
+    world = stage.world
+    await stage.roster.versions.choose(world.address, "alpha")
+    (stage.folder / "alpha.yaml").unlink()
     run_id = await world.run("hello")
     ended = (await world.events(run_id))[-1]
     assert isinstance(ended, RunFailed)
@@ -102,31 +102,31 @@ async def test_an_agent_that_is_gone_ends_the_run_with_a_plain_sentence(office: 
     assert [one.type for one in await world.history(run_id)] == ["user"]
 
 
-async def test_a_version_is_recorded_once_for_each_content(office: Office) -> None:
-    await office.roster.versions.choose(office.world.address, "alpha")
-    assert "I am alpha." in await office.heard()
-    assert "I am alpha." in await office.heard()
-    office.hire("alpha", "I am better.")
-    assert "I am better." in await office.heard()
-    assert sorted(one.number for one in office.roster.recorded.values()) == [1, 2]
+async def test_a_version_is_recorded_once_for_each_content(stage: RosterStage) -> None:
+    await stage.roster.versions.choose(stage.world.address, "alpha")
+    assert "I am alpha." in await stage.heard()
+    assert "I am alpha." in await stage.heard()
+    stage.define("alpha", "I am better.")
+    assert "I am better." in await stage.heard()
+    assert sorted(one.number for one in stage.roster.recorded.values()) == [1, 2]
 
 
 async def test_an_answer_is_for_the_agent_that_asked_and_a_retry_for_the_one_that_failed(
-    office: Office,
+    stage: RosterStage,
 ) -> None:
-    world = office.world
+    world = stage.world
     asking = await world.say("hello", agent_id="gamma")
     world.model.turns.append(calls(("ask", '{"text": "Which?"}')))
-    await execute(asking, world.engine)
-    assert "I am gamma." in await office.heard("blue")
+    await execute(asking, world.deps)
+    assert "I am gamma." in await stage.heard("blue")
 
     failing = await world.say("hello", agent_id="beta")
     world.model.turns.append([ModelRejected("No.")])
-    await execute(failing, world.engine)
+    await execute(failing, world.deps)
     again = await world.stops.retry(failing, "retry-1", continues=False)
     assert again is not None
     world.model.turns.append(text("ok"))
-    await execute(again, world.engine)
+    await execute(again, world.deps)
     assert "I am beta." in str(world.model.requests[-1].messages[0]["content"])
 
 

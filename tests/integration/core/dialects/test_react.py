@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from core.dialects.dialect import CallComplete, DisplayText, ToolSpec
 from core.dialects.react import ReactDialect
 from core.dialects.selection import select_dialect
+from core.domain.events import RunFinished
 from core.domain.messages import ToolCall
 from core.ports import TextDelta
-from tests.fakes.played_model import pieces
-from tests.fakes.played_model import text as answer
+from tests.fakes.streamed_model import pieces
+from tests.fakes.streamed_model import text as answer
 from tests.integration.core.conftest import World
 
 
@@ -31,7 +32,11 @@ def read(
     ]
     parsed.extend(parser.close(is_whole=is_whole))
     visible = "".join(item.text for item in parsed if isinstance(item, DisplayText))
-    return visible, [item.call for item in parsed if isinstance(item, CallComplete)], parser.text
+    return (
+        visible,
+        [item.call for item in parsed if isinstance(item, CallComplete)],
+        parser.raw_text,
+    )
 
 
 def shape(found: tuple[str, list[ToolCall], str]) -> object:
@@ -209,7 +214,7 @@ def test_the_setting_picks_it() -> None:
 
 
 async def test_a_run_goes_from_action_to_observation_to_final_answer(world: World) -> None:
-    world.with_engine(dialect=ReactDialect())
+    world.with_deps(dialect=ReactDialect())
     first = 'Thought: I will.\nAction: echo\nAction Input: {"text": "a"}\nObservation: made up'
     world.model.turns = [
         answer(*pieces(first)),
@@ -227,4 +232,5 @@ async def test_a_run_goes_from_action_to_observation_to_final_answer(world: Worl
     ]
     assert "made up" not in str(second.messages)
     last = (await world.events(run_id))[-1]
+    assert isinstance(last, RunFinished)
     assert last.reply.text == "It said a."

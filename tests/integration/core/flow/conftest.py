@@ -15,7 +15,7 @@ from core.ports import ModelDelta
 from core.tools.catalogue import all_tools
 from core.tools.tool import ToolSet
 from storage.sql.stores.agents import SqlAgentVersions
-from tests.fakes.played_model import calls
+from tests.fakes.streamed_model import calls
 from tests.integration.core.conftest import World
 
 AGENTS = {
@@ -52,7 +52,7 @@ def flow_world(world: World, tmp_path: Path) -> World:
     files = AgentFiles(known=KnownNames(tools=frozenset({*all_tools(), *box.tools})), folder=folder)
     files.load()
     roster = Roster(files=files, versions=SqlAgentVersions(world.database))
-    return world.with_engine(toolbox=box, roster=roster)
+    return world.with_deps(toolbox=box, roster=roster)
 
 
 Played = list[ModelDelta | Exception | asyncio.Event]
@@ -65,10 +65,10 @@ def planned(*steps: str, command: str = "create") -> Played:
 
 
 async def plan_of(world: World, run_id: str) -> Plan:
-    run = await world.engine.conversations.run(run_id)
+    run = await world.deps.stores.conversations.run(run_id)
     assert run is not None
-    assert world.engine.plans is not None
-    return (await world.engine.plans.read(run.thread_id))[-1]
+    assert world.deps.stores.plans is not None
+    return (await world.deps.stores.plans.read(run.thread_id))[-1]
 
 
 async def shown(world: World, run_id: str) -> list[list[str]]:

@@ -7,7 +7,7 @@ import pytest
 from core.flow.messages import CHOICES
 from core.flow.steps import DEFAULT_STEPS
 from core.loop.run_context import LoopPolicy
-from tests.fakes.played_model import calls, invokes, text
+from tests.fakes.streamed_model import calls, invokes, text
 from tests.integration.core.conftest import World
 from tests.integration.core.flow.conftest import asked, last, offered, plan_of, planned, said, shown
 
@@ -190,7 +190,7 @@ async def test_a_step_without_end_is_tried_again_and_then_asked_about(flow_world
 
 
 async def test_the_turns_of_the_run_are_those_of_all_its_steps(flow_world: World) -> None:
-    world = flow_world.with_engine(policy=LoopPolicy(turns_max=6))
+    world = flow_world.with_deps(policy=LoopPolicy(turns_max=6))
     world.model.turns = [
         planned("A", "B"),
         *[calls(("echo", json.dumps({"text": str(n)}))) for n in range(9)],

@@ -22,8 +22,8 @@ from core.stores import JournalEntry, RunResult
 from storage.sql.stores.agents import SqlPlans
 from storage.sql.stores.run_claims import SqlRunClaims
 from storage.sql.stores.run_journal import SqlRunJournal
-from tests.fakes.played_model import calls, invokes, text
-from tests.integration.core.conftest import World
+from tests.fakes.streamed_model import calls, invokes, text
+from tests.integration.core.conftest import World, replace_dependencies
 from tests.integration.core.flow.conftest import AGENTS, Played, plan_of, planned, said
 
 LINK = "https://example.com/two.csv"
@@ -38,7 +38,7 @@ class Knowing:
     dialect: Dialect
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
-        last = str(request.messages[-1]["content"])
+        last = str(request.messages[request.stable_messages - 1]["content"])
         if "Make a plan" in last:
             create = {"command": "create", "plan_id": "x", "title": "Work", "steps": STEPS}
             answer = self._calls(("planning", create))
@@ -114,13 +114,13 @@ class Vanishing(SqlRunClaims):
 
 async def told(world: World, death: Death) -> str:
     """The story with a death in it, to its end."""
-    healthy = world.engine
+    healthy = world.deps
     plans, journal = DyingPlans(world.database), DyingJournal(world.database)
     plans.death = journal.death = death
     world.address = replace(world.address, thread_key=new_id())
     run_id = await world.say("do one and two")
     worker_id = new_id()
-    mortal = replace(
+    mortal = replace_dependencies(
         healthy,
         claims=Vanishing(world.database),
         plans=plans,
@@ -142,7 +142,7 @@ async def told(world: World, death: Death) -> str:
 async def test_a_flow_comes_to_its_end_wherever_its_worker_dies(
     flow_world: World, place: str, dialect: Dialect
 ) -> None:
-    world = flow_world.with_engine(dialect=dialect, ask_model=Knowing(dialect).stream)
+    world = flow_world.with_deps(dialect=dialect, ask_model=Knowing(dialect).stream)
     for hit in range(1, 40):
         world.bench.said.clear()
         death = Death(place, hit)
@@ -155,7 +155,7 @@ async def test_a_flow_comes_to_its_end_wherever_its_worker_dies(
 
 
 async def is_whole(world: World, run_id: str) -> None:
-    run = await world.engine.conversations.run(run_id)
+    run = await world.deps.stores.conversations.run(run_id)
     assert run is not None
     assert run.status == "completed"
     assert await said(world, run_id) == "one and two"
@@ -189,9 +189,9 @@ async def test_a_team_goes_on_as_it_began_after_a_takeover(
     ]
     run_id = await world.say("do one and two")
     worker_id = new_id()
-    healthy = world.engine
-    world.with_engine(claims=Vanishing(world.database), worker_id=worker_id)
-    dying = asyncio.ensure_future(execute(run_id, world.engine))
+    healthy = world.deps
+    world.with_deps(claims=Vanishing(world.database), worker_id=worker_id)
+    dying = asyncio.ensure_future(execute(run_id, world.deps))
     await world.bench.has_started("first").wait()
     dying.cancel()
     with suppress(asyncio.CancelledError):
@@ -211,7 +211,7 @@ async def test_a_team_goes_on_as_it_began_after_a_takeover(
     assert all(role in prompt for role, prompt in zip(roles, prompts, strict=True)), prompts
     assert [one.model for one in later] == ["test", "openai/counter", "test"]
 
-    world.with_engine(claims=healthy.claims, worker_id=healthy.worker_id)
+    world.with_deps(claims=healthy.stores.claims, worker_id=healthy.worker_id)
     world.model.turns = [planned("[data-analysis] Three"), text("three"), text("all")]
     await world.run("now do three")
     assert "You guess" in str(world.model.requests[-2].messages[0]["content"])

@@ -6,16 +6,16 @@ from core.domain.budget import Budget, Limit
 from core.domain.events import AgentEvent, ApprovalAsked, ChecklistChanged, ErrorRaised
 from core.flow.step_runner import StepRunLog
 from core.tools.tool import ToolSet
-from tests.fakes.played_model import calls, text
+from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
 from tests.integration.core.flow.conftest import last, plan_of, planned, said, shown
 
 
 async def test_a_call_of_a_step_waits_for_approval_and_the_step_goes_on(flow_world: World) -> None:
     world = flow_world
-    tools = dict(world.engine.toolbox.tools)
+    tools = dict(world.deps.defaults.toolbox.tools)
     tools["echo"] = replace(tools["echo"], needs_approval=lambda params: f"Say {params.text} aloud")
-    world.with_engine(toolbox=ToolSet(tools))
+    world.with_deps(toolbox=ToolSet(tools))
     world.model.turns = [
         planned("[research] Say it", "Rest"),
         calls(("echo", '{"text": "a"}')),
@@ -33,11 +33,11 @@ async def test_a_call_of_a_step_waits_for_approval_and_the_step_goes_on(flow_wor
 
 
 async def test_a_budget_that_is_used_up_ends_the_flow_with_its_sentence(flow_world: World) -> None:
-    world = flow_world.with_engine(budget=Budget(run=Limit(tokens=20)))
+    world = flow_world.with_deps(budget=Budget(run=Limit(tokens=20)))
     world.model.turns = [planned("A", "B"), text("a")]
     run_id = await world.run("go")
     ended = await last(world, run_id)
-    assert (ended.finish_reason, ended.can_continue) == ("budget", False)
+    assert (ended.finish_reason, ended.can_continue) == ("budget", True)
     assert "30 of 20 tokens" in ended.message
     plan = await plan_of(world, run_id)
     assert [step.status for step in plan.steps] == ["completed", "blocked"]

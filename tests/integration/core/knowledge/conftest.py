@@ -1,4 +1,4 @@
-"""A desk over a fresh database, and a model that answers by a function."""
+"""A knowledge base over a fresh database, and a model that answers by a function."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ class Asked:
 
 
 @dataclass
-class Shelf:
+class KnowledgeStage:
     """A library with a thread of its own."""
 
     knowledge_base: KnowledgeBase
@@ -38,7 +38,7 @@ class Shelf:
     def thread(self) -> Scope:
         return Scope("thread", self.thread_id)
 
-    def desk(self, reply: Callable[[str], str] | None = None) -> RunKnowledge:
+    def run_knowledge(self, reply: Callable[[str], str] | None = None) -> RunKnowledge:
         ask = Asked(reply) if reply else None
         return RunKnowledge(
             knowledge_base=self.knowledge_base,
@@ -60,6 +60,6 @@ class Shelf:
 
 
 @pytest.fixture
-async def shelf(database: Database) -> Shelf:
+async def stage(database: Database) -> KnowledgeStage:
     thread = await stores_over(database).conversations.create(ADDRESS)
-    return Shelf(KnowledgeBase(store=SqlKnowledge(database)), thread.thread_id)
+    return KnowledgeStage(KnowledgeBase(store=SqlKnowledge(database)), thread.thread_id)

@@ -4,10 +4,16 @@ import io
 import struct
 import zipfile
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import docx
 import openpyxl
 import pptx
+from docx.oxml.ns import qn
+from openpyxl.chart import BarChart
+from PIL import Image, ImageDraw, ImageFont
+from pptx.chart.data import CategoryChartData
+from pptx.enum.chart import XL_CHART_TYPE
 from pypdf import PdfReader, PdfWriter
 
 from core.knowledge.document import Document, ParseLimits
@@ -21,7 +27,7 @@ async def pieces(content: bytes, size: int = 50_000) -> AsyncIterator[bytes]:
 
 async def parsed(content: bytes, name: str, **limits: float) -> Document:
     within = ParseLimits(**limits)
-    async with spool_to_file(pieces(content), within) as file:
+    async with spool_to_file(pieces(content), within, name=name) as file:
         return await parse_document(file.file, name=name, limits=within)
 
 
@@ -108,7 +114,72 @@ def sheets() -> bytes:
     return _saved(made)
 
 
-def _saved(made: object) -> bytes:
+def picture(text: str = "Invoice 4711") -> bytes:
+    """A picture of the text in black on white."""
+    made = Image.new("RGB", (900, 300), "white")
+    draw = ImageDraw.Draw(made)
+    draw.text((40, 100), text, fill="black", font=ImageFont.load_default(80))
+    out = io.BytesIO()
+    made.save(out, "JPEG")
+    return out.getvalue()
+
+
+def scanned_pdf(pages: Sequence[str | None]) -> bytes:
+    """Pages with text, or with a picture of a page for None."""
+    out = io.BytesIO()
+    writer = PdfWriter()
+    for number, text in enumerate(pages, start=1):
+        made = io.BytesIO(pdf([text]) if text is not None else b"")
+        if text is None:
+            Image.open(io.BytesIO(picture(f"Invoice {number}"))).save(made, "PDF")
+        writer.append(made)
+    writer.write(out)
+    return out.getvalue()
+
+
+def slides_with_chart() -> bytes:
+    made = pptx.Presentation()
+    slide = made.slides.add_slide(made.slide_layouts[6])
+    figures = CategoryChartData()
+    figures.categories = ["Q1", "Q2"]
+    figures.add_series("North", (17, 21))
+    figures.add_series("South", (8.5, None))
+    frame: Any = slide.shapes.add_chart(XL_CHART_TYPE.COLUMN_CLUSTERED, 0, 0, 999, 999, figures)
+    chart = frame.chart
+    chart.has_title = True
+    chart.chart_title.text_frame.text = "Sales by quarter"
+    shown: Any = slide.shapes.add_picture(io.BytesIO(picture()), 0, 0)
+    shown._element.nvPicPr.cNvPr.set("descr", "A lighthouse")
+    return _saved(made)
+
+
+_FOOTNOTES = """<w:footnotes xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main">
+<w:footnote w:id="0"><w:p/></w:footnote><w:footnote w:id="2"><w:p><w:r><w:t>As of May.</w:t></w:r></w:p></w:footnote>
+</w:footnotes>"""
+
+
+def word_with_margins() -> bytes:
+    made = docx.Document()
+    made.sections[0].header.paragraphs[0].text = "Draft 7 of the contract"
+    made.sections[0].footer.paragraphs[0].text = "Confidential"
+    made.add_section()
+    paragraph = made.add_paragraph("See the map. ")
+    paragraph.add_run().add_picture(io.BytesIO(picture()))
+    (named,) = paragraph._p.iter(qn("wp:docPr"))
+    named.set("descr", "Map of the harbour")
+    return with_part(_saved(made), "word/footnotes.xml", _FOOTNOTES.encode())
+
+
+def sheet_with_formulas() -> bytes:
+    """A workbook as openpyxl writes it: its formulas have no values."""
+    made = openpyxl.Workbook()
+    for row in (["Item", "Price"], ["Bolt", 2.5], ["Sum", "=SUM(B2:B2)"]):
+        made.active.append(row)
+    made.active.add_chart(BarChart())
+    return _saved(made)
+
+
+def _saved(made: Any) -> bytes:
     out = io.BytesIO()
     made.save(out)
     return out.getvalue()

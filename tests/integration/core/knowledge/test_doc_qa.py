@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from core.domain.errors import BudgetExceeded, ModelRejected, ModelUnavailable
+from core.domain.errors import BudgetExceeded, ContextOverflow, ModelRejected, ModelUnavailable
 from core.knowledge import doc_qa
 from core.knowledge.doc_qa import Source, answer_from_document
 from core.knowledge.ports import KnowledgeEntry, Scope
 from tests.integration.core.knowledge import made_files
-from tests.integration.core.knowledge.conftest import AGENT, Asked, Shelf
+from tests.integration.core.knowledge.conftest import AGENT, Asked, KnowledgeStage
 from tests.integration.core.knowledge.made_files import pieces
 
 FILLER = "This page speaks of the weather and of nothing else at all. " * 15
@@ -31,18 +31,18 @@ def reader(question: str) -> str:
     return f"Hall seven [{numbers[0]}]." if numbers else "The document does not say."
 
 
-async def book(shelf: Shelf, pages: int, fact_at: int | None) -> KnowledgeEntry:
+async def book(stage: KnowledgeStage, pages: int, fact_at: int | None) -> KnowledgeEntry:
     texts = [FILLER] * pages
     if fact_at is not None:
         texts[fact_at - 1] = f"{FILLER} {FACT}"
-    return await shelf.put(AGENT, "zoo.pdf", *texts)
+    return await stage.put(AGENT, "zoo.pdf", *texts)
 
 
-async def test_the_answer_names_file_and_page(shelf: Shelf) -> None:
+async def test_the_answer_names_file_and_page(stage: KnowledgeStage) -> None:
     ask = Asked(reader)
-    entry = await book(shelf, 12, fact_at=9)
+    entry = await book(stage, 12, fact_at=9)
     answer = await answer_from_document(
-        entry, "Where does the walrus live?", store=shelf.knowledge_base.store, ask=ask
+        entry, "Where does the walrus live?", store=stage.knowledge_base.store, ask=ask
     )
 
     assert answer.text.startswith("Hall seven (page ")
@@ -52,25 +52,64 @@ async def test_the_answer_names_file_and_page(shelf: Shelf) -> None:
     assert sum("Below is one part" in question for question in ask.questions) == answer.parts_total
 
 
-async def test_a_pdf_in_the_workspace_is_asked_and_its_page_cited(shelf: Shelf) -> None:
+async def test_a_pdf_in_the_workspace_is_asked_and_its_page_cited(stage: KnowledgeStage) -> None:
     content = made_files.pdf(["Contents", "Other things.", FACT])
-    answer = await shelf.desk(reader).answer("zoo.pdf", pieces(content), "Where is the walrus?")
+    answer = await stage.run_knowledge(reader).answer(
+        "zoo.pdf", pieces(content), "Where is the walrus?"
+    )
 
     assert "page 3" in answer.sources[0].place
-    assert await shelf.desk().threads() == ()
+    assert await stage.run_knowledge().threads() == ()
 
 
-async def test_what_the_document_does_not_say_is_said(shelf: Shelf) -> None:
-    entry = await book(shelf, 5, fact_at=None)
+async def test_a_document_that_fits_the_window_costs_few_calls(stage: KnowledgeStage) -> None:
+    ask = Asked(reader)
+    entry = await book(stage, 40, fact_at=27)
     answer = await answer_from_document(
-        entry, "Where does the walrus live?", store=shelf.knowledge_base.store, ask=Asked(reader)
+        entry,
+        "Where does the walrus live?",
+        store=stage.knowledge_base.store,
+        ask=ask,
+        room_tokens=24_000,
+    )
+
+    assert len(ask.questions) <= 3
+    assert answer.text == "Hall seven (page 27)."
+    assert answer.sources == (Source("zoo.pdf", "page 27"),)
+    assert "were read whole" not in answer.told()
+
+
+async def test_a_document_that_does_not_fit_after_all_is_read_in_parts(
+    stage: KnowledgeStage,
+) -> None:
+    def narrow(question: str) -> str:
+        if len(question) > 30_000:
+            raise ContextOverflow("too long")
+        return reader(question)
+
+    entry = await book(stage, 40, fact_at=27)
+    answer = await answer_from_document(
+        entry,
+        "Where does the walrus live?",
+        store=stage.knowledge_base.store,
+        ask=Asked(narrow),
+        room_tokens=24_000,
+    )
+
+    assert answer.text.startswith("Hall seven (page ")
+
+
+async def test_what_the_document_does_not_say_is_said(stage: KnowledgeStage) -> None:
+    entry = await book(stage, 5, fact_at=None)
+    answer = await answer_from_document(
+        entry, "Where does the walrus live?", store=stage.knowledge_base.store, ask=Asked(reader)
     )
 
     assert answer.text == "The document does not say."
     assert answer.sources == ()
 
 
-async def test_parts_are_read_at_the_same_time_but_not_too_many(shelf: Shelf) -> None:
+async def test_parts_are_read_at_the_same_time_but_not_too_many(stage: KnowledgeStage) -> None:
     under_way, most = 0, 0
 
     async def ask(question: str) -> str:
@@ -81,13 +120,13 @@ async def test_parts_are_read_at_the_same_time_but_not_too_many(shelf: Shelf) ->
         under_way -= 1
         return reader(question)
 
-    entry = await book(shelf, 60, fact_at=9)
-    await answer_from_document(entry, "Where?", store=shelf.knowledge_base.store, ask=ask)
+    entry = await book(stage, 60, fact_at=9)
+    await answer_from_document(entry, "Where?", store=stage.knowledge_base.store, ask=ask)
 
     assert most == doc_qa.AT_ONCE_MAX
 
 
-async def test_a_part_that_the_model_fails_on_is_left_out(shelf: Shelf) -> None:
+async def test_a_part_that_the_model_fails_on_is_left_out(stage: KnowledgeStage) -> None:
     failed = 0
 
     def sometimes(question: str) -> str:
@@ -97,9 +136,9 @@ async def test_a_part_that_the_model_fails_on_is_left_out(shelf: Shelf) -> None:
             raise ModelUnavailable("busy")
         return reader(question)
 
-    entry = await book(shelf, 12, fact_at=9)
+    entry = await book(stage, 12, fact_at=9)
     answer = await answer_from_document(
-        entry, "Where is the walrus?", store=shelf.knowledge_base.store, ask=Asked(sometimes)
+        entry, "Where is the walrus?", store=stage.knowledge_base.store, ask=Asked(sometimes)
     )
     assert failed == 2
     assert answer.text.startswith("Hall seven")
@@ -109,15 +148,15 @@ async def test_a_part_that_the_model_fails_on_is_left_out(shelf: Shelf) -> None:
     "error", [ModelRejected("no key"), BudgetExceeded("The budget is used up.")]
 )
 async def test_an_error_that_holds_for_all_parts_is_told_as_it_is(
-    shelf: Shelf, error: Exception
+    stage: KnowledgeStage, error: Exception
 ) -> None:
     def refuse(question: str) -> str:
         raise error
 
-    entry = await book(shelf, 12, fact_at=9)
+    entry = await book(stage, 12, fact_at=9)
     with pytest.raises(type(error)) as caught:
         await answer_from_document(
-            entry, "Where?", store=shelf.knowledge_base.store, ask=Asked(refuse)
+            entry, "Where?", store=stage.knowledge_base.store, ask=Asked(refuse)
         )
     assert caught.value is error
 
@@ -130,14 +169,14 @@ async def test_an_error_that_holds_for_all_parts_is_told_as_it_is(
     ],
 )
 async def test_sources_that_do_not_exist_are_not_cited(
-    shelf: Shelf, reply: str, text: str, cites: int
+    stage: KnowledgeStage, reply: str, text: str, cites: int
 ) -> None:
     def model(question: str) -> str:
         return reply if "from the sources below" in question else '{"found": false}'
 
-    entry = await book(shelf, 1, fact_at=None)
+    entry = await book(stage, 1, fact_at=None)
     answer = await answer_from_document(
-        entry, "What?", store=shelf.knowledge_base.store, ask=Asked(model)
+        entry, "What?", store=stage.knowledge_base.store, ask=Asked(model)
     )
 
     assert answer.text == text
@@ -145,7 +184,7 @@ async def test_sources_that_do_not_exist_are_not_cited(
 
 
 @pytest.mark.slow
-async def test_a_document_of_a_million_tokens_is_asked_about(shelf: Shelf) -> None:
+async def test_a_document_of_a_million_tokens_is_asked_about(stage: KnowledgeStage) -> None:
     paragraph = (
         "Row after row the ledger tells of barrels, ropes and sails that came and went. " * 30
     )
@@ -155,10 +194,12 @@ async def test_a_document_of_a_million_tokens_is_asked_about(shelf: Shelf) -> No
     assert len(content) > 4_000_000
     ask = Asked(reader)
     began = time.monotonic()
-    await shelf.desk(reader).answer("ledger.txt", pieces(content), "Where does the walrus live?")
-    (entry,) = await shelf.knowledge_base.store.entries([Scope("reading", shelf.thread_id)])
+    await stage.run_knowledge(reader).answer(
+        "ledger.txt", pieces(content), "Where does the walrus live?"
+    )
+    (entry,) = await stage.knowledge_base.store.entries([Scope("reading", stage.thread_id)])
     answer = await answer_from_document(
-        entry, "Where does the walrus live?", store=shelf.knowledge_base.store, ask=ask
+        entry, "Where does the walrus live?", store=stage.knowledge_base.store, ask=ask
     )
 
     assert entry.tokens > 1_000_000

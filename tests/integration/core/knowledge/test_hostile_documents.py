@@ -98,9 +98,19 @@ async def test_ten_thousand_pages_are_refused_with_their_number() -> None:
         await parsed(made_files.pdf(["x"] * 10_000), "a.pdf")
 
 
-async def test_a_table_of_too_many_cells_is_refused() -> None:
+async def test_a_table_of_too_many_cells_is_read_as_far_as_it_fits() -> None:
+    left_out, table = (await parsed(b"a,b,c\n" * 1000, "a.csv", cells_max=2000)).pages
+    assert left_out.text.startswith("[Only the first 665 rows are read; the file goes on.")
+    assert table.text.count("\n") == 665
     with pytest.raises(DocumentError, match="more than 2000 cells"):
-        await parsed(b"a,b,c\n" * 1000, "a.csv", cells_max=2000)
+        await parsed(b"," * 3000, "a.csv", cells_max=2000)
+
+
+async def test_one_wide_row_does_not_multiply_a_table() -> None:
+    content = b"a\n" * 100_000 + b"," * 100_000 + b"\nz\n"
+    left_out, *tables = (await parsed(content, "a.csv")).pages
+    assert "the first 100,000 rows" in left_out.text
+    assert sum(len(one.text) for one in tables) < 1_000_000
 
 
 async def test_too_much_text_is_refused() -> None:

@@ -13,7 +13,7 @@ from core.knowledge.retrieval import (
 )
 from core.knowledge.semantic_search import SemanticSearch
 from storage.sql.stores.knowledge import SqlKnowledgeVectors
-from tests.integration.core.knowledge.conftest import AGENT, Asked, Shelf
+from tests.integration.core.knowledge.conftest import AGENT, Asked, KnowledgeStage
 
 FILLER = "Nothing of interest stands on this page, and much of it. " * 20
 
@@ -28,35 +28,35 @@ def test_fusion_sums_the_reciprocal_ranks() -> None:
     assert reciprocal_rank_fusion([[], []]) == []
 
 
-async def test_everything_is_taken_where_it_fits(shelf: Shelf) -> None:
-    first = await shelf.put(AGENT, "a.pdf", "one", "two")
-    second = await shelf.put(AGENT, "b.pdf", "three")
+async def test_everything_is_taken_where_it_fits(stage: KnowledgeStage) -> None:
+    first = await stage.put(AGENT, "a.pdf", "one", "two")
+    second = await stage.put(AGENT, "b.pdf", "three")
     passages = await retrieve_passages(
-        [first, second], ["?"], store=shelf.knowledge_base.store, tokens_max=100
+        [first, second], ["?"], store=stage.knowledge_base.store, tokens_max=100
     )
 
     assert seen(passages) == [("a.pdf", 1), ("a.pdf", 2), ("b.pdf", 1)]
 
 
 async def test_the_chunks_that_answer_come_in_document_order_within_the_budget(
-    shelf: Shelf,
+    stage: KnowledgeStage,
 ) -> None:
     pages = [FILLER] * 40
     pages[30], pages[12] = "The walrus sleeps.", "A walrus eats clams. " + FILLER
-    entries = [await shelf.put(AGENT, "z.pdf", *pages), await shelf.put(AGENT, "y.pdf", FILLER)]
+    entries = [await stage.put(AGENT, "z.pdf", *pages), await stage.put(AGENT, "y.pdf", FILLER)]
     passages = await retrieve_passages(
-        entries, ["where does the walrus live"], store=shelf.knowledge_base.store, tokens_max=600
+        entries, ["where does the walrus live"], store=stage.knowledge_base.store, tokens_max=600
     )
 
     assert seen(passages) == [("z.pdf", 13), ("z.pdf", 31)]
     assert sum(passage.chunk.tokens for passage in passages) <= 600
 
 
-async def test_the_front_of_a_single_document_is_always_there(shelf: Shelf) -> None:
+async def test_the_front_of_a_single_document_is_always_there(stage: KnowledgeStage) -> None:
     pages = ["Annual report", "Contents", *[FILLER] * 20, "The walrus sleeps."]
-    entry = await shelf.put(AGENT, "a.pdf", *pages)
+    entry = await stage.put(AGENT, "a.pdf", *pages)
     passages = await retrieve_passages(
-        [entry], ["walrus"], store=shelf.knowledge_base.store, tokens_max=1000
+        [entry], ["walrus"], store=stage.knowledge_base.store, tokens_max=1000
     )
 
     assert seen(passages) == [("a.pdf", 1), ("a.pdf", 2), ("a.pdf", 23)]
@@ -64,11 +64,11 @@ async def test_the_front_of_a_single_document_is_always_there(shelf: Shelf) -> N
 
 @pytest.mark.parametrize("question", ["", "?!", "zebra"])
 async def test_without_a_hit_the_beginnings_are_taken_in_equal_shares(
-    shelf: Shelf, question: str
+    stage: KnowledgeStage, question: str
 ) -> None:
-    entries = [await shelf.put(AGENT, name, *[FILLER] * 10) for name in ("a.pdf", "b.pdf")]
+    entries = [await stage.put(AGENT, name, *[FILLER] * 10) for name in ("a.pdf", "b.pdf")]
     passages = await retrieve_passages(
-        entries, [question], store=shelf.knowledge_base.store, tokens_max=1400
+        entries, [question], store=stage.knowledge_base.store, tokens_max=1400
     )
 
     assert seen(passages) == [
@@ -88,10 +88,12 @@ ABSTRACT = (
 
 
 @pytest.mark.parametrize("pages", [["".join(ABSTRACT)], list(ABSTRACT)], ids=["whole", "sentences"])
-async def test_a_chinese_question_finds_its_sentence(shelf: Shelf, pages: list[str]) -> None:
-    entry = await shelf.put(AGENT, "a.pdf", *pages)
+async def test_a_chinese_question_finds_its_sentence(
+    stage: KnowledgeStage, pages: list[str]
+) -> None:
+    entry = await stage.put(AGENT, "a.pdf", *pages)
     passages = await retrieve_passages(
-        [entry], ["这个模型要训练多久？"], store=shelf.knowledge_base.store, tokens_max=200
+        [entry], ["这个模型要训练多久？"], store=stage.knowledge_base.store, tokens_max=200
     )
 
     assert any("3.5 天" in passage.chunk.text for passage in passages)
@@ -114,16 +116,16 @@ class Silent:
 
 
 async def test_meaning_finds_what_words_do_not_and_its_absence_costs_nothing(
-    shelf: Shelf, database: object
+    stage: KnowledgeStage, database: object
 ) -> None:
-    store = shelf.knowledge_base.store
+    store = stage.knowledge_base.store
     vectors = SqlKnowledgeVectors(database)
     pages = [FILLER] * 10
     pages[6] = "hhhh hhh hhhhh"
-    entry = await shelf.put(AGENT, "a.pdf", *pages)
+    entry = await stage.put(AGENT, "a.pdf", *pages)
     texts = [chunk.text for chunk in await store.chunks(entry.entry_id)]
-    await vectors.put(entry.entry_id, "letters", await Letters().embed(texts))
-    other = await shelf.put(AGENT, "b.pdf", FILLER)
+    await vectors.insert_missing(entry.entry_id, "letters", await Letters().embed(texts))
+    other = await stage.put(AGENT, "b.pdf", FILLER)
 
     found = await retrieve_passages(
         [entry, other],

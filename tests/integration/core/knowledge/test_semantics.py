@@ -13,7 +13,7 @@ from core.llm.openai_client import OpenAIEmbeddingClient
 from storage.sql.database import Database
 from storage.sql.stores.knowledge import SqlKnowledge, SqlKnowledgeVectors
 from tests.fakes.embeddings import EmbeddingsFake, Fault, embeddings_fake
-from tests.integration.core.knowledge.conftest import Shelf
+from tests.integration.core.knowledge.conftest import KnowledgeStage
 from tests.integration.core.knowledge.made_files import pieces
 
 FILLER = "Plain words about nothing that anybody asks for at all. " * 30
@@ -28,9 +28,9 @@ async def fake() -> AsyncGenerator[EmbeddingsFake, None]:
 
 @pytest.fixture
 async def meant(
-    shelf: Shelf, database: Database, fake: EmbeddingsFake
-) -> AsyncGenerator[Shelf, None]:
-    """A shelf that knows a model of embeddings, which may be silent for half a second."""
+    stage: KnowledgeStage, database: Database, fake: EmbeddingsFake
+) -> AsyncGenerator[KnowledgeStage, None]:
+    """A stage that knows a model of embeddings, which may be silent for half a second."""
     source = OpenAIEmbeddingClient(fake.base_url, fake.key)
     semantics = SemanticSearch(
         ModelEmbedder(source, "m"),
@@ -38,19 +38,23 @@ async def meant(
         question_seconds=0.5,
         pause_seconds=0,
     )
-    yield Shelf(KnowledgeBase(store=SqlKnowledge(database), semantics=semantics), shelf.thread_id)
+    yield KnowledgeStage(
+        KnowledgeBase(store=SqlKnowledge(database), semantics=semantics), stage.thread_id
+    )
     await source.close()
 
 
-async def asked(desk: RunKnowledge) -> str:
+async def asked(knowledge: RunKnowledge) -> str:
     """A question that shares no word with the passage that answers it."""
-    return await desk.search("feline automobile?", tokens_max=300)
+    return await knowledge.search("feline automobile?", tokens_max=300)
 
 
-async def test_a_question_finds_what_means_the_same(meant: Shelf, fake: EmbeddingsFake) -> None:
+async def test_a_question_finds_what_means_the_same(
+    meant: KnowledgeStage, fake: EmbeddingsFake
+) -> None:
     await meant.put(meant.thread, "pets.pdf", *[FILLER] * 5, CAT, *[FILLER] * 5)
 
-    assert CAT in await asked(meant.desk())
+    assert CAT in await asked(meant.run_knowledge())
     assert all(one["model"] == "m" for one in fake.seen)
 
 
@@ -66,8 +70,8 @@ FAULTS: list[tuple[Fault, int, str]] = [
 
 @pytest.mark.parametrize(("fault", "status", "fact"), FAULTS)
 async def test_where_the_model_fails_the_words_do_and_the_operator_is_told_once(
-    meant: Shelf,
-    shelf: Shelf,
+    meant: KnowledgeStage,
+    stage: KnowledgeStage,
     fake: EmbeddingsFake,
     caplog: pytest.LogCaptureFixture,
     fault: Fault,
@@ -78,11 +82,12 @@ async def test_where_the_model_fails_the_words_do_and_the_operator_is_told_once(
     fake.fault, fake.status, fake.message = fault, status, f"not with {fake.key}"
     with caplog.at_level(logging.WARNING):
         found = [
-            await meant.desk().search("Where is the printer?", tokens_max=300) for _ in range(2)
+            await meant.run_knowledge().search("Where is the printer?", tokens_max=300)
+            for _ in range(2)
         ]
 
     assert CAT in found[0]
-    plain = await shelf.desk().search("Where is the printer?", tokens_max=300)
+    plain = await stage.run_knowledge().search("Where is the printer?", tokens_max=300)
     assert CAT in plain
     assert len({text.split("mark=")[0] for text in (*found, plain)}) == 1
     (told,) = [one.getMessage() for one in caplog.records]
@@ -92,44 +97,44 @@ async def test_where_the_model_fails_the_words_do_and_the_operator_is_told_once(
 
 
 async def test_after_a_recovery_the_next_failure_is_told_again(
-    meant: Shelf, fake: EmbeddingsFake, caplog: pytest.LogCaptureFixture
+    meant: KnowledgeStage, fake: EmbeddingsFake, caplog: pytest.LogCaptureFixture
 ) -> None:
     await meant.put(meant.thread, "pets.pdf", *[FILLER] * 5, CAT, *[FILLER] * 5)
     for fault in ("garbage", "none", "garbage"):
         fake.fault = fault
-        await asked(meant.desk())
+        await asked(meant.run_knowledge())
 
     assert len(caplog.records) == 2
 
 
 async def test_a_failing_model_is_left_alone_for_a_while(
-    meant: Shelf, fake: EmbeddingsFake
+    meant: KnowledgeStage, fake: EmbeddingsFake
 ) -> None:
     before = await _broken_for_an_hour(meant, fake)
     for _ in range(3):
-        await asked(meant.desk())
+        await asked(meant.run_knowledge())
 
     assert len(fake.seen) == before + 1
 
 
 async def test_an_entry_added_during_a_failure_gets_its_vectors_when_it_is_added_again(
-    meant: Shelf, fake: EmbeddingsFake
+    meant: KnowledgeStage, fake: EmbeddingsFake
 ) -> None:
     content = "\n\n".join([FILLER] * 5 + [CAT] + [FILLER] * 5).encode()
     fake.fault, fake.status = "status", 503
     entry = await meant.knowledge_base.add(meant.thread, "pets.txt", pieces(content))
     fake.fault = "none"
-    assert CAT not in await asked(meant.desk())
+    assert CAT not in await asked(meant.run_knowledge())
 
     assert await meant.knowledge_base.add(meant.thread, "pets.txt", pieces(content)) == entry
-    assert CAT in await asked(meant.desk())
+    assert CAT in await asked(meant.run_knowledge())
     before = len(fake.seen)
     await meant.knowledge_base.add(meant.thread, "pets.txt", pieces(content))
     assert len(fake.seen) == before
 
 
 async def test_half_of_an_entrys_vectors_are_never_kept(
-    meant: Shelf, fake: EmbeddingsFake, database: Database
+    meant: KnowledgeStage, fake: EmbeddingsFake, database: Database
 ) -> None:
     fake.answers_max = 1
     entry = await meant.put(meant.thread, "a.pdf", *[FILLER] * 200)
@@ -140,36 +145,38 @@ async def test_half_of_an_entrys_vectors_are_never_kept(
 
 
 async def test_vectors_are_charged_to_whoever_wants_them(
-    meant: Shelf, fake: EmbeddingsFake
+    meant: KnowledgeStage, fake: EmbeddingsFake
 ) -> None:
     adder, asker = list[tuple[str, Usage]](), list[tuple[str, Usage]]()
-    added = Shelf(
+    added = KnowledgeStage(
         meant.knowledge_base.reporting_usage_to(lambda *one: adder.append(one)), meant.thread_id
     )
     fake.tokens = 5
     await added.put(meant.thread, "pets.pdf", *[FILLER] * 5, CAT, *[FILLER] * 5)
-    asking = Shelf(
+    asking = KnowledgeStage(
         meant.knowledge_base.reporting_usage_to(lambda *one: asker.append(one)), meant.thread_id
     )
     fake.tokens = 3
-    assert CAT in await asked(asking.desk())
+    assert CAT in await asked(asking.run_knowledge())
 
     assert adder == [("m", Usage(input_tokens=5))]
     assert asker == [("m", Usage(input_tokens=3))]
 
 
 async def test_a_failure_for_one_spares_the_others_the_wait(
-    meant: Shelf, fake: EmbeddingsFake
+    meant: KnowledgeStage, fake: EmbeddingsFake
 ) -> None:
     before = await _broken_for_an_hour(meant, fake)
     for _ in range(3):
-        payer = Shelf(meant.knowledge_base.reporting_usage_to(lambda *_: None), meant.thread_id)
-        await asked(payer.desk())
+        payer = KnowledgeStage(
+            meant.knowledge_base.reporting_usage_to(lambda *_: None), meant.thread_id
+        )
+        await asked(payer.run_knowledge())
 
     assert len(fake.seen) == before + 1
 
 
-async def _broken_for_an_hour(meant: Shelf, fake: EmbeddingsFake) -> int:
+async def _broken_for_an_hour(meant: KnowledgeStage, fake: EmbeddingsFake) -> int:
     """How often the model was called before it began to fail."""
     assert meant.knowledge_base.semantics is not None
     meant.knowledge_base.semantics.pause_seconds = 3600

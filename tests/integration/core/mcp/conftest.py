@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 from pydantic import JsonValue
 
-from core.domain.errors import ToolError
+from core.domain.errors import SandboxUnavailable, ToolError
 from core.domain.messages import ToolCall
 from core.loop.calls import CallOutcome, execute_call, failed_outcome
 from core.mcp.client import McpServers
@@ -20,7 +20,7 @@ from tests.paths import FAKES
 
 
 async def no_sandbox() -> Sandbox:
-    raise AssertionError("an MCP tool needs no sandbox")
+    raise SandboxUnavailable("an MCP tool needs no sandbox")
 
 
 CONTEXT = ToolContext(thread_id="thread", run_id="run", sandbox=no_sandbox)

@@ -63,7 +63,7 @@ async def test_making_the_servers_starts_nothing() -> None:
 
 
 async def test_a_slow_server_is_there_for_a_later_run(guest_of: MakeGuest) -> None:
-    guest = guest_of(stdio(), wait_seconds=0)
+    guest = guest_of(stdio(), wait_seconds=0, first_wait_seconds=0)
     assert await guest.look() == []
     async with asyncio.timeout(30):
         while not await guest.look():
@@ -84,7 +84,7 @@ async def test_a_run_that_is_cancelled_while_it_waits_takes_no_connection_with_i
 @pytest.mark.slow
 async def test_tools_that_write_need_a_word(guest_of: MakeGuest) -> None:
     guest = guest_of(
-        stdio("by-name", needs_approval=("ec*",)), stdio("writes", needs_approval="writes"), stdio()
+        stdio("by-name", needs_approval=("ec*",)), stdio("writes"), stdio(needs_approval=())
     )
     await guest.look()
     wanted = guest.servers.needs_approval

@@ -152,7 +152,7 @@ async def test_a_server_that_never_answers_holds_up_no_run(
 
     url = await site(answer)
     text = config(url, transport, connect_timeout_seconds=0.5)
-    guest = guest_of(*parse_servers(text, {}), wait_seconds=0.05)
+    guest = guest_of(*parse_servers(text, {}), wait_seconds=0.05, first_wait_seconds=0.1)
     loop = asyncio.get_running_loop()
     before = loop.time()
     assert await guest.look() == []

@@ -8,7 +8,7 @@ from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
 from core.domain.events import RunFinished, ToolFinished
-from tests.fakes.played_model import Played, calls, invokes, text
+from tests.fakes.streamed_model import Played, calls, invokes, text
 from tests.integration.core.conftest import World
 from tests.integration.core.mcp.conftest import MakeGuest, stdio
 
@@ -38,7 +38,7 @@ async def test_a_run_uses_them_in_each_dialect(
     guest = guest_of(stdio())
     await guest.look()
     world.model.turns = list(turns())
-    run_id = await world.with_engine(toolbox=guest.toolbox, dialect=dialect).run("go")
+    run_id = await world.with_deps(toolbox=guest.toolbox, dialect=dialect).run("go")
 
     sent = str(world.model.requests[0])
     assert "[Tool of the MCP server fake, described by it:] Says it again." in sent
@@ -59,6 +59,6 @@ async def test_a_picture_is_stored_before_the_message_of_its_tool(
     guest = guest_of(stdio())
     await guest.look()
     world.model.turns = [calls(("mcp_fake_mixed", "{}")), text("done")]
-    run_id = await world.with_engine(toolbox=guest.toolbox).run("go")
+    run_id = await world.with_deps(toolbox=guest.toolbox).run("go")
     kinds = [one.type for one in await world.messages(run_id) if one.type != "status"]
     assert kinds == ["user", "assistant", "image_context", "tool", "assistant"]

@@ -2,20 +2,33 @@
 
 import asyncio
 import base64
+import json
+import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
+from typing import Any
 
+import httpx2
 import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
 
 from core.domain.errors import ConfigurationError
-from core.mcp.server import serve_http
+from core.domain.events import ActivityChanged
+from core.mcp.own_server import LINE_BYTES_MAX, OpenContext, serve_http
 from core.mcp.settings import McpServerConfig
+from core.ports import Sandbox
 from core.tasks import cancel, spawn
-from core.tools.tool import ToolSet
-from tests.fakes.mcp_own import ALL
-from tests.integration.core.mcp.conftest import CONTEXT, Guest, MakeGuest
+from core.tools.catalogue import build_tool_set
+from core.tools.tool import Tool, ToolContext, ToolSet
+from tests.fakes.mcp_own import ALL, Nothing, always
+from tests.fakes.sandbox_memory import MemorySandboxes
+from tests.integration.core.mcp.conftest import CONTEXT, Guest, MakeGuest, until
 from tests.paths import REPOSITORY
+
+OWN = ToolSet(ALL)
 
 
 def own_stdio() -> McpServerConfig:
@@ -29,10 +42,16 @@ def own_stdio() -> McpServerConfig:
 
 
 @asynccontextmanager
-async def served() -> AsyncIterator[str]:
+async def served(
+    tools: ToolSet = OWN,
+    context: ToolContext = CONTEXT,
+    open_context: OpenContext | None = None,
+) -> AsyncIterator[str]:
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     serving = spawn(
-        serve_http(ToolSet(ALL), lambda: CONTEXT, token="s3cret", on_ready=ready.set_result),
+        serve_http(
+            tools, open_context or always(context), token="s3cret", on_ready=ready.set_result
+        ),
         name="own",
     )
     try:
@@ -114,4 +133,221 @@ async def test_nobody_comes_in_over_http_without_the_token(
 
 async def test_a_public_address_needs_a_token() -> None:
     with pytest.raises(ConfigurationError, match="THREADHAND_API_TOKEN"):
-        await serve_http(ToolSet(ALL), lambda: CONTEXT, host="0.0.0.0")  # noqa: S104 - refused
+        await serve_http(ToolSet(ALL), always(CONTEXT), host="0.0.0.0")  # noqa: S104 - refused
+
+
+async def test_two_clients_in_one_workspace_lose_nothing_of_each_other(guest_of: MakeGuest) -> None:
+    sandboxes = MemorySandboxes()
+    sandbox = await sandboxes.open("thread", fence=1)
+
+    async def opened() -> Sandbox:
+        return sandbox
+
+    context = ToolContext(thread_id="thread", run_id="run", sandbox=opened)
+    machine = sandboxes.machines["thread"]
+    machine.content["a.txt"] = b"".join(b"line %d\n" % number for number in range(10, 18))
+    async with served(build_tool_set(), context) as url:
+        config = McpServerConfig(
+            name="own", transport="http", url=url, headers={"Authorization": "Bearer s3cret"}
+        )
+        guests = [guest_of(config), guest_of(config)]
+        for guest in guests:
+            await guest.look()
+        edits = [
+            guests[number % 2].output(
+                "mcp_own_str_replace",
+                file_path="a.txt",
+                old_str=f"line {number}",
+                new_str=f"done {number}",
+            )
+            for number in range(10, 18)
+        ]
+        await asyncio.gather(*edits)
+        assert machine.content["a.txt"].count(b"done") == 8
+
+
+def over_http(url: str, **more: object) -> McpServerConfig:
+    fields = {
+        "name": "own",
+        "transport": "http",
+        "url": url,
+        "headers": {"Authorization": "bEARER  s3cret"},
+        **more,
+    }
+    return McpServerConfig.model_validate(fields)
+
+
+async def who(_params: Nothing, context: ToolContext) -> str:
+    return context.thread_id
+
+
+def one_tool(run: Callable[[Nothing, ToolContext], Awaitable[str]], **more: Any) -> ToolSet:
+    fields = {"name": "one", "effect": "acts", "params": Nothing, "run": run, **more}
+    return ToolSet({"one": Tool(title=lambda _params: "Working", **fields)})
+
+
+async def test_each_session_over_http_has_a_context_of_its_own_and_closes_it(
+    guest_of: MakeGuest,
+) -> None:
+    opened: list[str] = []
+    closed: list[str] = []
+
+    @asynccontextmanager
+    async def open_context() -> AsyncIterator[ToolContext]:
+        name = f"session {len(opened) + 1}"
+        opened.append(name)
+        yield replace(CONTEXT, thread_id=name)
+        closed.append(name)
+
+    async with served(one_tool(who), open_context=open_context) as url:
+        guests = [guest_of(over_http(url, protocol="legacy")) for _ in range(2)]
+        for guest in guests:
+            await guest.look()
+        said = [await guest.output("mcp_own_one") for guest in (*guests, *guests)]
+        assert said == ["session 1", "session 2", "session 1", "session 2"]
+        await guests[0].servers.close()
+        await until(lambda: closed == ["session 1"])
+        newer = [guest_of(over_http(url)) for _ in range(2)]
+        for guest in newer:
+            await guest.look()
+        assert [await guest.output("mcp_own_one") for guest in newer] == ["session 3"] * 2
+    assert sorted(closed) == opened
+
+
+@pytest.mark.parametrize("protocol", ["auto", "legacy"])
+async def test_progress_is_reported_with_the_activity_and_the_time(
+    protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("core.mcp.own_server.PROGRESS_SECONDS", 0.05)
+    seen: list[tuple[float, str | None]] = []
+    is_enough = asyncio.Event()
+
+    async def note(progress: float, _total: float | None, message: str | None) -> None:
+        seen.append((progress, message))
+        if len(seen) >= 3:
+            is_enough.set()
+
+    async def work(_params: Nothing, context: ToolContext) -> str:
+        assert context.emit is not None
+        context.emit(ActivityChanged(text="Starting a sandbox"))
+        await is_enough.wait()
+        return "done"
+
+    async with served(one_tool(work)) as url:
+        headers = {"Authorization": "Bearer s3cret"}
+        async with httpx2.AsyncClient(headers=headers) as http:
+            transport = streamable_http_client(url, http_client=http)
+            async with asyncio.timeout(20), Client(transport, mode=protocol) as client:
+                await client.call_tool("one", {}, progress_callback=note)
+    assert seen[0][1] == "Starting a sandbox"
+    assert [one for one, _ in seen] == sorted({one for one, _ in seen})
+
+
+async def test_a_cancelled_command_is_killed(guest_of: MakeGuest) -> None:
+    sandboxes = MemorySandboxes()
+    sandbox = await sandboxes.open("thread", fence=1)
+    started = asyncio.Event()
+    ended: list[str] = []
+
+    async def terminate(session: str) -> None:
+        ended.append(session)
+
+    async def opened() -> Sandbox:
+        return sandbox
+
+    async def work(_params: Nothing, _context: ToolContext) -> str:
+        started.set()
+        await asyncio.Event().wait()
+        return ""
+
+    sandbox.shell.terminate = terminate
+    context = replace(CONTEXT, sandbox=opened)
+    async with served(one_tool(work, subject="shell/main"), context) as url:
+        guest = guest_of(over_http(url, protocol="legacy"))
+        await guest.look()
+        call = spawn(guest.call("mcp_own_one"), name="call")
+        await started.wait()
+        await cancel(call)
+        await until(lambda: ended == ["main"])
+
+
+class OwnProcess:
+    """The server over stdio, spoken to in bytes."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.fakes.mcp_own"],
+            cwd=REPOSITORY,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def send(self, message: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(message + b"\n")
+        self.process.stdin.flush()
+
+    def ask(self, **fields: object) -> dict[str, Any]:
+        self.send(json.dumps(fields).encode())
+        return self.read()
+
+    def read(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        return json.loads(self.process.stdout.readline())
+
+    def initialize(self) -> None:
+        params = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "test", "version": "1"},
+        }
+        self.ask(jsonrpc="2.0", id=1, method="initialize", params=params)
+        self.send(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}')
+
+
+@pytest.fixture
+def process() -> Iterator[OwnProcess]:
+    own = OwnProcess()
+    try:
+        own.initialize()
+        yield own
+    finally:
+        own.process.kill()
+        own.process.wait()
+        for pipe in (own.process.stdin, own.process.stdout, own.process.stderr):
+            with suppress(BrokenPipeError):
+                if pipe is not None:
+                    pipe.close()
+
+
+def test_a_message_that_is_too_large_is_refused_and_the_session_lives(process: OwnProcess) -> None:
+    text = b"x" * (LINE_BYTES_MAX + 1_000_000)
+    first = b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"a": "%s"}}' % text
+    last = b'{"method": "tools/call", "params": {"a": "%s"}, "jsonrpc": "2.0", "id": "z-8"}' % text
+    nobody = b'{"method": "%s"}' % text
+    for message, asked in ((first, 7), (last, "z-8")):
+        process.send(message)
+        refused = process.read()
+        assert (refused["id"], refused["error"]["code"]) == (asked, -32600)
+        assert "larger than 8 MB" in refused["error"]["message"]
+    process.send(nobody)
+    assert process.ask(jsonrpc="2.0", id=9, method="ping") == {
+        "jsonrpc": "2.0",
+        "id": 9,
+        "result": {},
+    }
+
+
+def test_a_client_that_leaves_during_a_call_leaves_no_traceback(process: OwnProcess) -> None:
+    own = process.process
+    assert own.stdin is not None
+    assert own.stdout is not None
+    own.stdout.close()
+    process.send(b'{"jsonrpc": "2.0", "id": 2, "method": "tools/list"}')
+    own.stdin.close()
+    assert own.wait(20) == 0
+    assert own.stderr is not None
+    said = own.stderr.read().decode()
+    assert "Traceback" not in said
+    assert "Exception ignored" not in said

@@ -38,10 +38,10 @@ async def test_every_kind_of_content_is_told_and_a_real_picture_is_kept(guest: G
         "Look:",
         "[picture, image/png, 70 bytes: shown to you as an image]",
         "[picture, image/png; left out: it is no PNG, JPEG, GIF or WebP]",
-        "[sound, audio/wav, 3 bytes; it cannot be played here]",
+        "[sound, audio/wav, 3 bytes; not saved: an MCP tool needs no sandbox]",
         "[resource note://one, text/plain]",
         "the note",
-        "[resource file://x.bin, application/zip, 3 bytes; not shown]",
+        "[resource file://x.bin, application/zip, 3 bytes; not saved: an MCP tool needs no sandbox]",
         "[link to a resource: note://two (another note)]",
     ]
     (picture,) = outcome.messages
@@ -64,7 +64,7 @@ async def test_an_error_of_the_tool_is_a_failed_result(guest: Guest) -> None:
 @pytest.mark.slow
 async def test_a_server_that_dies_is_one_error_and_is_there_again(guest: Guest) -> None:
     before = json.loads(await guest.output("who_am_i"))["pid"]
-    assert "the connection ended before its answer" in await guest.error("die")
+    assert "its process ended with exit code 3" in await guest.error("die")
     assert await guest.output("echo", text="back") == "back"
     assert json.loads(await guest.output("who_am_i"))["pid"] != before
 

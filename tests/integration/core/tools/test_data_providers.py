@@ -19,18 +19,26 @@ from core.web_access.providers import Provider, RapidApi, provider_file
 from core.web_access.services import WebServices
 from tests.fakes.rapidapi import KEY, RAPIDAPI
 from tests.fakes.sandbox_memory import MemorySandboxes
-from tests.fakes.stand_in import Answer, StandIn, endless, refusal, says, silent, stand_in
+from tests.fakes.web_service import (
+    Answer,
+    FakeWebService,
+    endless,
+    fake_web_service,
+    refusal,
+    says,
+    silent,
+)
 
 NAMES = get_args(Provider)
 
 
 @pytest.fixture
-async def gateway() -> AsyncIterator[StandIn]:
-    async with stand_in(RAPIDAPI) as standing:
+async def gateway() -> AsyncIterator[FakeWebService]:
+    async with fake_web_service(RAPIDAPI) as standing:
         yield standing
 
 
-def providers(gateway: StandIn, key: str = KEY) -> RapidApi:
+def providers(gateway: FakeWebService, key: str = KEY) -> RapidApi:
     return RapidApi(key=key, url=gateway.url, seconds_max=5, pause_seconds=0)
 
 
@@ -50,7 +58,7 @@ async def call(
 
 
 async def asked(
-    gateway: StandIn, service: str, route: str, payload: dict[str, JsonValue], key: str = KEY
+    gateway: FakeWebService, service: str, route: str, payload: dict[str, JsonValue], key: str = KEY
 ) -> CallOutcome:
     arguments: JsonObject = {"service_name": service, "route": route, "payload": payload}
     api = providers(gateway, key)
@@ -75,7 +83,7 @@ CALLS: list[tuple[str, str, dict[str, JsonValue], dict[str, JsonValue]]] = [
 
 @pytest.mark.parametrize(("service", "route", "payload", "arrives"), CALLS)
 async def test_each_provider_is_asked_at_its_host(
-    gateway: StandIn,
+    gateway: FakeWebService,
     service: Provider,
     route: str,
     payload: dict[str, JsonValue],
@@ -90,7 +98,7 @@ async def test_each_provider_is_asked_at_its_host(
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_the_endpoints_of_a_provider_are_listed(gateway: StandIn, name: str) -> None:
+async def test_the_endpoints_of_a_provider_are_listed(gateway: FakeWebService, name: str) -> None:
     outcome = await call(
         providers(gateway), "get_data_provider_endpoints", MemorySandboxes(), {"service_name": name}
     )
@@ -138,7 +146,7 @@ def test_about_fifty_endpoints_are_known() -> None:
     ],
 )
 async def test_what_does_not_exist_there_is_told_before_anything_is_asked(
-    gateway: StandIn, service: str, route: str, payload: dict[str, JsonValue], said: str
+    gateway: FakeWebService, service: str, route: str, payload: dict[str, JsonValue], said: str
 ) -> None:
     assert said in str((await asked(gateway, service, route, payload)).result["error"])
     assert gateway.asked == []
@@ -159,7 +167,7 @@ async def test_what_does_not_exist_there_is_told_before_anything_is_asked(
         (endless, "Ask for less"),
     ],
 )
-async def test_errors_say_what_to_do(gateway: StandIn, answer: Answer, said: str) -> None:
+async def test_errors_say_what_to_do(gateway: FakeWebService, answer: Answer, said: str) -> None:
     gateway.trouble.append(answer)
     error = str((await asked(gateway, "twitter", "user_info", {"screenname": "a"})).result["error"])
     assert said in error
@@ -167,7 +175,7 @@ async def test_errors_say_what_to_do(gateway: StandIn, answer: Answer, said: str
 
 
 async def test_a_wrong_key_is_told_without_it(
-    gateway: StandIn, caplog: pytest.LogCaptureFixture
+    gateway: FakeWebService, caplog: pytest.LogCaptureFixture
 ) -> None:
     outcome = await asked(gateway, "twitter", "user_info", {}, key="rapid-wrong-0987654321")
     assert "does not accept the key" in str(outcome.result["error"])
@@ -176,12 +184,12 @@ async def test_a_wrong_key_is_told_without_it(
     )
 
 
-async def test_a_fault_that_passes_is_not_seen(gateway: StandIn) -> None:
+async def test_a_fault_that_passes_is_not_seen(gateway: FakeWebService) -> None:
     gateway.trouble.append(refusal(503))
     assert (await asked(gateway, "twitter", "user_info", {})).outcome == "completed"
 
 
-async def test_a_long_answer_is_kept_whole_in_the_workspace(gateway: StandIn) -> None:
+async def test_a_long_answer_is_kept_whole_in_the_workspace(gateway: FakeWebService) -> None:
     rows = [{"name": f"person {number}"} for number in range(5000)]
     gateway.trouble.append(says(json.dumps(rows).encode()))
     machines = MemorySandboxes()

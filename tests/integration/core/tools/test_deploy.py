@@ -15,7 +15,7 @@ from core.tools.tool import prepare_call
 from core.web_access.cloudflare import FILE_BYTES_MAX
 from core.web_access.services import WebServices
 from tests.fakes.cloudflare import ACCOUNT, TOKEN, Pages, cloudflare
-from tests.fakes.stand_in import Answer, refusal, says
+from tests.fakes.web_service import Answer, refusal, says
 from tests.integration.core.tools.conftest import Bench
 
 LOGO = b"\x89PNG\r\n\x1a\n\x00" * 200_000
@@ -188,7 +188,8 @@ def test_people_are_asked_first() -> None:
         "deploy", {"name": "My Site", "directory_path": "out"}, build_tool_set()
     )
     assert prepared.title == "Deploying out as my-site"
-    assert prepared.approval == "Put the folder out on the public web as my-site"
+    assert prepared.approval == "Put a folder on the public web"
+    assert prepared.to_approve().arguments == {"name": "my-site", "directory_path": "out"}
 
 
 def test_it_is_offered_with_token_and_account_only() -> None:

@@ -22,7 +22,7 @@ from core.web_access.guard import AddressGuard
 from core.web_access.image_generation import ImageGenerator, parse_usage
 from tests.fakes.drawing import DRAWING, DRAWN, KEY, encoded_answer
 from tests.fakes.made_pictures import picture
-from tests.fakes.stand_in import Answer, StandIn, refusal, says, stand_in
+from tests.fakes.web_service import Answer, FakeWebService, fake_web_service, refusal, says
 from tests.integration.core.tools.conftest import Bench
 
 # litellm rebuilds its own models, with warnings
@@ -30,14 +30,14 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::U
 
 
 @pytest.fixture
-async def model(bench: Bench) -> AsyncIterator[StandIn]:
-    async with stand_in(DRAWING) as service:
+async def model(bench: Bench) -> AsyncIterator[FakeWebService]:
+    async with fake_web_service(DRAWING) as service:
         await set_up(bench, service)
         yield service
         await bench.context.outside.close()
 
 
-async def set_up(bench: Bench, service: StandIn, key: str = KEY) -> None:
+async def set_up(bench: Bench, service: FakeWebService, key: str = KEY) -> None:
     settings = {
         "THREADHAND_DATA_DIR": "/nowhere",
         "THREADHAND_IMAGE_MODEL": "openai/gpt-image-1",
@@ -51,7 +51,7 @@ async def set_up(bench: Bench, service: StandIn, key: str = KEY) -> None:
     )
 
 
-async def test_a_picture_is_drawn_saved_and_shown(bench: Bench, model: StandIn) -> None:
+async def test_a_picture_is_drawn_saved_and_shown(bench: Bench, model: FakeWebService) -> None:
     outcome = await bench.call("image_edit_or_generate", mode="generate", prompt="a blue field")
     assert outcome.outcome == "completed", outcome.result
     output = outcome.result["output"]
@@ -69,7 +69,7 @@ async def test_a_picture_is_drawn_saved_and_shown(bench: Bench, model: StandIn) 
 
 @pytest.mark.slow
 async def test_what_a_picture_cost_is_told_also_where_it_is_of_no_use(
-    bench: Bench, model: StandIn
+    bench: Bench, model: FakeWebService
 ) -> None:
     told: list[tuple[str, Usage]] = []
     bench.context = replace(bench.context, spent=lambda *one: told.append(one))
@@ -95,7 +95,7 @@ async def silent(_request: web.Request) -> web.Response:
     raise AssertionError("unreachable")
 
 
-def impatient(service: StandIn, seconds: float) -> ImageGenerator:
+def impatient(service: FakeWebService, seconds: float) -> ImageGenerator:
     source = LiteLLMClient(api_key=KEY, base_url=f"{service.url}/v1", silence_seconds=seconds)
     return ImageGenerator(source, "openai/gpt-image-1", AddressGuard(frozenset({service.endpoint})))
 
@@ -103,7 +103,7 @@ def impatient(service: StandIn, seconds: float) -> ImageGenerator:
 @pytest.mark.slow
 async def test_a_picture_that_came_too_late_counts_as_much_as_the_last_one() -> None:
     told: list[Usage] = []
-    async with stand_in(DRAWING) as service:
+    async with fake_web_service(DRAWING) as service:
         image_generator = impatient(service, 5)
         service.faults["/generations"] = silent
         with pytest.raises(ToolError, match="in time"):
@@ -125,7 +125,7 @@ async def test_a_picture_that_came_too_late_counts_as_much_as_the_last_one() -> 
 @pytest.mark.slow
 async def test_a_picture_that_nobody_waits_for_is_booked_and_a_refused_one_is_not() -> None:
     told: list[Usage] = []
-    async with stand_in(DRAWING) as service:
+    async with fake_web_service(DRAWING) as service:
         image_generator = impatient(service, 60)
         service.faults["/generations"] = refusal(429, {"error": {"message": "slow"}})
         with pytest.raises(ToolError):
@@ -161,7 +161,7 @@ def test_a_cost_that_cannot_be_one_counts_as_not_told(answer: dict[str, object])
 
 @pytest.mark.slow
 async def test_a_picture_is_edited_from_a_file_and_from_an_address(
-    bench: Bench, model: StandIn
+    bench: Bench, model: FakeWebService
 ) -> None:
     await bench.put("logo.jpg", picture("JPEG", (70, 50)))
     for place in ("logo.jpg", f"{model.url}/logo.jpg"):
@@ -178,7 +178,7 @@ async def test_a_picture_is_edited_from_a_file_and_from_an_address(
 
 
 async def test_a_model_that_answers_with_an_address_is_fetched_from(
-    bench: Bench, model: StandIn
+    bench: Bench, model: FakeWebService
 ) -> None:
     body = {"created": 1, "data": [{"url": f"{model.url}/made.png"}]}
     model.trouble.extend([says(json.dumps(body).encode()), says(picture(), "image/png")])
@@ -210,7 +210,7 @@ async def test_a_model_that_answers_with_an_address_is_fetched_from(
     ],
 )
 async def test_what_goes_wrong_there_is_told(
-    bench: Bench, model: StandIn, answer: Answer, said: str
+    bench: Bench, model: FakeWebService, answer: Answer, said: str
 ) -> None:
     model.trouble.extend([answer] * 6)  # the client below litellm tries again
     error = await bench.error("image_edit_or_generate", mode="generate", prompt="x")
@@ -219,7 +219,7 @@ async def test_what_goes_wrong_there_is_told(
 
 
 async def test_a_wrong_key_is_told_without_it(
-    bench: Bench, model: StandIn, caplog: pytest.LogCaptureFixture
+    bench: Bench, model: FakeWebService, caplog: pytest.LogCaptureFixture
 ) -> None:
     await set_up(bench, model, "sk-wrong-0987654321")
     error = await bench.error("image_edit_or_generate", mode="generate", prompt="x")
@@ -228,7 +228,7 @@ async def test_a_wrong_key_is_told_without_it(
 
 
 async def test_what_cannot_be_edited_is_told_before_the_model_is_asked(
-    bench: Bench, model: StandIn
+    bench: Bench, model: FakeWebService
 ) -> None:
     await bench.put("notes.txt", b"words")
     for arguments, said in (

@@ -1,5 +1,6 @@
 """The file tools on real sandboxes: create_file, full_file_rewrite, str_replace, delete_file, list_files."""
 
+import asyncio
 import time
 
 import pytest
@@ -53,6 +54,46 @@ async def test_a_rewrite_replaces_or_makes_the_file(bench: Bench) -> None:
     assert (shown, await bench.get("a")) == ("Wrote a (3 bytes).", b"now")
     await bench.output("full_file_rewrite", file_path="new/b", file_contents="x", permissions="600")
     assert await mode_of(bench, "new/b") == "600"
+
+
+async def test_edits_of_one_file_at_once_all_survive_also_beside_a_program(bench: Bench) -> None:
+    await bench.put("a.txt", b"".join(b"line %d\n" % number for number in range(8)))
+    await bench.output("create_file", file_path="go.sh", file_contents=APPENDING)
+    edits = [
+        bench.output("str_replace", file_path="a.txt", old_str=f"line {one}", new_str=f"done {one}")
+        for one in range(8)
+    ]
+    program = bench.output("execute_command", command="sh go.sh", blocking=True)
+    await asyncio.gather(*edits, program)
+    kept = (await bench.get("a.txt")).decode().splitlines()
+    assert kept[:8] == [f"done {number}" for number in range(8)]
+    assert set(kept[8:]) <= {"more"}
+
+
+APPENDING = "for i in 1 2 3 4 5 6 7 8 9; do echo more >>a.txt; sleep 0.001; done"
+
+
+async def test_of_many_creations_of_one_file_one_wins(bench: Bench) -> None:
+    made = [
+        bench.call("create_file", file_path="a.txt", file_contents=str(number))
+        for number in range(6)
+    ]
+    outcomes = await asyncio.gather(*made)
+    (winner,) = [n for n, outcome in enumerate(outcomes) if outcome.outcome == "completed"]
+    assert await bench.get("a.txt") == str(winner).encode()
+
+
+async def test_a_rewrite_does_not_undo_what_something_else_has_done(bench: Bench) -> None:
+    await bench.output("create_file", file_path="a.txt", file_contents="one")
+    await bench.output("execute_command", command="printf two >a.txt", blocking=True)
+    refused = await bench.error("full_file_rewrite", file_path="a.txt", file_contents="three")
+    assert "something else has changed it" in refused
+    assert await bench.get("a.txt") == b"two"
+    await bench.output("read_file", file_path="a.txt")
+    await bench.output("full_file_rewrite", file_path="a.txt", file_contents="three")
+    await bench.output("execute_command", command="rm a.txt", blocking=True)
+    await bench.output("full_file_rewrite", file_path="a.txt", file_contents="four")
+    assert await bench.get("a.txt") == b"four"
 
 
 async def test_half_a_character_is_refused_and_not_replaced(bench: Bench) -> None:
@@ -274,7 +315,10 @@ async def test_a_folder_is_no_file(bench: Bench) -> None:
 
 
 async def test_html_comes_with_a_preview(bench: Bench) -> None:
-    preview = "People can open it at https://agent.example/preview/site/index.html"
+    preview = (
+        "People can open it at https://agent.example/preview/site/index.html (scripts, dialogs and downloads work"
+        " there, localStorage and cookies do not)."
+    )
     path = "site/index.html"
     shown = await bench.output("create_file", file_path=path, file_contents="<p>one</p>")
     assert shown == f"Created {path} (10 bytes). {preview}"

@@ -4,11 +4,12 @@ import pytest
 from pydantic import JsonValue
 
 from core.dialects.arguments import convert_argument
-from core.domain.errors import SandboxUnavailable
+from core.domain.errors import SandboxUnavailable, ToolError
 from core.domain.threads import Reply
 from core.ports import Sandbox
-from core.tools.catalogue import all_tools
-from core.tools.tool import ToolContext
+from core.tools.catalogue import all_tools, build_tool_set
+from core.tools.replies import NoReplyParams, must_reply
+from core.tools.tool import ToolContext, ToolOutput
 from tests.integration.core.tools.conftest import Bench
 
 
@@ -96,7 +97,7 @@ async def test_options_are_given_in_any_of_the_forms(bench: Bench) -> None:
     [
         ("ask", {}, "text: Field required"),
         ("ask", {"text": ""}, "at least 1 character"),
-        ("ask", {"text": "x", "options": [str(n) for n in range(26)]}, "at most 25"),
+        ("ask", {"text": "x", "options": [str(n) for n in range(501)]}, "at most 500"),
         ("ask", {"text": "x", "options": [""]}, "at least 1 character"),
         ("ask", {"text": "x", "attachments": [1, 2]}, "valid string"),
         ("ask", {"text": "x", "attachments": {"a": 1}}, "valid tuple"),
@@ -118,3 +119,19 @@ def test_an_xml_value_may_take_both_forms(tool: str) -> None:
     parameters = all_tools()[tool].spec().parameters
     assert convert_argument('["a.md", "b"]', "attachments", parameters) == ["a.md", "b"]
     assert convert_argument("a.md, b", "attachments", parameters) == "a.md, b"
+
+
+async def test_silence_is_refused_to_people_who_addressed_the_agent() -> None:
+    toolbox = build_tool_set()
+    refusing = must_reply(toolbox)
+    assert refusing.specs == toolbox.specs
+    context = ToolContext(thread_id="t", run_id="r", sandbox=no_sandbox)
+    silent = await toolbox.tools["no_reply"].run(NoReplyParams(), context)
+    assert isinstance(silent, ToolOutput)
+    assert silent.reply == Reply(kind="silence", text="")
+    with pytest.raises(ToolError, match="addressed you by name"):
+        await refusing.tools["no_reply"].run(NoReplyParams(), context)
+
+
+async def no_sandbox() -> Sandbox:
+    raise AssertionError("not needed")

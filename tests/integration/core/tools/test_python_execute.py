@@ -6,7 +6,7 @@ import pytest
 
 from core.tools.catalogue import build_tool_set
 from core.tools.tool import prepare_call
-from tests.integration.core.tools.browser.desk import with_browser
+from tests.integration.core.tools.browser.browser_stage import with_browser
 from tests.integration.core.tools.conftest import Bench
 from tests.integration.sandbox.providers import local_jails, run
 

@@ -1,18 +1,103 @@
 """read_file on real sandboxes: ranges, encodings, long and odd files."""
 
+import base64
+import io
+import re
 import tracemalloc
 
 import pytest
+from PIL import Image
 
-from core.loop.calls import OUTPUT_CHARACTERS_MAX
-from core.tools.workspace.files import READ_CHARACTERS_MAX
+from core.context.tokens import count_text
+from core.loop.calls import RESULT_TOKENS_MAX
+from tests.integration.core.knowledge.made_files import pdf, scanned_pdf, sheets, word
 from tests.integration.core.tools.conftest import Bench
 
 MEBIBYTE = 1 << 20
 
 
 async def read(bench: Bench, path: str = "a", **lines: int) -> str:
-    return await bench.output("read_file", file_path=path, **lines)
+    """What read_file shows, without the numbers of the lines."""
+    shown = await bench.output("read_file", file_path=path, **lines)
+    return re.sub(r"(?m)^ *[0-9]+\t", "", shown)
+
+
+async def test_lines_have_their_numbers(bench: Bench) -> None:
+    await bench.put("a", b"one\ntwo\n\nfour")
+    shown = await bench.output("read_file", file_path="a", start_line=2)
+    assert shown == "     2\ttwo\n     3\t\n     4\tfour"
+
+
+async def test_a_pdf_is_read_page_by_page(bench: Bench) -> None:
+    await bench.put("a.pdf", pdf(["First page.", "Second page.", "Third page."]))
+    assert await read(bench, "a.pdf", page=2) == (
+        "[page 2 of 3]\nSecond page.\n\n[page 3 of 3]\nThird page.\n"
+    )
+    assert "a.pdf has 3 pages" in await bench.error("read_file", file_path="a.pdf", page=4)
+
+
+async def test_an_office_document_is_read_as_text(bench: Bench) -> None:
+    await bench.put("a.docx", word())
+    shown = await read(bench, "a.docx")
+    assert "PK" not in shown
+    assert "Everybody has thirty days a year." in shown
+    assert "| Country | Days |" in shown
+
+
+async def test_a_long_page_is_read_on_by_its_lines(bench: Bench) -> None:
+    await bench.put("a.pdf", pdf(["short", "\n".join(f"line {n}" for n in range(1, 3001))]))
+    assert (await read(bench, "a.pdf")).endswith("[cut before page 2; read on with page=2]")
+    shown = await read(bench, "a.pdf", page=2)
+    assert shown.startswith("[page 2 of 2]\nline 1\nline 2\n")
+    found = re.search(r"read on with start_line=(\d+) and page=2\]$", shown)
+    assert found
+    rest = await read(bench, "a.pdf", page=2, start_line=int(found[1]))
+    assert rest.startswith(f"[page 2 of 2]\nline {found[1]}\n")
+
+
+async def test_sheets_are_pages(bench: Bench) -> None:
+    await bench.put("a.xlsx", sheets())
+    shown = await read(bench, "a.xlsx")
+    assert shown.startswith("[page 1 of 2: Prices]\n| Item | Price |")
+    assert "苹果" in shown
+
+
+async def test_the_pages_of_a_scanned_pdf_are_shown(bench: Bench) -> None:
+    await bench.put("scan.pdf", scanned_pdf([None] * 6))
+    outcome = await bench.call("read_file", file_path="scan.pdf", page=2)
+
+    assert outcome.outcome == "completed"
+    assert [one.type for one in outcome.messages] == ["image_context"] * 4
+    assert [one.content["file_path"] for one in outcome.messages] == [
+        f"scan.pdf, page {page}" for page in (2, 3, 4, 5)
+    ]
+    shown = Image.open(io.BytesIO(base64.b64decode(str(outcome.messages[0].content["base64"]))))
+    assert shown.size == (900, 300)
+    text = str(outcome.result["output"])
+    assert "Of 6 pages, 2, 3, 4, 5 are pictures" in text
+    assert "tesseract" in text
+    assert "Read on with page=6." in text
+    assert "scan.pdf has 6 pages" in await bench.error("read_file", file_path="scan.pdf", page=7)
+
+
+async def test_the_scanned_pages_between_others_are_shown(bench: Bench) -> None:
+    await bench.put("mixed.pdf", scanned_pdf(["Cover.", None, "End."]))
+    outcome = await bench.call("read_file", file_path="mixed.pdf")
+
+    assert [one.content["file_path"] for one in outcome.messages] == ["mixed.pdf, page 2"]
+    assert "Cover." in str(outcome.result["output"])
+    assert "Of 3 pages, 2 are pictures" in str(outcome.result["output"])
+
+
+async def test_a_broken_document_is_told(bench: Bench) -> None:
+    await bench.put("a.pdf", b"%PDF-1.7 nothing more")
+    assert "damaged" in await bench.error("read_file", file_path="a.pdf")
+
+
+async def test_text_in_another_encoding_is_read_as_text(bench: Bench) -> None:
+    words = "今天的会议在三点开始，请大家准时参加。\n"
+    await bench.put("a.txt", (words * 20).encode("gb18030"))
+    assert await read(bench, "a.txt", end_line=1) == words
 
 
 async def test_a_range_counts_from_one_and_includes_its_end(bench: Bench) -> None:
@@ -56,16 +141,17 @@ async def test_text_of_usual_encodings_is_read(bench: Bench, encoding: str) -> N
 async def test_a_character_over_the_edge_of_a_piece_is_whole(bench: Bench) -> None:
     await bench.put("a", ("x\n" * 40_000 + "é" * 200_000 + "\nlast\n").encode())
     shown = await read(bench, start_line=40_001)
-    assert set(shown[:READ_CHARACTERS_MAX]) == {"é"}
+    assert set(shown.partition("\n")[0]) == {"é"}
     assert await read(bench, start_line=40_002) == "last\n"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("content", [b"\x89PNG\r\n\x1a\n\x00\x00", b"text\x00more", b"\x00" * 100])
 async def test_a_binary_file_is_told(bench: Bench, content: bytes) -> None:
-    await bench.put("a.png", content)
-    error = await bench.error("read_file", file_path="a.png")
-    assert error.startswith("a.png is a binary file, not text. Use a program that knows its format")
+    await bench.put("a.dat", content)
+    error = await bench.error("read_file", file_path="a.dat")
+    assert error.startswith("a.dat is a ")
+    assert ("see_image" if b"PNG" in content else "Use a program that knows its format") in error
 
 
 async def test_a_long_file_is_read_on_where_it_was_cut(bench: Bench) -> None:
@@ -74,7 +160,7 @@ async def test_a_long_file_is_read_on_where_it_was_cut(bench: Bench) -> None:
     parts, start = [], 1
     while True:
         shown = await read(bench, start_line=start)
-        assert len(shown) < OUTPUT_CHARACTERS_MAX
+        assert count_text(shown) < RESULT_TOKENS_MAX
         text, found, rest = shown.partition("[cut before line ")
         parts.append(text)
         if not found:
@@ -106,12 +192,12 @@ async def test_a_huge_file_is_never_in_memory(bench: Bench, line: bytes) -> None
     tracemalloc.start()
     try:
         shown = await read(bench, "big")
-        assert len(shown) < OUTPUT_CHARACTERS_MAX
-        assert tracemalloc.get_traced_memory()[1] < 8 * MEBIBYTE
+        assert count_text(shown) < RESULT_TOKENS_MAX
+        assert tracemalloc.get_traced_memory()[1] < 16 * MEBIBYTE
         tracemalloc.reset_peak()
         far = await read(bench, "big", start_line=10**9)
         assert far.startswith("[big has only ")
-        assert tracemalloc.get_traced_memory()[1] < 8 * MEBIBYTE
+        assert tracemalloc.get_traced_memory()[1] < 16 * MEBIBYTE
     finally:
         tracemalloc.stop()
 

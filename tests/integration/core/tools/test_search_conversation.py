@@ -9,10 +9,14 @@ from core.domain.errors import ToolError
 from core.domain.messages import Message
 from core.knowledge.knowledge_base import KnowledgeBase, messages_before_request
 from core.tools.catalogue import all_tools, build_tool_set
-from core.tools.lookup import SearchConversationParams, run_search_conversation, search_conversation
+from core.tools.conversation_search import (
+    SearchConversationParams,
+    run_search_conversation,
+    search_conversation,
+)
 from core.tools.tool import ToolContext, ToolSet
 from storage.sql.stores.knowledge import SqlKnowledge
-from tests.fakes.played_model import calls, text
+from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
 from tests.integration.core.conftest import world as world
 
@@ -22,7 +26,7 @@ WANTED = ("search_conversation", '{"query": "What is the number of my locker?"}'
 
 def looking_back(world: World) -> World:
     """Runs that may look back in their thread, but are shown little of it."""
-    return world.with_engine(
+    return world.with_deps(
         knowledge_base=KnowledgeBase(store=SqlKnowledge(world.database)),
         toolbox=ToolSet({"search_conversation": search_conversation}),
         context_policy=ContextPolicy(window_tokens=12_000, answer_tokens=1_000, kept_tokens=2_000),
@@ -44,8 +48,10 @@ async def test_what_was_said_long_ago_is_found_with_its_message(world: World) ->
     said = next(one for one in await world.history(first) if "locker" in str(one.content))
     assert "My locker number is 4711" in result
     assert said.message_id in result
+    assert "# Earlier in this conversation" in result
+    assert "Knowledge base" not in result
     assert "What was that number again?" not in result
-    run = await world.engine.conversations.run(run_id)
+    run = await world.deps.stores.conversations.run(run_id)
     assert run is not None
     assert run.status == "completed"
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
-from core.context.ephemeral_messages import ephemeral_contents
+from core.context.request_tail import RequestTail
 from core.tools.catalogue import build_tool_set
 from core.tools.tool import prepare_call
 from core.web_access.guard import AddressGuard
 from core.web_access.services import WebServices
 from tests.fakes.made_pictures import noise, picture
-from tests.fakes.stand_in import says, stand_in
+from tests.fakes.web_service import fake_web_service, says
 from tests.integration.core.tools.conftest import Bench
 
 
@@ -21,7 +21,9 @@ async def test_a_file_is_shown_to_the_model(bench: Bench) -> None:
     content = picture("WEBP", (64, 48))
     await bench.put("charts/a.webp", content)
     outcome = await bench.call("see_image", file_path="/workspace/charts/a.webp")
-    assert outcome.result["output"] == "charts/a.webp is shown to you as an image (64 x 48 pixels)."
+    assert outcome.result["output"] == (
+        "charts/a.webp (64 x 48 pixels) comes at the end of your next request, as far as the newest 4 pictures go."
+    )
     (message,) = outcome.messages
     assert (message.type, message.is_llm_message) == ("image_context", False)
     encoded = message.content.pop("base64")
@@ -40,7 +42,8 @@ async def test_a_file_is_shown_to_the_model(bench: Bench) -> None:
 async def test_the_model_is_sent_the_picture(bench: Bench) -> None:
     await bench.put("a.png", picture())
     (message,) = (await bench.call("see_image", file_path="a.png")).messages
-    (sent,) = ephemeral_contents([message], messages_since_browser=9, sees_images=True)
+    sent = RequestTail(pictures=[message]).message(sees_images=True)
+    assert sent is not None
     parts = sent["content"]
     assert isinstance(parts, list)
     assert "data:image/png;base64," in str(parts[1])
@@ -48,7 +51,7 @@ async def test_the_model_is_sent_the_picture(bench: Bench) -> None:
 
 @pytest.mark.slow
 async def test_a_picture_on_the_web_is_fetched_through_the_guard(bench: Bench) -> None:
-    async with stand_in([]) as site:
+    async with fake_web_service([]) as site:
         url = f"{site.url}/a.png"
         assert "public internet" in await bench.error("see_image", file_path=url)
         outside = WebServices(guard=AddressGuard(frozenset([site.endpoint])))

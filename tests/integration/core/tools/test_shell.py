@@ -1,10 +1,13 @@
 """The shell tools on real sandboxes: execute_command, check_command_output, terminate_command, list_commands."""
 
 import asyncio
+import re
 import time
 
 import pytest
 
+from core.context.tokens import count_text
+from core.loop.calls import RESULT_TOKENS_MAX
 from tests.integration.core.tools.conftest import Bench
 
 SECONDS = 20.0
@@ -55,18 +58,37 @@ async def test_an_output_that_repeats_the_command_is_not_taken_for_its_end(bench
     assert shown.endswith("exit code 3]")
 
 
-async def test_a_command_is_in_the_background_by_default(bench: Bench) -> None:
+async def test_a_command_is_waited_for_by_default(bench: Bench) -> None:
+    shown = await bench.output("execute_command", command="sleep 0.5; echo hi")
+    assert shown == "hi\n[session default, in /workspace: exit code 0]"
+
+
+async def test_a_command_that_takes_too_long_goes_on_in_the_background(bench: Bench) -> None:
     begun = time.monotonic()
-    shown = await bench.output("execute_command", command="sleep 30", session_name="server")
+    arguments = {"command": "sleep 30", "session_name": "server", "timeout": 0}
+    shown = await bench.output("execute_command", **arguments)
     assert time.monotonic() - begun < 10
     assert shown == (
-        "[session server, in /workspace: running in the background;"
+        "[session server, in /workspace: still running after 0 s and going on in the background;"
         " check_command_output(session_name='server') shows how it goes.]"
     )
 
 
+async def test_a_long_result_is_cut_and_saved(bench: Bench) -> None:
+    shown = await bench.output("execute_command", command="seq 20000; echo the end")
+    assert count_text(shown) <= RESULT_TOKENS_MAX
+    assert shown.startswith("1\n2\n3\n")
+    assert "the end\n[session default" in shown
+    found = re.search(r"all of it is in (\.results/\S+), for grep", shown)
+    assert found
+    whole = await bench.get(found[1])
+    assert whole.decode().splitlines()[:20_000] == [str(n) for n in range(1, 20_001)]
+
+
 async def test_the_end_of_a_background_command_is_seen_later(bench: Bench) -> None:
-    await bench.output("execute_command", command="echo done; (exit 4)", session_name="job")
+    await bench.output(
+        "execute_command", command="sleep 0.2; echo done; (exit 4)", session_name="job", timeout=0
+    )
     assert await until_ended(bench, "job") == "done\n[session job, in /workspace: exit code 4]"
 
 
@@ -111,7 +133,7 @@ async def test_a_wrong_folder_runs_nothing(bench: Bench) -> None:
 
 
 async def test_a_busy_session_says_what_to_do(bench: Bench) -> None:
-    await bench.output("execute_command", command="sleep 60", session_name="main")
+    await bench.output("execute_command", command="sleep 60", session_name="main", timeout=0)
     error = await bench.error("execute_command", command="echo x", session_name="main")
     assert "still running 'sleep 60'" in error
     assert "terminate it, or use another session" in error
@@ -137,7 +159,9 @@ async def test_without_a_session_the_default_one_is_kept(bench: Bench) -> None:
 
 
 async def test_checking_can_kill_the_session(bench: Bench) -> None:
-    await bench.output("execute_command", command="echo begun; sleep 60", session_name="main")
+    await bench.output(
+        "execute_command", command="echo begun; sleep 60", session_name="main", timeout=0
+    )
     shown = await bench.output("check_command_output", session_name="main", kill_session=True)
     assert shown.endswith("[session main, in /workspace: the session was killed]")
     assert await bench.sessions() == []
@@ -145,7 +169,7 @@ async def test_checking_can_kill_the_session(bench: Bench) -> None:
 
 async def test_a_program_that_waits_is_given_what_it_asks_for(bench: Bench) -> None:
     command = "read -p 'Your name? ' name; echo \"Hello $name\""
-    await bench.output("execute_command", command=command, session_name="main")
+    await bench.output("execute_command", command=command, session_name="main", timeout=0)
     await until_said(bench, "main", "Your name?")
     await bench.output("check_command_output", session_name="main", input="Kim")
     shown = await until_ended(bench, "main")
@@ -155,7 +179,7 @@ async def test_a_program_that_waits_is_given_what_it_asks_for(bench: Bench) -> N
 @pytest.mark.slow
 async def test_a_control_character_ends_the_input_without_enter(bench: Bench) -> None:
     command = "echo ready; cat; echo over"
-    await bench.output("execute_command", command=command, session_name="main")
+    await bench.output("execute_command", command=command, session_name="main", timeout=0)
     await until_said(bench, "main", "ready")
     await bench.output("check_command_output", session_name="main", input="line")
     await until_said(bench, "main", "line")
@@ -172,7 +196,7 @@ async def test_input_without_a_program_that_reads_it_is_refused(bench: Bench) ->
 
 async def test_terminating_kills_what_the_session_started(bench: Bench) -> None:
     command = "(setsid sleep 4321 &) ; sleep 4321 & sh -c 'sleep 4321' & sleep 4321"
-    await bench.output("execute_command", command=command, session_name="main")
+    await bench.output("execute_command", command=command, session_name="main", timeout=0)
     count = "grep -lz '^4321$' /proc/[0-9]*/cmdline 2>/dev/null | wc -l"
     deadline = time.monotonic() + SECONDS
     while not (await run(bench, count, "eye")).startswith("4"):
@@ -194,19 +218,19 @@ async def test_an_unknown_session_is_told_with_the_known_ones(bench: Bench, tool
 
 async def test_sessions_are_listed_with_their_commands(bench: Bench) -> None:
     await run(bench, "echo 1", session="a")
-    await bench.output("execute_command", command="sleep 60", session_name="b")
+    await bench.output("execute_command", command="sleep 60", session_name="b", timeout=0)
     assert await bench.sessions() == [("a", "echo 1", False), ("b", "sleep 60", True)]
 
 
 async def test_long_output_says_where_all_of_it_is(bench: Bench) -> None:
     outcome = await bench.call("execute_command", command="seq 200000", blocking=True, timeout=30)
     shown = str(outcome.result["output"])
-    assert len(shown) < 62_000
+    assert count_text(shown) <= RESULT_TOKENS_MAX
     assert shown.startswith("1\n2\n")
     assert shown.endswith("[session default, in /workspace: exit code 0]")
     assert "199999\n200000\n" in shown
-    path = shown.rsplit("all of it is in ", 1)[1].split(",")[0]
-    assert "100000\n" in await run(bench, f"grep -x 100000 {path}")
+    path = shown.rsplit("all of it is in /", 1)[1].split(",")[0]
+    assert "100000\n" in await run(bench, f"grep -x 100000 /{path}")
 
 
 async def test_binary_output_is_readable_text(bench: Bench) -> None:
@@ -220,7 +244,7 @@ async def test_binary_output_is_readable_text(bench: Bench) -> None:
     [
         ({}, "command: Field required"),
         ({"command": ""}, "at least 1 character"),
-        ({"command": "true", "timeout": 0}, "timeout: Input should be greater than or equal to 1"),
+        ({"command": "true", "timeout": -1}, "timeout: Input should be greater than or equal to 0"),
         ({"command": "true", "timeout": 10_000}, "less than or equal to 600"),
         ({"command": "true", "blocking": "perhaps"}, "blocking: Input should be a valid boolean"),
     ],

@@ -17,18 +17,18 @@ from core.loop.calls import CallOutcome, execute_call
 from core.ports import Sandbox
 from core.tools.catalogue import tools_without_service
 from core.tools.tool import ToolContext, prepare_call
-from core.tools.web_research import split_urls
+from core.tools.web_research import split_url_list
 from core.web_access.services import WebServices
 from tests.fakes import pages, search_engines
 from tests.fakes.pages import ARTICLE
 from tests.fakes.sandbox_memory import MemorySandboxes
-from tests.fakes.stand_in import StandIn, refusal, says, stand_in
+from tests.fakes.web_service import FakeWebService, fake_web_service, refusal, says
 
 
 class Web:
     """A site and the services on this machine, and a run's context made from settings alone."""
 
-    def __init__(self, site: StandIn, services: StandIn) -> None:
+    def __init__(self, site: FakeWebService, services: FakeWebService) -> None:
         self.site = site
         self.services = services
         self.sandboxes = MemorySandboxes()
@@ -74,8 +74,8 @@ class Web:
 async def web() -> AsyncIterator[Web]:
     routes = [*search_engines.TAVILY, *search_engines.DUCKDUCKGO, *pages.FIRECRAWL]
     async with AsyncExitStack() as stack:
-        site = await stack.enter_async_context(stand_in(pages.PAGES))
-        services = await stack.enter_async_context(stand_in(routes))
+        site = await stack.enter_async_context(fake_web_service(pages.PAGES))
+        services = await stack.enter_async_context(fake_web_service(routes))
         made = Web(site, services)
         made.set_up()
         yield made
@@ -199,6 +199,6 @@ async def test_a_title_says_what_is_read(
 def test_addresses_with_much_room_in_them_are_read_in_linear_time() -> None:
     began = time.process_time()
     odd = f"https://example.net/{' ' * 50_000}b"
-    assert split_urls(f"{odd}, https://example.org/") == [odd, "https://example.org/"]
+    assert split_url_list(f"{odd}, https://example.org/") == [odd, "https://example.org/"]
     # from each space the search went on to the last: eight seconds in which nothing else was done
     assert time.process_time() - began < 2

@@ -1,5 +1,8 @@
 """The guard: what is refused, and that nothing gets around it."""
 
+import shutil
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from ipaddress import IPv4Address, IPv4Network, IPv6Address
 
@@ -8,10 +11,21 @@ from aiohttp import ClientSession, web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.domain.errors import ToolError
-from core.web_access.fetch import USER_AGENT, FetchLimits, fetch
+from bots.bootstrap.web_access import build_address_guard
+from bots.settings import load_settings
+from core.domain.errors import ConfigurationError, ToolError
+from core.web_access.download import USER_AGENT, DownloadLimits, download
 from core.web_access.guard import AddressGuard, RefusedAddress, is_refused, web_url
-from tests.fakes.stand_in import StandIn, endless, moved, refusal, says, silent, stand_in
+from tests.fakes.web_service import (
+    FakeWebService,
+    endless,
+    fake_web_service,
+    moved,
+    refusal,
+    says,
+    silent,
+)
+from tests.requirements_of_the_machine import lacking
 
 REFUSED = [
     "127.0.0.1",
@@ -122,24 +136,85 @@ def test_what_is_no_web_address_is_told(text: str) -> None:
         web_url(text)
 
 
+OWN = ["8.8.4.4", "2606:4700::7"]
+
+
+@pytest.mark.parametrize("address", [*OWN, "::ffff:8.8.4.4", "64:ff9b::808:404"])
+def test_a_public_address_of_this_machine_is_refused(address: str) -> None:
+    guard = AddressGuard(is_own=lambda known: str(known) in OWN)
+    assert not guard.permits(address, 443)
+    assert guard.permits("8.8.8.8", 443)
+    assert AddressGuard(frozenset({(address, 443)}), is_own=guard.is_own).permits(address, 443)
+
+
+@pytest.mark.parametrize("address", ["8.8.4.4", "::ffff:8.8.4.4", "64:ff9b::808:404"])
+def test_a_network_of_the_setting_is_refused(address: str) -> None:
+    settings = load_settings({"THREADHAND_REFUSED_ADDRESSES": "8.8.4.0/24"}, None)
+    guard = build_address_guard(settings, ())
+    assert not guard.permits(address, 443)
+    assert guard.permits("8.8.8.8", 443)
+
+
+@pytest.mark.parametrize("text", ["8.8.4.1/24", "example.org", "1.2.3.4:80"])
+def test_a_malformed_refused_address_is_told(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="THREADHAND_REFUSED_ADDRESSES"):
+        load_settings({"THREADHAND_REFUSED_ADDRESSES": text}, None)
+
+
+PROBE = """
+import asyncio, socket, subprocess
+from core.web_access.guard import AddressGuard, RefusedAddress
+run = lambda *words: subprocess.run(["ip", *words], check=True)
+run("link", "set", "lo", "up")
+guard = AddressGuard()
+assert guard.permits("11.22.33.44", 80)
+run("addr", "add", "11.22.33.44/32", "dev", "lo")
+run("addr", "add", "2600:abcd::7/128", "dev", "lo", "nodad")
+run("route", "add", "local", "12.0.0.0/24", "dev", "lo")
+server = socket.create_server(("0.0.0.0", 0))
+port = server.getsockname()[1]
+socket.create_connection(("11.22.33.44", port)).close()
+for address in ("11.22.33.44", "::ffff:11.22.33.44", "64:ff9b::b16:212c", "2600:abcd::7", "12.0.0.9"):
+    assert not guard.permits(address, port), address
+assert guard.permits("11.22.33.45", port)
+try:
+    asyncio.run(guard.addresses("11.22.33.44", port))
+except RefusedAddress:
+    print("refused")
+"""
+
+
+def test_every_interface_is_looked_at_as_it_is_now() -> None:
+    """In a network of its own, whose loopback interface gets public addresses."""
+    isolated = ["unshare", "--user", "--map-root-user", "--net"]
+    if not (
+        shutil.which("ip") and subprocess.run([*isolated, "true"], check=False).returncode == 0
+    ):
+        lacking("jail", "this machine allows no network namespace")
+    done = subprocess.run(
+        [*isolated, sys.executable, "-c", PROBE], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "refused\n", done.stderr
+
+
 @pytest.fixture
-async def site() -> AsyncIterator[StandIn]:
+async def site() -> AsyncIterator[FakeWebService]:
     async def page(request: web.Request) -> web.Response:
         return web.Response(text=f"page {request.path}", content_type="text/html")
 
-    async with stand_in([web.get("/{path:.*}", page)]) as standing:
+    async with fake_web_service([web.get("/{path:.*}", page)]) as standing:
         yield standing
 
 
-def open_to(*sites: StandIn) -> AddressGuard:
+def open_to(*sites: FakeWebService) -> AddressGuard:
     return AddressGuard(frozenset(site.endpoint for site in sites))
 
 
-async def test_a_page_is_fetched_under_our_name_without_cookies(site: StandIn) -> None:
+async def test_a_page_is_fetched_under_our_name_without_cookies(site: FakeWebService) -> None:
     site.trouble.append(says(b"1", Set_Cookie="a=b; Path=/"))
     guard = open_to(site)
-    await fetch(f"{site.url}/one", guard)
-    fetched = await fetch(f"{site.url}/two#part", guard)
+    await download(f"{site.url}/one", guard)
+    fetched = await download(f"{site.url}/two#part", guard)
     assert fetched.content == b"page /two"
     assert (fetched.content_type, fetched.url) == ("text/html", f"{site.url}/two")
     assert site.asked[-1].headers["user-agent"] == USER_AGENT
@@ -150,55 +225,59 @@ async def test_a_page_is_fetched_under_our_name_without_cookies(site: StandIn) -
     "host",
     ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "2130706433", "0x7f.1", "127.1"],
 )
-async def test_this_machine_is_not_reached(site: StandIn, host: str) -> None:
+async def test_this_machine_is_not_reached(site: FakeWebService, host: str) -> None:
     with pytest.raises(ToolError):
-        await fetch(f"http://{host}:{site.port}/", AddressGuard())
+        await download(f"http://{host}:{site.port}/", AddressGuard())
     assert site.asked == []
 
 
-async def test_the_allowance_is_for_one_port_only(site: StandIn) -> None:
-    async with stand_in([]) as other:
+async def test_the_allowance_is_for_one_port_only(site: FakeWebService) -> None:
+    async with fake_web_service([]) as other:
         with pytest.raises(ToolError, match="not on the public internet"):
-            await fetch(f"{other.url}/", open_to(site))
+            await download(f"{other.url}/", open_to(site))
         assert other.asked == []
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]"])
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_a_redirect_leads_to_no_closed_place(site: StandIn, host: str, status: int) -> None:
-    async with stand_in([]) as other:
+async def test_a_redirect_leads_to_no_closed_place(
+    site: FakeWebService, host: str, status: int
+) -> None:
+    async with fake_web_service([]) as other:
         site.trouble.append(moved(f"http://{host}:{other.port}/secret", status))
         with pytest.raises(ToolError, match="not on the public internet") as refused:
-            await fetch(f"{site.url}/", open_to(site))
+            await download(f"{site.url}/", open_to(site))
         assert other.asked == []
         assert f":{other.port}/secret is not" in str(refused.value)
 
 
-async def test_a_redirect_to_an_unknown_host_names_that_host(site: StandIn) -> None:
+async def test_a_redirect_to_an_unknown_host_names_that_host(site: FakeWebService) -> None:
     site.trouble.append(moved("http://no-such-host.invalid/"))
     with pytest.raises(ToolError, match=r"no-such-host\.invalid is not known"):
-        await fetch(f"{site.url}/", open_to(site))
+        await download(f"{site.url}/", open_to(site))
 
 
 @pytest.mark.parametrize(
     "target", ["file:///etc/passwd", "ftp://x/", "http://u:p@127.0.0.1/", "http://[x/"]
 )
-async def test_a_redirect_leads_to_no_other_scheme(site: StandIn, target: str) -> None:
+async def test_a_redirect_leads_to_no_other_scheme(site: FakeWebService, target: str) -> None:
     site.trouble.append(moved(target))
     with pytest.raises(ToolError):
-        await fetch(f"{site.url}/", open_to(site))
+        await download(f"{site.url}/", open_to(site))
 
 
-async def test_redirects_are_followed_and_counted(site: StandIn) -> None:
+async def test_redirects_are_followed_and_counted(site: FakeWebService) -> None:
     site.trouble.extend([moved("/a"), moved("b?c=1", 307)])
-    fetched = await fetch(f"{site.url}/start", open_to(site))
+    fetched = await download(f"{site.url}/start", open_to(site))
     assert fetched.url == f"{site.url}/b?c=1"
     site.trouble.extend([moved("/again")] * 9)
     with pytest.raises(ToolError, match="more than 5 times"):
-        await fetch(f"{site.url}/start", open_to(site))
+        await download(f"{site.url}/start", open_to(site))
 
 
-async def test_a_name_is_judged_by_what_it_resolves_to_when_it_is_connected(site: StandIn) -> None:
+async def test_a_name_is_judged_by_what_it_resolves_to_when_it_is_connected(
+    site: FakeWebService,
+) -> None:
     guard = open_to(site)
     assert await guard.addresses("127.0.0.1", site.port) == ("127.0.0.1",)
     with pytest.raises(RefusedAddress):
@@ -210,26 +289,26 @@ async def test_a_name_is_judged_by_what_it_resolves_to_when_it_is_connected(site
     assert site.asked == []
 
 
-async def test_too_much_is_not_loaded(site: StandIn) -> None:
-    limits = FetchLimits(bytes_max=1000)
+async def test_too_much_is_not_loaded(site: FakeWebService) -> None:
+    limits = DownloadLimits(bytes_max=1000)
     for trouble in (endless, says(b"x" * 1001)):
         site.trouble.append(trouble)
         with pytest.raises(ToolError, match="larger than"):
-            await fetch(f"{site.url}/", open_to(site), limits=limits)
+            await download(f"{site.url}/", open_to(site), limits=limits)
 
 
-async def test_a_packed_page_counts_by_what_is_in_it(site: StandIn) -> None:
+async def test_a_packed_page_counts_by_what_is_in_it(site: FakeWebService) -> None:
     import gzip
 
     site.trouble.append(says(gzip.compress(b"0" * 10_000_000), Content_Encoding="gzip"))
     with pytest.raises(ToolError, match="larger than"):
-        await fetch(f"{site.url}/", open_to(site), limits=FetchLimits(bytes_max=1_000_000))
+        await download(f"{site.url}/", open_to(site), limits=DownloadLimits(bytes_max=1_000_000))
 
 
-async def test_a_silent_page_is_given_up(site: StandIn) -> None:
+async def test_a_silent_page_is_given_up(site: FakeWebService) -> None:
     site.trouble.append(silent)
     with pytest.raises(ToolError, match=r"within 0\.2 s"):
-        await fetch(f"{site.url}/", open_to(site), limits=FetchLimits(seconds_max=0.2))
+        await download(f"{site.url}/", open_to(site), limits=DownloadLimits(seconds_max=0.2))
 
 
 @pytest.mark.parametrize(
@@ -243,12 +322,12 @@ async def test_a_silent_page_is_given_up(site: StandIn) -> None:
         (204, "without content"),
     ],
 )
-async def test_an_error_says_what_to_do(site: StandIn, status: int, said: str) -> None:
+async def test_an_error_says_what_to_do(site: FakeWebService, status: int, said: str) -> None:
     site.trouble.append(refusal(status))
     with pytest.raises(ToolError, match=said):
-        await fetch(f"{site.url}/", open_to(site))
+        await download(f"{site.url}/", open_to(site))
 
 
 async def test_an_unknown_host_is_told() -> None:
     with pytest.raises(ToolError, match=r"not known|not on the public"):
-        await fetch("http://nowhere.invalid/", AddressGuard())
+        await download("http://nowhere.invalid/", AddressGuard())

@@ -11,27 +11,27 @@ from core.web_access.client import Api
 from core.web_access.guard import AddressGuard
 from core.web_access.pages import CHILD_LIMITS, Firecrawl, LocalReader
 from tests.fakes.pages import ARTICLE, FIRECRAWL, KEY, PAGES, scrape
-from tests.fakes.stand_in import Answer, StandIn, refusal, says, stand_in
+from tests.fakes.web_service import Answer, FakeWebService, fake_web_service, refusal, says
 from tests.integration.core.knowledge.made_files import pdf
 
 
 @pytest.fixture
-async def site() -> AsyncIterator[StandIn]:
-    async with stand_in(PAGES) as standing:
+async def site() -> AsyncIterator[FakeWebService]:
+    async with fake_web_service(PAGES) as standing:
         yield standing
 
 
 @pytest.fixture
-async def firecrawl() -> AsyncIterator[StandIn]:
-    async with stand_in(FIRECRAWL) as standing:
+async def firecrawl() -> AsyncIterator[FakeWebService]:
+    async with fake_web_service(FIRECRAWL) as standing:
         yield standing
 
 
-def reader(site: StandIn) -> LocalReader:
+def reader(site: FakeWebService) -> LocalReader:
     return LocalReader(AddressGuard(frozenset([site.endpoint])))
 
 
-async def test_a_page_is_read_without_what_stands_around_it(site: StandIn) -> None:
+async def test_a_page_is_read_without_what_stands_around_it(site: FakeWebService) -> None:
     page = await reader(site).read(f"{site.url}/article")
     assert page.title == "Tides of the fjord"
     assert page.url == f"{site.url}/article"
@@ -42,13 +42,13 @@ async def test_a_page_is_read_without_what_stands_around_it(site: StandIn) -> No
         assert noise not in page.text
 
 
-async def test_the_encoding_that_the_server_names_counts(site: StandIn) -> None:
+async def test_the_encoding_that_the_server_names_counts(site: FakeWebService) -> None:
     page = ARTICLE.replace('<meta charset="utf-8">', "").replace("tide", "tïde")
     site.trouble.append(says(page.encode("latin-1"), "text/html; charset=iso-8859-1"))
     assert "The tïde in" in (await reader(site).read(f"{site.url}/a")).text
 
 
-async def test_a_page_of_a_few_words_is_read_whole(site: StandIn) -> None:
+async def test_a_page_of_a_few_words_is_read_whole(site: FakeWebService) -> None:
     site.trouble.append(
         says(b"<html><title>T</title><body><div>Closed on Monday.</div></body>", "text/html")
     )
@@ -56,12 +56,12 @@ async def test_a_page_of_a_few_words_is_read_whole(site: StandIn) -> None:
     assert (page.title, page.text.strip()) == ("T", "Closed on Monday.")
 
 
-async def test_a_pdf_is_read_as_a_document(site: StandIn) -> None:
+async def test_a_pdf_is_read_as_a_document(site: FakeWebService) -> None:
     site.trouble.append(says(pdf(["Fourteen lighthouses."]), "application/pdf"))
     assert "Fourteen lighthouses." in (await reader(site).read(f"{site.url}/a.pdf")).text
 
 
-async def test_data_is_read_as_text(site: StandIn) -> None:
+async def test_data_is_read_as_text(site: FakeWebService) -> None:
     site.trouble.append(says(b'{"depth": 31}'))
     assert '{"depth": 31}' in (await reader(site).read(f"{site.url}/a.json")).text
 
@@ -77,7 +77,7 @@ async def test_data_is_read_as_text(site: StandIn) -> None:
         (refusal(404), "no such page"),
     ],
 )
-async def test_what_cannot_be_read_is_told(site: StandIn, answer: Answer, said: str) -> None:
+async def test_what_cannot_be_read_is_told(site: FakeWebService, answer: Answer, said: str) -> None:
     site.trouble.append(answer)
     with pytest.raises(ToolError, match=said):
         await reader(site).read(f"{site.url}/a")
@@ -94,7 +94,7 @@ async def test_what_cannot_be_read_is_told(site: StandIn, answer: Answer, said: 
     ids=["deep", "open tags", "many parts", "bytes"],
 )
 async def test_a_hostile_page_is_left_to_a_child_with_limits(
-    site: StandIn, page: bytes, said: str
+    site: FakeWebService, page: bytes, said: str
 ) -> None:
     site.trouble.append(says(page, "text/html"))
     limits = replace(CHILD_LIMITS, cpu_seconds_max=2)
@@ -106,14 +106,16 @@ async def test_a_hostile_page_is_left_to_a_child_with_limits(
     assert re.search(said, shown)
 
 
-async def test_a_page_that_takes_too_long_is_given_up(site: StandIn) -> None:
+async def test_a_page_that_takes_too_long_is_given_up(site: FakeWebService) -> None:
     site.trouble.append(says(b"<a " * 200_000, "text/html"))
     limits = replace(CHILD_LIMITS, wall_seconds_max=0.2)
     with pytest.raises(ToolError, match="takes too long"):
         await LocalReader(AddressGuard(frozenset([site.endpoint])), limits).read(f"{site.url}/a")
 
 
-def with_key(service: StandIn, *, key: str = KEY, allowed: StandIn | None = None) -> Firecrawl:
+def with_key(
+    service: FakeWebService, *, key: str = KEY, allowed: FakeWebService | None = None
+) -> Firecrawl:
     endpoints = [allowed.endpoint] if allowed else []
     return Firecrawl(
         Api(
@@ -126,17 +128,17 @@ def with_key(service: StandIn, *, key: str = KEY, allowed: StandIn | None = None
     )
 
 
-async def test_firecrawl_reads_a_page(firecrawl: StandIn, site: StandIn) -> None:
+async def test_firecrawl_reads_a_page(firecrawl: FakeWebService, site: FakeWebService) -> None:
     page = await with_key(firecrawl, allowed=site).read(f"{site.url}/article")
     assert (page.title, page.text) == ("Tides of the fjord", "# Tides\n\nThirty centimetres.")
     assert page.url == f"{site.url}/article"
     assert site.asked == []
 
 
-async def test_an_older_installation_is_asked_its_own_way(site: StandIn) -> None:
+async def test_an_older_installation_is_asked_its_own_way(site: FakeWebService) -> None:
     from aiohttp import web
 
-    async with stand_in([web.post("/v1/scrape", scrape)]) as old:
+    async with fake_web_service([web.post("/v1/scrape", scrape)]) as old:
         page = await with_key(old, allowed=site).read(f"{site.url}/article")
     assert page.title == "Tides of the fjord"
 
@@ -144,7 +146,9 @@ async def test_an_older_installation_is_asked_its_own_way(site: StandIn) -> None
 @pytest.mark.parametrize(
     "address", ["http://127.0.0.1:1/", "http://localhost/", "http://169.254.169.254/x", "file:///x"]
 )
-async def test_firecrawl_is_not_sent_into_closed_places(firecrawl: StandIn, address: str) -> None:
+async def test_firecrawl_is_not_sent_into_closed_places(
+    firecrawl: FakeWebService, address: str
+) -> None:
     with pytest.raises(ToolError):
         await with_key(firecrawl).read(address)
     assert firecrawl.asked == []
@@ -164,7 +168,7 @@ async def test_firecrawl_is_not_sent_into_closed_places(firecrawl: StandIn, addr
     ],
 )
 async def test_errors_of_firecrawl_say_what_to_do(
-    firecrawl: StandIn, site: StandIn, answer: Answer, said: str
+    firecrawl: FakeWebService, site: FakeWebService, answer: Answer, said: str
 ) -> None:
     firecrawl.trouble.append(answer)
     with pytest.raises(ToolError, match=said) as raised:

@@ -9,16 +9,25 @@ from core.domain.errors import ToolError
 from core.web_access.client import Api
 from core.web_access.search import KeylessSearch, Tavily
 from tests.fakes.search_engines import DUCKDUCKGO, KEY, NOT_LET_IN, TAVILY
-from tests.fakes.stand_in import Answer, StandIn, endless, moved, refusal, says, silent, stand_in
+from tests.fakes.web_service import (
+    Answer,
+    FakeWebService,
+    endless,
+    fake_web_service,
+    moved,
+    refusal,
+    says,
+    silent,
+)
 
 
 @pytest.fixture
-async def engine() -> AsyncIterator[StandIn]:
-    async with stand_in([*TAVILY, *DUCKDUCKGO]) as standing:
+async def engine() -> AsyncIterator[FakeWebService]:
+    async with fake_web_service([*TAVILY, *DUCKDUCKGO]) as standing:
         yield standing
 
 
-def tavily(engine: StandIn, *, key: str = KEY, seconds_max: float = 20) -> Tavily:
+def tavily(engine: FakeWebService, *, key: str = KEY, seconds_max: float = 20) -> Tavily:
     return Tavily(
         Api(
             name="Tavily",
@@ -31,11 +40,11 @@ def tavily(engine: StandIn, *, key: str = KEY, seconds_max: float = 20) -> Tavil
     )
 
 
-def keyless(engine: StandIn) -> KeylessSearch:
+def keyless(engine: FakeWebService) -> KeylessSearch:
     return KeylessSearch(Api(name="The search", url=f"{engine.url}/html", pause_seconds=0))
 
 
-async def test_tavily_gives_answer_images_and_scored_results(engine: StandIn) -> None:
+async def test_tavily_gives_answer_images_and_scored_results(engine: FakeWebService) -> None:
     found = await tavily(engine).search("population of Oslo", results_max=1)
     assert (found.query, found.answer) == ("population of Oslo", "About 724 000.")
     assert found.images == ("https://example.org/oslo.jpg", "https://example.org/2.jpg")
@@ -45,7 +54,7 @@ async def test_tavily_gives_answer_images_and_scored_results(engine: StandIn) ->
     assert found.response_seconds == 1.23
 
 
-async def test_the_search_without_a_key_reads_the_results_page(engine: StandIn) -> None:
+async def test_the_search_without_a_key_reads_the_results_page(engine: FakeWebService) -> None:
     found = await keyless(engine).search("Oslo?", results_max=20)
     assert [(hit.title, hit.url, hit.content) for hit in found.hits] == [
         ("Oslo & around", "https://example.org/oslo?a=1&b=2", "Oslo has 724 290 inhabitants."),
@@ -56,12 +65,12 @@ async def test_the_search_without_a_key_reads_the_results_page(engine: StandIn) 
     assert engine.asked[0].query == {"q": "Oslo?"}
 
 
-async def test_nothing_found_is_no_error(engine: StandIn) -> None:
+async def test_nothing_found_is_no_error(engine: FakeWebService) -> None:
     engine.trouble.append(says(b"<html><body>No results.</body></html>", "text/html"))
     assert (await keyless(engine).search("x", results_max=5)).hits == ()
 
 
-async def test_a_search_that_lets_nobody_in_says_so(engine: StandIn) -> None:
+async def test_a_search_that_lets_nobody_in_says_so(engine: FakeWebService) -> None:
     engine.trouble.append(says(NOT_LET_IN.encode(), "text/html"))
     with pytest.raises(ToolError, match="takes no more requests"):
         await keyless(engine).search("x", results_max=5)
@@ -78,7 +87,7 @@ async def test_a_search_that_lets_nobody_in_says_so(engine: StandIn) -> None:
         b'<a class="result__a" href="https://x.example/">' * 1,
     ],
 )
-async def test_a_hostile_results_page_breaks_nothing(engine: StandIn, page: bytes) -> None:
+async def test_a_hostile_results_page_breaks_nothing(engine: FakeWebService, page: bytes) -> None:
     engine.trouble.append(says(page, "text/html"))
     found = await keyless(engine).search("x", results_max=5)
     assert all(hit.url.startswith("https://") for hit in found.hits)
@@ -104,7 +113,11 @@ async def test_a_hostile_results_page_breaks_nothing(engine: StandIn, page: byte
     ],
 )
 async def test_an_error_says_what_to_do_and_keeps_the_key(
-    engine: StandIn, answer: Answer, said: str, requests: int, caplog: pytest.LogCaptureFixture
+    engine: FakeWebService,
+    answer: Answer,
+    said: str,
+    requests: int,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)
     engine.trouble.append(answer)
@@ -116,7 +129,7 @@ async def test_an_error_says_what_to_do_and_keeps_the_key(
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
-async def test_what_may_pass_is_tried_once_more(engine: StandIn, status: int) -> None:
+async def test_what_may_pass_is_tried_once_more(engine: FakeWebService, status: int) -> None:
     engine.trouble.append(refusal(status, Retry_After="0.01"))
     assert (await tavily(engine).search("x", results_max=5)).hits
     assert len(engine.asked) == 2
@@ -126,14 +139,14 @@ async def test_what_may_pass_is_tried_once_more(engine: StandIn, status: int) ->
     assert len(engine.asked) == 4
 
 
-async def test_a_wrong_key_is_told_without_it(engine: StandIn) -> None:
+async def test_a_wrong_key_is_told_without_it(engine: FakeWebService) -> None:
     with pytest.raises(ToolError, match="Only the operator") as raised:
         await tavily(engine, key="tvly-wrong-key-9").search("x", results_max=5)
     assert "wrong-key" not in str(raised.value)
 
 
 async def test_a_service_that_is_not_there_is_told() -> None:
-    async with stand_in([]) as gone:
+    async with fake_web_service([]) as gone:
         pass
     with pytest.raises(ToolError, match="cannot be reached"):
         await tavily(gone).search("x", results_max=5)

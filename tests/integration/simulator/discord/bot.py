@@ -81,7 +81,7 @@ class Bot(discord.Client):
         if self.answer is not None:
             await self.answer(interaction)
 
-    def of(self, event: str) -> list[object]:
+    def of(self, event: str) -> list[Any]:
         return [item for name, item in self.heard if name == event]
 
 

@@ -84,11 +84,26 @@ async def test_commands_of_the_guild_are_apart(rest: Rest) -> None:
             ]
         ),
         command(type=3, description="a menu has none"),
+        command(name_localizations={"xx": "name"}),
+        command(name_localizations={"de": "Zwei Worte"}),
+        command(description_localizations={"de": "x" * 101}),
+        command(options=[option("a", name_localizations={"de": "b"}), option("b")]),
     ],
 )
 async def test_a_command_that_discord_refuses(rest: Rest, body: Json) -> None:
     status, answer = await rest("POST", COMMANDS, body)
     assert (status, answer["code"]) == (400, 50035)
+
+
+async def test_translations_are_listed_on_request_and_drawn(rest: Rest) -> None:
+    inner = option(name_localizations={"de": "wort"})
+    await rest("PUT", COMMANDS, [command(name_localizations={"de": "halt"}, options=[inner])])
+    (bare,) = (await rest("GET", COMMANDS))[1]
+    assert "name_localizations" not in str(bare)
+    (whole,) = (await rest("GET", f"{COMMANDS}?with_localizations=true"))[1]
+    assert whole["options"][0]["name_localizations"] == {"de": "wort"}
+    rest.simulator.settings.locale = "de"
+    assert [one.name for one in rest.simulator.view().commands] == ["halt"]
 
 
 async def test_registered_commands_are_seen_by_their_whole_name(rest: Rest) -> None:

@@ -1,6 +1,7 @@
 """Interactions with the real client library: commands, buttons, selects, forms, and their deadlines."""
 
 import asyncio
+from typing import Any
 
 import discord
 import pytest
@@ -60,6 +61,51 @@ async def test_a_command_with_a_file_is_deferred_and_followed_up(
         answer, ephemeral = simulator.view().channels[0].messages
         assert (answer.author, answer.edits) == ("threadhand", 1)
         assert ephemeral.visible_to == "alice"
+
+
+@pytest.mark.parametrize(
+    ("choices", "is_taken"),
+    [
+        ([app_commands.Choice(name="Red: a colour", value="red")], True),
+        ([], True),
+        ([app_commands.Choice(name="n" * 101, value="long")], False),
+        ([app_commands.Choice(name="long", value="v" * 101)], False),
+        ([app_commands.Choice(name=f"c{n}", value="x") for n in range(26)], False),
+    ],
+)
+async def test_an_option_suggests_at_most_25_short_values(
+    simulator: DiscordSimulator, choices: list[app_commands.Choice[str]], is_taken: bool
+) -> None:
+    simulator.settings.answer_seconds = 3.0 if is_taken else 0.5
+    typed: list[str] = []
+
+    async def suggest(
+        interaction: discord.Interaction, current: str
+    ) -> list[app_commands.Choice[str]]:
+        typed.append(current)
+        return choices
+
+    async with connected() as bot:
+        tree = app_commands.CommandTree(bot)
+
+        @tree.command(name="paint", description="Paints it")
+        @app_commands.autocomplete(colour=suggest)
+        async def paint(interaction: discord.Interaction, colour: str, size: str = "") -> None:
+            await interaction.response.send_message(colour)
+
+        await tree.sync()
+        place = ("alice", GENERAL, "paint")
+        if is_taken:
+            found = await simulator.suggest(*place, {"colour": "re"}, "colour")
+            assert [(one.value, one.label) for one in found] == [
+                (one.value, one.name) for one in choices
+            ]
+        else:
+            with pytest.raises(TimeoutError):
+                await simulator.suggest(*place, {"colour": "re"}, "colour")
+        assert typed == ["re"]
+        with pytest.raises(ValueError, match="suggests nothing"):
+            await simulator.suggest(*place, {}, "size")
 
 
 async def test_a_command_in_a_thread_and_in_private(simulator: DiscordSimulator) -> None:
@@ -201,7 +247,7 @@ async def test_an_ephemeral_message_is_for_its_person_alone(
 async def test_answers_that_make_no_sense_are_refused(
     simulator: DiscordSimulator, rest: Rest
 ) -> None:
-    answers: list[tuple[int, object]] = []
+    answers: list[tuple[int, Any]] = []
     async with connected() as bot:
 
         async def answer(interaction: discord.Interaction) -> None:

@@ -3,6 +3,8 @@
 import pytest
 
 from simulator.discord.json_reading import Json
+from simulator.discord.rules.permissions import MANAGE_MESSAGES
+from simulator.discord.settings import EVERYTHING
 from simulator.discord.world import COMPONENTS_V2, EPHEMERAL
 from simulator.view import SentFile
 from tests.integration.simulator.discord.bot import Rest
@@ -204,6 +206,7 @@ async def test_history_comes_newest_first_in_pages(rest: Rest) -> None:
 
 
 async def test_messages_are_deleted(rest: Rest) -> None:
+    rest.simulator.settings.bot_permissions = EVERYTHING
     theirs = await rest.simulator.say("alice", "4001", "bad words")
     assert (await rest("DELETE", f"{GENERAL}/{theirs}"))[0] == 204
     assert (await rest("DELETE", f"{GENERAL}/{theirs}"))[1]["code"] == 10008
@@ -215,6 +218,7 @@ async def test_messages_are_deleted(rest: Rest) -> None:
 
 
 async def test_reactions(rest: Rest) -> None:
+    rest.simulator.settings.bot_permissions |= MANAGE_MESSAGES
     message_id = await rest.simulator.say("alice", "4001", "x")
     path = f"{GENERAL}/{message_id}/reactions"
     for _ in "ab":

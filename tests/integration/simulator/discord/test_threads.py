@@ -3,6 +3,7 @@
 import pytest
 
 from simulator.discord.json_reading import Json
+from simulator.discord.settings import EVERYTHING
 from tests.integration.simulator.discord.bot import Rest
 
 GENERAL = "/channels/4001"
@@ -82,7 +83,7 @@ async def test_a_post_wakes_an_archived_thread_and_nothing_else_does(rest: Rest)
     _, active = await rest("GET", "/guilds/3001/threads/active")
     assert [item["id"] for item in active["threads"]] == [thread_id]
     assert [item["user_id"] for item in active["members"]] == ["1001"]
-    await rest("PATCH", path, {"archived": True, "locked": True})
+    rest.simulator.lock_thread(thread_id, is_archived=True)
     assert (await rest("POST", f"{path}/messages", {"content": "wake"}))[1]["code"] == 50083
     with pytest.raises(ValueError, match="locked"):
         await rest.simulator.say("alice", "4001", "hello", thread_id=thread_id)
@@ -109,5 +110,6 @@ async def test_a_channel_is_renamed_and_deleted_with_its_threads(rest: Rest) -> 
     assert thread["name"] == "renamed"
     assert (await rest("PATCH", GENERAL, {"name": "x" * 101}))[1]["code"] == 50035
     assert (await rest("PATCH", "/channels/5001", {"name": "x"}))[1]["code"] == 50024
+    rest.simulator.settings.bot_permissions = EVERYTHING
     assert (await rest("DELETE", GENERAL))[0] == 200
     assert (await rest("GET", f"/channels/{thread_id}"))[1]["code"] == 10003

@@ -6,6 +6,7 @@ from collections import Counter
 import modal_version
 
 from bots.bootstrap.modal_queue import open_modal_run_queue
+from simulator.modal.world import Pace
 from tests.integration.sandbox.modal_stage import Stage, modal_stage
 from tests.integration.sandbox.providers import run
 from tests.integration.simulator.modal.deployment import published
@@ -24,30 +25,39 @@ SEEN = {
     },
     "command": {},
     "link": {"SandboxCreateConnectTokenV2": 1},
-    "save": {"TaskSnapshotFilesystem": 1},
-    "save again": {"TaskSnapshotFilesystem": 1, "ImageDelete": 1},
+    "save": {"TaskSnapshotFilesystem": 1, "ImageFromId": 1},
+    "save again": {"TaskSnapshotFilesystem": 1, "ImageFromId": 1, "ImageDelete": 1},
     "stop": {
         "TaskExecWait": 1,
         "TaskSnapshotFilesystem": 1,
+        "ImageFromId": 1,
         "ImageDelete": 1,
         "SandboxTerminateV2": 1,
     },
-    "restore": {"ImageFromId": 1, "SandboxCreateV2": 1, "TaskExecStart": 1},
+    "restore": {
+        "ImageFromId": 1,
+        "SandboxCreateV2": 1,
+        "TaskExecStart": 1,
+        "SandboxWaitV2": 2,
+        "SandboxGetExitSnapshotV2": 1,
+        "ImageDelete": 1,
+    },
     "join": {
         "AppGetOrCreate": 0,
-        "SandboxGetFromNameV2": 1,
+        "SandboxWaitV2": 1,
         "SandboxTagsGetV2": 1,
         "SandboxGetTaskIdV2": 1,
         "SandboxGetCommandRouterAccess": 1,
-        "AuthTokenGet": 1,
         "TaskExecStart": 1,
     },
     "destroy": {
         "TaskExecWait": 1,
         "SandboxTerminateV2": 1,
+        "SandboxWaitV2": 2,
         "SandboxGetFromNameV2": 1,
         "SandboxGetFromName": 1,
-        "ImageDelete": 1,
+        "SandboxGetExitSnapshotV2": 1,
+        "ImageDelete": 2,
     },
     "destroy what never was": {"SandboxGetFromNameV2": 1, "SandboxGetFromName": 1},
     "begin to hand runs over": {"FunctionGet": 1},
@@ -64,7 +74,7 @@ class EveryTime:
 
 
 async def test_operations_make_the_calls_that_they_are_known_for() -> None:
-    async with modal_stage() as stage:
+    async with modal_stage(pace=Pace(end_seconds=(0, 0))) as stage:
         seen = await played(stage)
     told = f"modal {modal_version.__version__} makes other calls than {SEEN_WITH} did: look at each"
     assert seen == {name: {k: n for k, n in calls.items() if n} for name, calls in SEEN.items()}, (
@@ -84,24 +94,22 @@ async def played(stage: Stage) -> dict[str, dict[str, int]]:
 
     worker, other = stage.worker(egress=("*",)), stage.worker()
     sandbox = await worker.open("thread", fence=1)
-    assert worker._tool_search is not None
     note("first sandbox")
-    await asyncio.wait([worker._tool_search])
-    begun = len(stage.modal.calls)
     await run(sandbox, "true")
     note("command")
     await sandbox.link(8080)
     note("link")
     for name in ("save", "save again"):
-        worker.rest("thread")
+        worker.release("thread")
         while worker._save_tasks:
             await asyncio.sleep(0.01)
         note(name)
     await sandbox.close()
     note("stop")
     await worker.open("thread", fence=2)
+    while worker._save_tasks:
+        await asyncio.sleep(0.01)
     note("restore")
-    other._tool_search = worker._tool_search  # it need not look around
     await other.open("thread", fence=0)
     note("join")
     await worker.destroy("thread")

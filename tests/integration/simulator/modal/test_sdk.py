@@ -63,6 +63,10 @@ async def test_names_are_taken_while_their_sandbox_lives(account: Account) -> No
     found = await modal.Sandbox.from_name.aio("test", "mine", client=account.client)
     assert found.object_id == first.object_id
     await first.terminate.aio()
+    assert await first.poll.aio() is None  # it is asked to end, and keeps its name until it has
+    with pytest.raises(modal.exception.AlreadyExistsError):
+        await account.sandbox("mine")
+    await first.wait.aio(raise_on_termination=False)
     with pytest.raises(modal.exception.NotFoundError):
         await modal.Sandbox.from_name.aio("test", "mine", client=account.client)
     assert (await account.sandbox("mine")).object_id != first.object_id
@@ -108,9 +112,12 @@ async def test_idle_and_old_sandboxes_end(account: Account) -> None:
     idle, busy = await account.sandbox(), await account.sandbox()
     process = await busy.exec.aio("sleep", "1000")
     await account.simulator.world.advance(700)
+    await idle.wait.aio(raise_on_termination=False)
     assert await idle.poll.aio() is not None
     assert await busy.poll.aio() is None
     await account.simulator.world.advance(3600)
+    with pytest.raises(modal.exception.SandboxTimeoutError):
+        await busy.wait.aio()
     assert await busy.poll.aio() == 124
     assert await process.wait.aio() in (-1, 137)
     with pytest.raises((modal.exception.NotFoundError, modal.exception.ConflictError)):

@@ -84,18 +84,22 @@ async def program(
 
 @asynccontextmanager
 async def reading(
-    stage: DemoEnvironment, *, size: tuple[int, int] = WIDE
+    stage: DemoEnvironment, *, size: tuple[int, int] = WIDE, plays: bool = False
 ) -> AsyncGenerator[Reader, None]:
-    """Someone who looks at the page; its console must have been silent in the end."""
+    """Someone who looks at the page; its console must have been silent in the end.
+
+    `plays`: the stories play by themselves, as in the demo.
+    """
     executable = chromium()
     platforms = {"slack": stage.slack, "discord": stage.discord}
+    samples = page_samples(stage, play_themselves=plays)
     async with (
-        served_page(platforms, port=None, samples=page_samples(stage)) as address,
+        served_page(platforms, port=None, samples=samples) as address,
         window(executable, address, size=size) as reader,
     ):
         await expect(reader.side("slack").locator(".link.is-on")).to_be_attached()
         await expect(reader.side("discord").locator(".link.is-on")).to_be_attached()
-        await expect(reader.side("discord").locator(".command option")).not_to_have_count(1)
+        await expect(reader.page.locator("#discord.is-ready")).to_be_attached()
         yield reader
         assert reader.errors == []
 

@@ -86,15 +86,99 @@ async def test_files_are_chosen_dropped_again_and_sent(tmp_path: Path) -> None:
         assert (await (await arriving.value).path()).read_text() == "what is kept"
 
 
-async def test_commands_may_be_typed_or_chosen() -> None:
+async def test_commands_and_names_are_completed() -> None:
     async with program(HELLO) as stage, reading(stage) as reader:
+        discord, box = reader.side("discord"), reader.box("discord")
         await reader.says("discord", "/agent run hello")
         await expect(reader.message("discord", "Good day.")).to_be_visible()
-        choice = reader.side("discord").get_by_label("Message or slash command")
-        await choice.select_option("status")
-        await expect(reader.box("discord")).to_be_hidden()
-        await reader.button("discord", "Call /status").click()
-        await expect(reader.side("discord").get_by_text("Only alice can see this")).to_be_visible()
+        await box.press_sequentially("/stat")
+        await expect(discord.get_by_role("option", name="/status")).to_be_visible()
+        await box.press("Enter")
+        await expect(box).to_have_value("/status ")
+        await box.press("Enter")
+        await expect(discord.get_by_text("Only alice can see this")).to_be_visible()
+        await box.press_sequentially("hello @b")
+        await expect(discord.get_by_role("option", name="@bob")).to_be_visible()
+        await box.press("Escape")
+        await expect(discord.locator(".completion").get_by_role("option")).to_have_count(0)
+        await box.press_sequentially("o")
+        await discord.get_by_role("option", name="@bob").click()
+        await expect(box).to_have_value("hello @bob ")
+        await expect(box).to_be_focused()
+        await box.fill("")
+        await box.press_sequentially("/agent use rese")
+        await discord.get_by_role("option", name="/agent use research").click()
+        await expect(box).to_have_value("/agent use research ")
+
+
+async def test_a_box_to_write_in_is_one_tab_stop_away() -> None:
+    async with program(HELLO) as stage, reading(stage) as reader:
+        for platform, stops in (("slack", 1), ("discord", 2)):
+            await reader.page.reload()
+            await expect(reader.page.locator(f"#write-{platform}")).to_be_attached()
+            for _ in range(stops):
+                await reader.page.keyboard.press("Tab")
+            await reader.page.keyboard.press("Enter")
+            await expect(reader.box(platform)).to_be_focused()
+
+
+async def test_the_fault_menu_closes_on_escape_and_colours_are_kept() -> None:
+    async with program(HELLO) as stage, reading(stage) as reader:
+        slack = reader.side("slack")
+        await slack.get_by_label("Make this platform misbehave").click()
+        await expect(slack.get_by_label("Fault")).to_be_visible()
+        await reader.page.keyboard.press("Escape")
+        await expect(slack.get_by_label("Fault")).to_be_hidden()
+        await slack.get_by_label("Show Slack in dark colours").click()
+        await reader.side("discord").get_by_label("Show Discord in light colours").click()
+        await reader.keep_picture("colours")
+        await reader.page.reload()
+        await expect(slack.get_by_label("Show Slack in light colours")).to_be_visible()
+
+
+async def test_room_is_left_for_the_messages() -> None:
+    """Windows of 1440 x 900 and 1280 x 800 have half as many CSS pixels at a zoom of 200 %."""
+    async with program(HELLO) as stage, reading(stage, size=PHONE) as reader:
+        for wide, high in ((720, 450), (640, 400), PHONE):
+            await reader.page.set_viewport_size({"width": wide, "height": high})
+            for platform in ("slack", "discord"):
+                await reader.page.locator(f"#switch [data-show={platform}]").click()
+                messages = reader.side(platform).locator(".messages")
+                assert await messages.evaluate("box => box.clientHeight") >= 300
+                await expect(reader.box(platform)).to_be_in_viewport(ratio=1)
+                await expect(reader.button(platform, "Send")).to_be_in_viewport(ratio=1)
+                overflow = "document.documentElement.scrollWidth - innerWidth"
+                assert await reader.page.evaluate(overflow) <= 0
+                await reader.keep_picture(f"room-{wide}-{platform}")
+
+
+async def test_a_slack_thread_opens_in_a_panel_beside_its_channel() -> None:
+    async with program(HELLO) as stage, reading(stage) as reader:
+        slack = reader.side("slack")
+        channel = next(one for one in stage.slack.view().channels if not one.is_direct).channel_id
+        root = await stage.slack.say("bob", channel, "where it begins")
+        for text in ("the first reply", "the second reply"):
+            await stage.slack.say("bob", channel, text, thread_id=root)
+        panel = slack.get_by_role("region", name="Thread in # general")
+        await reader.button("slack", "2 replies").click()
+        await expect(panel.get_by_text("the second reply")).to_be_visible()
+        await expect(panel.get_by_text("where it begins")).to_be_visible()
+        await expect(slack.locator(".messages").get_by_text("the first reply")).to_have_count(0)
+        await expect(reader.box("slack")).to_be_focused()
+        await reader.says("slack", "the third reply")
+        await expect(panel.get_by_text("the third reply")).to_be_visible()
+        await expect(slack.locator(".messages article")).to_have_count(1)
+        await reader.page.keyboard.press("Escape")
+        await expect(panel).to_be_hidden()
+        await expect(reader.button("slack", "3 replies")).to_be_focused()
+        await reader.page.keyboard.press("Enter")
+        await expect(panel).to_be_visible()
+        await reader.page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
+        await expect(panel.get_by_text("the third reply")).to_be_visible()
+        await expect(slack.locator(".messages")).to_be_hidden()
+        await reader.keep_picture("panel-phone")
+        await reader.button("slack", "Close the thread").click()
+        await expect(slack.locator(".messages").get_by_text("where it begins")).to_be_visible()
 
 
 async def test_a_message_is_edited_and_deleted_in_its_place() -> None:
@@ -169,7 +253,7 @@ async def test_a_platform_misbehaves_on_demand_and_nothing_is_lost() -> None:
         slack = reader.side("slack")
         await slack.get_by_label("Make this platform misbehave").click()
         await slack.get_by_label("Fault").select_option("rate_limit")
-        await slack.get_by_label("How often").fill("3")
+        await slack.get_by_label("How often").fill("1")
         await reader.button("slack", "Do it").click()
         await reader.says("slack", "@threadhand hello")
         await expect(reader.message("slack", "Good day.")).to_be_visible()
@@ -182,13 +266,14 @@ async def test_a_reader_of_older_messages_is_not_moved_but_told_of_new_ones() ->
         root = await slack.say("bob", channel, "a long thread begins")
         for number in range(40):
             await slack.say("bob", channel, f"reply number {number}.", thread_id=root)
+        await reader.button("slack", "40 replies").click()
         newest = reader.message("slack", "reply number 39.")
         await expect(newest).to_be_in_viewport()
         await expect(reader.message("slack", "reply number 9.")).to_have_count(0)
         await reader.button("slack", "Show 10 earlier").click()
         old = reader.message("slack", "reply number 9.")
         await old.scroll_into_view_if_needed()
-        await slack.say("bob", channel, "something new")
+        await slack.say("bob", channel, "something new", thread_id=root)
         await expect(reader.button("slack", "New messages below")).to_be_visible()
         await expect(old).to_be_in_viewport()
         await reader.button("slack", "New messages below").click()
@@ -199,7 +284,7 @@ async def test_a_reader_of_older_messages_is_not_moved_but_told_of_new_ones() ->
 async def test_direct_messages_belong_to_one_person() -> None:
     async with program(HELLO) as stage, reading(stage) as reader:
         for platform in ("slack", "discord"):
-            await reader.button(platform, "Direct message").click()
+            await reader.button(platform, "threadhand").click()
             await reader.says(platform, "hello from alice")
             await expect(reader.message(platform, "Good day.")).to_be_visible()
             await reader.side(platform).get_by_label("You are").select_option("bob")

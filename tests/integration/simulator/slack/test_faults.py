@@ -49,6 +49,18 @@ async def test_an_error_comes_before_or_after_the_work(
     await post(slack, client)
 
 
+async def test_a_method_is_refused_with_a_code(
+    slack: SlackSimulator, client: AsyncWebClient
+) -> None:
+    slack.misbehave("refuse", method="chat.postMessage", code="is_archived")
+    with pytest.raises(SlackApiError) as caught:
+        await post(slack, client)
+    assert caught.value.response.data == {"ok": False, "error": "is_archived"}
+    assert posted(slack) == 0
+    await post(slack, client)
+    assert [call.error for call in slack.calls] == ["is_archived", ""]
+
+
 @pytest.mark.parametrize(("fault", "messages"), [("timeout", 0), ("timeout_after", 1)])
 async def test_an_answer_never_comes(slack: SlackSimulator, fault: str, messages: int) -> None:
     client = AsyncWebClient(slack.settings.bot_token, base_url=slack.api_url)

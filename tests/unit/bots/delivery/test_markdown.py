@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bots.delivery.markdown import split_markdown
+from bots.delivery.markdown import cut_index, split_markdown, utf16_length
 
 words = st.text(alphabet="abc xyz.\n-*_é漢😀", max_size=400)
 
@@ -26,7 +26,7 @@ def test_a_blank_text_has_no_parts(blank: str):
 
 def test_a_limit_below_one_is_refused():
     with pytest.raises(ValueError, match="at least one"):
-        split_markdown("text", 0)
+        split_markdown("text", 1)
 
 
 def test_it_cuts_between_paragraphs():
@@ -101,10 +101,10 @@ def test_a_line_that_is_no_rule_of_a_table_is_known_at_once(line: str):
     assert squeezed("".join(split_markdown(text, 2000))) == squeezed(text)
 
 
-@given(words, st.integers(1, 60))
+@given(words, st.integers(2, 60))
 def test_plain_text_loses_nothing_and_keeps_the_limit(text: str, limit: int):
     parts = split_markdown(text, limit)
-    assert all(0 < len(part) <= limit for part in parts)
+    assert all(0 < utf16_length(part) <= limit for part in parts)
     assert squeezed("".join(parts)) == squeezed(text)
 
 
@@ -131,7 +131,25 @@ def test_code_loses_nothing_whatever_its_lines(lines: list[str], marks: str, lim
         ),
         max_size=8,
     ),
-    st.integers(1, 200),
+    st.integers(2, 200),
 )
 def test_any_mix_keeps_the_limit(blocks: list[str], limit: int):
-    assert all(len(part) <= limit for part in split_markdown("\n\n".join(blocks), limit))
+    assert all(utf16_length(part) <= limit for part in split_markdown("\n\n".join(blocks), limit))
+
+
+EMOJI = st.sampled_from(["😀", "👩‍🔬", "👍🏽", "e\u0301", "x", " ", "\n", "❤️"])
+
+
+@given(st.lists(EMOJI, max_size=200).map("".join), st.integers(2, 80))
+def test_a_list_of_emoji_keeps_every_character_and_the_limit_in_utf_16_units(text: str, limit: int):
+    parts = split_markdown(text, limit)
+    assert all(utf16_length(part) <= limit for part in parts)
+    assert squeezed("".join(parts)) == squeezed(text)
+
+
+def test_a_cut_keeps_an_emoji_with_its_modifiers_whole():
+    assert "👩‍🔬"[: cut_index("👩‍🔬", 4)] == "👩‍"  # too little room: nothing else can be done
+    text = "ab👩‍🔬👍🏽"
+    assert [text[: cut_index(text, room)] for room in (2, 6, 7, 10, 11)] == [
+        *("ab", "ab", "ab👩‍🔬", "ab👩‍🔬", "ab👩‍🔬👍🏽"),
+    ]

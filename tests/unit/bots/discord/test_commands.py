@@ -1,10 +1,19 @@
 """What the commands offer, and when the registered ones count as the same."""
 
-import discord
-import pytest
+from typing import Any
 
-from bots.discord.interactions.commands import build_command_tree, is_equivalent
+import discord
+
+from bots.discord.interactions.commands import (
+    LOCALES,
+    CommandTranslator,
+    build_command_tree,
+    is_equivalent,
+    translations,
+)
 from bots.discord.interactions.responses import InteractionHandler
+from simulator.discord.rest.errors import FormErrors
+from simulator.discord.rules.commands import check_command
 
 OURS = [
     {
@@ -44,23 +53,52 @@ def test_a_changed_word_a_missing_and_a_surplus_command_are_not() -> None:
     assert not is_equivalent(OURS, "nonsense")
 
 
-@pytest.mark.parametrize(("count", "is_menu"), [(1, True), (25, True), (26, False), (0, False)])
-def test_agents_are_a_menu_where_it_has_room_for_all(count: int, is_menu: bool) -> None:
-    agents = {f"a{n}": f"Agent {n} " + "x" * 200 for n in range(count)}
+def test_a_run_takes_ten_files_and_agents_files_and_knowledge_are_suggested() -> None:
     client = discord.Client(intents=discord.Intents.none())
-    (agent,) = [
-        one.to_dict(tree)
-        for tree in [build_command_tree(client, InteractionHandler(None, None, None), agents)]
-        for one in tree.get_commands()
-        if one.name == "agent"
-    ]
-    options = {
-        (command["name"], option["name"]): option
-        for command in agent["options"]
+    tree = build_command_tree(client, InteractionHandler(None, None, None))
+    commands = {one.name: one.to_dict(tree) for one in tree.get_commands()}
+    commands |= {f"agent {one['name']}": one for one in commands["agent"]["options"]}
+    suggesting = {
+        (name, option["name"])
+        for name, command in commands.items()
         for option in command.get("options", ())
+        if option.get("autocomplete")
     }
-    for place in (("run", "agent"), ("use", "name")):
-        choices = options[place].get("choices") or []
-        assert [one["value"] for one in choices] == (list(agents) if is_menu else [])
-        assert all(len(one["name"]) <= 100 for one in choices)
-        assert not options[place]["required"]
+    assert suggesting == {
+        ("agent run", "agent"),
+        ("agent use", "name"),
+        ("agent agents", "name"),
+        ("agent knowledge", "name"),
+        ("files", "path"),
+    }
+    options = commands["agent run"]["options"]
+    assert (
+        sum(one["type"] == discord.AppCommandOptionType.attachment.value for one in options) == 10
+    )
+    assert [one["name"] for one in options if one["required"]] == ["prompt"]
+
+
+async def test_every_name_and_description_is_translated_into_six_languages() -> None:
+    client = discord.Client(intents=discord.Intents.none())
+    tree = build_command_tree(client, InteractionHandler(None, None, None))
+    translator = CommandTranslator()
+    payloads = [await one.get_translated_payload(tree, translator) for one in tree.get_commands()]
+    used: set[str] = set()
+
+    def check(item: dict[str, Any]) -> None:
+        for key in ("name", "description"):
+            if text := item.get(key):
+                used.add(text.rstrip("0123456789") if key == "name" else text)
+                told = item[f"{key}_localizations"]
+                assert {locale for locale, words in told.items() if words} == {
+                    one.value for one in LOCALES
+                }, text
+        for option in item.get("options") or ():
+            check(option)
+
+    for one in payloads:
+        check(one)
+        errors = FormErrors()
+        check_command(errors, (), one)
+        errors.raise_if_any()
+    assert used == set(translations())

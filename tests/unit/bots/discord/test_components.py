@@ -1,15 +1,22 @@
 """Content drawn as Discord messages, held against the simulator's own checks."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bots.delivery.content import AnswerPart, AskPrompt, Notice, RunStatus
-from bots.delivery.run_view import RunView, Task
-from bots.discord.limits import utf16_length
-from bots.discord.render.components import COMPONENTS_V2, SUPPRESS_EMBEDS, render_content
+from bots.delivery.markdown import utf16_length
+from bots.delivery.run_view import RunView, Task, ViewState
+from bots.discord.interactions.controls import ASK_CUSTOM_ID, find_option_text
+from bots.discord.render.components import (
+    COMPONENTS_V2,
+    SUPPRESS_EMBEDS,
+    render_content,
+    simplify_message,
+)
 from bots.discord.rest import delivery_marker
 from core.domain.approval import CHOICES
 from core.domain.events import ChecklistItem
@@ -176,12 +183,33 @@ def test_few_short_options_are_buttons_and_an_own_answer_is_always_possible() ->
 
 
 def test_many_options_are_a_select() -> None:
-    ask = Ask(ask_id="a", run_id="r", text="Which?", options=tuple(f"o{n}" for n in range(30)))
+    ask = Ask(ask_id="a", run_id="r", text="Which?", options=tuple(f"o{n}" for n in range(25)))
     select, write = controls(render_content(AskPrompt(ask=ask))["components"])
     assert select["custom_id"] == "th:ask:a:pick"
     assert len(select["options"]) == 25
     assert select["options"][7] == {"label": "o7", "value": "7"}
     assert write["custom_id"] == "th:ask:a:write"
+
+
+@pytest.mark.parametrize("count", [1, 5, 26, 101, 425, 426, 500])
+def test_every_option_is_offered_as_far_as_a_message_holds_them(count: int) -> None:
+    options = tuple(f"option {number} ".ljust(100, "x") for number in range(count))
+    ask = Ask(ask_id=ASK_ID, run_id="r", text="Which? " * 300, options=options)
+    body = render_content(AskPrompt(ask=ask), delivery_id="d")
+    assert refusals(body) is None
+    message = SimpleNamespace(components=[SimpleNamespace(to_dict=lambda: body["components"][0])])
+    offered: list[str] = []
+    for one in controls(body["components"])[:-1]:
+        match = ASK_CUSTOM_ID.fullmatch(one["custom_id"])
+        assert match is not None
+        parts = [str(option["value"]) for option in one.get("options", ())] or [match["part"]]
+        offered += [find_option_text(message, ASK_ID, part) for part in parts]
+    assert offered == [*options][: min(count, 425)]
+    left = count - 425
+    assert (f"{left} more options do not fit" in str(body)) == (left > 0)
+    simple = simplify_message(body, "d")
+    assert simple is not None
+    assert len(simple["components"]) <= 5
 
 
 def test_an_option_that_a_select_would_cut_is_also_listed_whole() -> None:
@@ -208,7 +236,7 @@ def test_an_answered_question_tells_who_answered_what() -> None:
 def test_an_answer_is_plain_text_without_link_previews_and_carries_its_footprint() -> None:
     body = render_content(AnswerPart(markdown="See https://example.com"), delivery_id="d1")
     assert body["flags"] == SUPPRESS_EMBEDS
-    assert body["content"].startswith("See https://example.com")
+    assert str(body["content"]).startswith("See https://example.com")
     assert delivery_marker.has_marker(body, "d1")
     assert not delivery_marker.has_marker(body, "d2")
 
@@ -255,3 +283,20 @@ def test_an_approval_that_nobody_gave_says_so_without_buttons() -> None:
     body = render_content(AskPrompt(ask=replace(APPROVAL, state="expired")))
     assert controls(body["components"]) == []
     assert any("No one answered in time." in text for text in texts(body["components"]))
+
+
+@pytest.mark.parametrize(
+    ("state", "is_silent"), [("working", True), ("completed", True), ("failed", False)]
+)
+def test_a_new_status_notifies_nobody_unless_it_is_all_that_comes(
+    state: ViewState, is_silent: bool
+) -> None:
+    content = RunStatus(run_id="r", view=RunView(state=state))
+    body = render_content(content, delivery_id="d")
+    simple = simplify_message(body, "d")
+    assert simple is not None
+    assert [bool(int(str(one["flags"])) & 4096) for one in (body, simple)] == [is_silent] * 2
+    edited = render_content(content)
+    assert not int(str(edited["flags"])) & 4096, "Discord takes the flag of new messages only"
+    for other in (AnswerPart(markdown="x"), Notice(markdown="x")):
+        assert not int(str(render_content(other, delivery_id="d")["flags"])) & 4096

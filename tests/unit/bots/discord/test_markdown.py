@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from bots.discord.limits import remove_unsendable, truncate, utf16_length
+from bots.delivery.markdown import truncate, utf16_length
+from bots.discord.limits import remove_unsendable
 from bots.discord.render.markdown import neutralize_mentions, to_discord_markdown
 
 
@@ -91,3 +92,8 @@ def test_neutral_text_has_no_live_crowd_mention_outside_code(text: str) -> None:
 @given(st.text(alphabet=st.characters(), max_size=100))
 def test_encodable_text_can_always_be_sent(text: str) -> None:
     remove_unsendable(text + "\ud800\x00").encode()
+
+
+def test_a_table_in_an_indented_fence_stays_as_it_is() -> None:
+    source = "1. Run:\n\n    ```sql\n    | a | b |\n    |---|---|\n    @everyone\n    ```\n"
+    assert to_discord_markdown(source, length_max=2000) == source.rstrip("\n")

@@ -31,6 +31,6 @@ async def test_a_file_that_is_larger_than_it_said_is_refused() -> None:
 
     file = OutgoingFile(name="a.bin", size_bytes=10, pieces=pieces())
     with pytest.raises(SurfaceRefused) as refused:
-        async with prepare_upload(file, bytes_max=20, delivery_id="d"):
+        async with prepare_upload([file], bytes_max=20):
             pytest.fail("too large")
     assert refused.value.code == "too_large"

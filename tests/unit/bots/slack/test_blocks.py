@@ -13,7 +13,7 @@ from bots.delivery.run_view import RunView, Task, ViewState, apply_event
 from bots.inbound.actions import AskAnswered, RunButtonPressed
 from bots.slack import limits
 from bots.slack.events.parse import parse_click
-from bots.slack.events.payload import get_objects, get_text
+from bots.slack.events.payload_fields import get_objects, get_text
 from bots.slack.render.messages import RenderedMessage, render_content
 from bots.slack.render.mrkdwn import neutralize_mentions
 from core.domain.approval import CHOICES
@@ -62,6 +62,7 @@ asks = st.builds(
     answer=st.none() | words,
     answered_by=st.none() | st.builds(Person, person_id=st.just("U1"), name=words),
 )
+MENTION_ELEMENTS = {"user", "usergroup", "channel", "broadcast", "team"}
 PING = re.compile(r"<[!@#]|(?<!\w)@(channel|here|everyone|group)\b", re.IGNORECASE)
 
 
@@ -71,8 +72,17 @@ def checked(content: Content) -> RenderedMessage:
     assert 0 < len(drawing.text) <= limits.FALLBACK_TEXT_MAX
     assert 0 < len(drawing.blocks) <= limits.BLOCKS_MAX
     assert "<" not in drawing.text
-    assert all(neutralize_mentions(shown) == shown for shown in texts(list(drawing.blocks)))
+    # rich text is literal: only its mention elements, which are never made, would notify people
+    parsed = [block for block in drawing.blocks if block["type"] != "rich_text"]
+    assert all(neutralize_mentions(shown) == shown for shown in texts(parsed))
+    assert not MENTION_ELEMENTS & set(element_types(list(drawing.blocks)))
     return drawing
+
+
+def element_types(value: object) -> list[str]:
+    if isinstance(value, dict):
+        return [str(value.get("type")), *element_types(list(value.values()))]
+    return [one for item in value for one in element_types(item)] if isinstance(value, list) else []
 
 
 def texts(value: object) -> list[str]:
@@ -111,6 +121,73 @@ def test_any_answer_is_drawn_within_the_limits(markdown: str, parts: int):
     checked(AnswerPart(markdown=markdown, part=1, parts=parts))
 
 
+cells = st.text(max_size=20).map(lambda text: text.replace("\n", " ")) | st.sampled_from(
+    ["", "|", "\\|", "1.5", "-2", "`<!channel>`", "**bold** @here", "[a](https://a.example)", "1e9"]
+)
+
+
+@given(words, st.lists(st.lists(cells, max_size=24), max_size=130), st.integers(1, 24))
+def test_any_table_is_drawn_within_the_limits(around: str, rows: list[list[str]], width: int):
+    lines = [
+        "| head " * width + "|",
+        "|---" * width + "|",
+        *(f"| {' | '.join(row)} |" for row in rows),
+    ]
+    markdown = (
+        f"{around[:2000]}\n\n" + "\n".join(lines)[: limits.ANSWER_MAX - 2100] + f"\n\n{around[:50]}"
+    )
+    drawing = checked(AnswerPart(markdown=markdown))
+    check_message_blocks(list(drawing.plain_blocks))
+
+
+TABLE = """Sales rose.
+
+| Region | **Sales** | Link |
+|---|---:|---|
+| North | 12.5 | [report](https://a.example/r) |
+| South | 1,200 |
+
+That is all."""
+
+
+def test_a_table_can_be_sorted_and_keeps_its_links():
+    before, table, after = render_content(AnswerPart(markdown=TABLE)).blocks
+    assert [get_text(one, "text") for one in (before, after)] == ["Sales rose.", "That is all."]
+    link: JsonObject = {"type": "link", "url": "https://a.example/r", "text": "report"}
+    line: JsonObject = {"type": "rich_text_section", "elements": [link]}
+    assert table == {
+        "type": "data_table",
+        "caption": "Region, Sales, Link",
+        "page_size": 2,
+        "rows": [
+            [{"type": "raw_text", "text": title} for title in ("Region", "Sales", "Link")],
+            [
+                {"type": "raw_text", "text": "North"},
+                {"type": "raw_number", "value": 12.5, "text": "12.5"},
+                {"type": "rich_text", "elements": [line]},
+            ],
+            [{"type": "raw_text", "text": text} for text in ("South", "1,200", " ")],
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    "markdown",
+    [
+        f"{TABLE}\n\n{TABLE}",
+        "| a |\n|---|",
+        "| a |\n|---|" + "\n| 1 |" * 101,
+        "|a" * 21 + "|\n" + "|---" * 21 + "|\n" + "|1" * 21 + "|",
+        f"```\n{TABLE}\n```",
+    ],
+    ids=["several", "no rows", "too long", "too wide", "code"],
+)
+def test_what_is_no_single_table_of_slacks_size_stays_markdown(markdown: str):
+    drawing = render_content(AnswerPart(markdown=markdown))
+    assert drawing.blocks == drawing.plain_blocks
+    assert kinds(drawing) == ["markdown"]
+
+
 @given(words, st.sampled_from(["info", "warning", "error"]))
 def test_any_notice_is_drawn_within_the_limits(markdown: str, level: str):
     checked(Notice(markdown=markdown, level=level))
@@ -126,7 +203,7 @@ def test_an_answer_at_the_limit_of_the_surface_loses_nothing():
     "call",
     [
         *("<!channel>", "<!here|here>", "<!everyone>", "<!subteam^S1|@crew>", "<@U123>", "<@W1|x>"),
-        *("<#C123|general>", "@channel", "(@Here)", "@everyone!", "`<!channel>`"),
+        *("<#C123|general>", "@channel", "(@Here)", "@everyone!"),
     ],
 )
 def test_what_the_model_writes_pings_nobody(call: str):
@@ -138,6 +215,56 @@ def test_addresses_and_code_stay_as_they_are():
     markdown = "mail a@here.org, see <https://example.com>, `@dataclass`, <!-- note -->, x <b>"
     (block,) = checked(AnswerPart(markdown=markdown)).blocks
     assert get_text(block, "text") == markdown
+
+
+CODE = ["<!channel>", "List<@NonNull String>", "@group()", "<@U123>", "@here", "a <#C1|x> b"]
+
+
+@pytest.mark.parametrize("code", CODE)
+@pytest.mark.parametrize(
+    "markdown",
+    ["Use `{}`, **all** of you.", "```java\n{}\n```", "- one\n  - `{}`", "> `{}`", "# `{}`"],
+)
+def test_code_keeps_every_character_and_pings_nobody(markdown: str, code: str):
+    drawing = checked(AnswerPart(markdown=markdown.format(code)))
+    assert any(code in shown for shown in texts(list(drawing.blocks)))
+
+
+@pytest.mark.parametrize("mark", ["`", "~"])
+def test_only_the_block_with_the_mention_in_its_code_becomes_rich_text(mark: str):
+    fence = mark * 3
+    markdown = (
+        f"# One\n\n@here is **two**\n\n{fence}py\n@group()\n\nx\n{fence}\n\n| a |\n|---|\n| 1 |"
+    )
+    checked(AnswerPart(markdown=markdown))
+    first, code, last = render_content(AnswerPart(markdown=markdown)).plain_blocks
+    assert first == {"type": "markdown", "text": "# One\n\n＠here is **two**"}
+    assert code == {
+        "type": "rich_text",
+        "elements": [
+            {
+                "type": "rich_text_preformatted",
+                "elements": [{"type": "text", "text": "@group()\n\nx"}],
+            }
+        ],
+    }
+    assert last == {"type": "markdown", "text": "| a |\n|---|\n| 1 |"}
+
+
+@given(
+    st.lists(st.sampled_from([*CODE, "`", "```", "\n", "\n\n", "- ", "> ", "  ", "# ", "|", "x"]))
+)
+def test_any_mix_of_code_and_mentions_is_drawn_within_the_limits(pieces: list[str]):
+    checked(AnswerPart(markdown="".join(pieces)))
+
+
+def test_a_notification_is_plain_words():
+    drawing = checked(
+        AnswerPart(
+            markdown="# Sales\n**Up** by `3`, see [more](https://x.org)\n- _one_\n```py\nx = 1\n```"
+        )
+    )
+    assert drawing.text == "Sales\nUp by 3, see more\none\nx = 1"
 
 
 def test_a_run_under_way_shows_state_checklist_steps_and_stop():
@@ -226,9 +353,28 @@ def test_many_options_are_a_select():
     assert chosen(drawing, 5) == "Option 5"
 
 
-def test_more_options_than_a_select_takes_are_counted():
-    drawing = checked(ask(*(f"Option {number}" for number in range(130))))
-    assert len(get_objects(controls(drawing)[0], "options")) == 100
+@pytest.mark.parametrize("count", [1, 5, 6, 26, 100, 101, 500])
+@pytest.mark.parametrize("length", [10, 140])
+def test_every_option_can_be_chosen_however_many_there_are(count: int, length: int):
+    options = [f"{number} ".ljust(length, "x") for number in range(count)]
+    drawing = checked(ask(*options))
+    found = controls(drawing)
+    values: list[str] = []
+    for one in found:
+        for option in get_objects(one, "options") or [one]:
+            click = {**one, "value": "", "selected_option": option}
+            action = click if get_objects(one, "options") else one
+            parsed = parse_click({**fixture("button_pressed"), "actions": [action]}, KNOWN)
+            assert isinstance(parsed, AskAnswered)
+            assert parsed.ask_id == "a-1"
+            values.append(parsed.value)
+    assert values == options
+    assert len({get_text(one, "action_id") for one in found}) == len(found)
+    assert "more options" not in str(drawing.blocks)
+
+
+def test_more_options_than_menus_take_are_counted():
+    drawing = checked(ask(*(f"Option {number}" for number in range(1030))))
     assert "30 more options" in str(drawing.blocks)
 
 
@@ -277,7 +423,7 @@ def test_an_approval_shows_what_is_a_yes_and_what_a_no() -> None:
     elements: Any = row["elements"]
     shown = [(one["text"]["text"], one.get("style")) for one in elements]
     assert shown == list(zip(CHOICES, ("primary", None, "danger"), strict=True))
-    assert "counts as a no" in str(drawing.blocks[-1])
+    assert "plain yes or no" in str(drawing.blocks[-1])
 
 
 @pytest.mark.parametrize(

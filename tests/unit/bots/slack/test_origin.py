@@ -3,9 +3,9 @@
 import pytest
 
 from bots.slack.events.bolt import handle_uninstall, is_uninstall_event
-from bots.slack.events.payload import Origin, parse_origin
+from bots.slack.events.origin import Origin, parse_origin
 from core.domain.messages import JsonObject, JsonValue
-from tests.integration.bots.slack.shelf import Shelf, access_of, teams_with
+from tests.integration.bots.slack.memory_tokens import MemoryTokens, access_of, teams_with
 
 
 def authorized(team_id: str | None, *, is_whole: bool) -> list[JsonValue]:
@@ -111,9 +111,9 @@ def test_a_payload_comes_from(body: JsonObject, team_id: str, expected: Origin) 
 
 
 async def left_by(event: JsonObject, where: Origin) -> list[str]:
-    shelf = Shelf({one: access_of(one, installed_by="E1") for one in ("T1", "T2", "E1")})
-    shelf.known["T3"] = access_of("T3")
-    teams, left = teams_with(shelf), list[str]()
+    tokens = MemoryTokens({one: access_of(one, installed_by="E1") for one in ("T1", "T2", "E1")})
+    tokens.known["T3"] = access_of("T3")
+    teams, left = teams_with(tokens), list[str]()
 
     async def leave(one: str) -> None:
         left.append(one)

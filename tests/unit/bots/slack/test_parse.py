@@ -131,7 +131,6 @@ def test_each_top_message_of_a_direct_channel_is_its_own_thread():
     "event",
     [
         message("nobody called"),
-        message("<@U0> hi", bot_id="B9"),
         message("<@U0> hi", subtype="bot_message"),
         message("<@U0> hi", user="U0"),
         message("<@U0> hi", user="USLACKBOT"),
@@ -292,3 +291,28 @@ def test_the_stop_of_the_platform_stops_the_thread():
         message_ref="",
         person=ALICE,
     )
+
+
+APP = {"bot_id": "B7", "app_id": "A7", "username": "Alerts"}
+
+
+@pytest.mark.parametrize("subtype", ["", "bot_message"])
+def test_an_app_that_mentions_the_bot_asks_as_an_app(subtype: str):
+    parsed = parse_event(message("<@U0> stop", user="", subtype=subtype, **APP), KNOWN)
+    assert isinstance(parsed, IncomingMessage)
+    assert parsed.author == Person(person_id="app:A7", name="Alerts")
+    assert (parsed.actor.app_ids, parsed.text) == ({"A7", "B7"}, "stop")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"text": "look at this", "thread_ts": ROOT},
+        {"channel": "D1", "channel_type": "im"},
+        {"user": "U0"},
+        {"subtype": "message_changed"},
+    ],
+)
+def test_other_messages_of_apps_ask_nothing(more: dict[str, str]):
+    event = message("<@U0> sum it up", user="", subtype="bot_message", **APP)
+    assert isinstance(parse_event({**event, **more}, KNOWN), Ignored)

@@ -1,6 +1,7 @@
 """Definitions in files: those that come with the program, those of a folder, and what changes there."""
 
 import logging
+import re
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,9 @@ def test_the_shipped_agents_fit_the_tools_that_there_are() -> None:
     )
     assert {one.flow for name, one in agents.items() if name != "planner"} == {"none"}
     assert all(not one.model and not one.knowledge for one in agents.values())
+    research = agents["research"]
+    runs = ("execute_command", "python_execute", "expose_port", "str_replace_editor")
+    assert not any(research.tools.has(name) for name in runs), "it runs no programs"
     analyst = agents["data-analysis"]
     assert all(analyst.tools.has(name) for name in ("execute_command", "create_file", "complete"))
     assert "matplotlib" in analyst.prompt
@@ -119,11 +123,31 @@ async def test_a_folder_that_goes_away_takes_no_agent_with_it(
         ),
     ],
 )
-def test_the_first_reading_takes_nothing_that_is_wrong(
-    files: AgentFiles, tmp_path: Path, name: str, content: bytes, sentence: str
+def test_one_bad_file_is_told_and_does_not_stop_the_start(
+    files: AgentFiles,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    name: str,
+    content: bytes,
+    sentence: str,
 ) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(ConfigurationError, match=sentence):
+    put(tmp_path, "good.yaml", text("Good."))
+    with caplog.at_level(logging.ERROR):
+        files.load()
+    assert re.search(sentence, caplog.text)
+    assert {"good", "threadhand"} <= files.latest.keys()
+    assert any(re.search(sentence, one) for one in files.problems)
+
+
+def test_a_bad_file_does_not_bring_back_the_shipped_agent_that_it_replaces(
+    files: AgentFiles, tmp_path: Path
+) -> None:
+    put(tmp_path, "coding.yaml", "tols: 1")
+    files.load()
+    assert "coding" not in files.latest
+    put(tmp_path, "threadhand.yaml", "tols: 1")
+    with pytest.raises(ConfigurationError, match=r"threadhand\.yaml: tols"):
         files.load()
 
 

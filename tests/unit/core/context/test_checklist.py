@@ -12,7 +12,7 @@ from core.context.todo_file import (
 from core.dialects.native import NativeDialect
 from core.domain.events import ChecklistItem
 from core.domain.messages import JsonObject, Message, ToolCall
-from tests.integration.core.context.talk import message
+from tests.integration.core.context.conversations import message
 
 TEXT = """\
 # Trip report

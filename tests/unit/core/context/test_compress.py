@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from core.context.tokens import count_message
 from core.context.truncation import Cut, fit_messages, truncate_message
-from core.domain.messages import JsonObject, Message
-from tests.integration.core.context.talk import (
+from core.domain.messages import REASONING_KEY, JsonObject, Message
+from tests.integration.core.context.conversations import (
     answered,
     call_and_result,
     long_thread,
@@ -197,3 +197,18 @@ def test_whatever_is_cut_stays_valid_and_is_counted_right(
     for content in fitted.contents:
         if content["role"] == "tool":
             assert set(json.loads(str(content["content"]))) == {"tool_execution"}
+
+
+def reasoned(number: int) -> list[Message]:
+    call, result = call_and_result(number, argument=words(9000), output="ok")
+    return [message("assistant", {**call.content, REASONING_KEY: {"fields": "x"}}), result]
+
+
+def test_a_cut_message_keeps_its_reasoning_only_in_the_turns_since_the_newest_request() -> None:
+    messages = [said("a"), *reasoned(1), said("b"), *reasoned(2), *reasoned(3)]
+    fitted = fit_messages(messages, 3_000, {})
+    kept = [REASONING_KEY in one for one in fitted.contents if one["role"] == "assistant"]
+    assert kept == [False, True, True]
+    # a later request does not change what an earlier one has decided
+    later = fit_messages([*messages, said("c")], 3_100, fitted.shown)
+    assert later.contents[:-1] == fitted.contents

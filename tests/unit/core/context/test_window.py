@@ -7,18 +7,20 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from core.context.limits import ContextLimit, find_context_limit, with_overrides
+from core.context.message_text import for_model
 from core.context.summary import (
     count_turns,
     find_summary_boundary,
     messages_since_summary,
     transcript,
 )
+from core.context.tokens import count_message
 from core.context.window import ContextPolicy, ContextWindow, stored_cuts
-from core.domain.errors import ContextOverflow
+from core.domain.errors import ContextOverflow, ModelRejected
 from core.domain.events import AgentEvent, MessageAdded
 from core.domain.messages import Message
 from core.ports import ModelRequest
-from tests.integration.core.context.talk import (
+from tests.integration.core.context.conversations import (
     answered,
     call_and_result,
     long_thread,
@@ -150,24 +152,62 @@ async def test_the_smaller_request_keeps_what_stands_around_the_conversation() -
     await held.load([said("go"), *call_and_result(1, argument="ls", output=words(9000))])
     note = {"role": "user", "content": "a note"}
     request = await held.request(BLANK, [note])
-    smaller = await held.smaller(request)
+    smaller = await held.shorten(request)
     assert smaller.messages[0] == BLANK.messages[0]
-    assert smaller.messages[-1] == note
+    assert str(smaller.messages[-1]["content"]).endswith("a note")
     assert len(smaller.messages) == len(request.messages)
     assert len(str(smaller.messages)) < 0.8 * len(str(request.messages))
 
 
-async def test_where_a_single_message_cannot_fit_the_figures_are_told() -> None:
+@pytest.mark.parametrize("summary", ["# Facts\nforty pictures", ModelRejected("no")])
+async def test_a_single_message_that_cannot_fit_gives_way_to_a_summary_or_a_note(
+    summary: str | ModelRejected,
+) -> None:
+    async def sum_up(request: ModelRequest) -> str:
+        if isinstance(summary, ModelRejected):
+            raise summary
+        return summary
+
     image = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
-    held = window(3000)
-    await held.load([message("user", {"role": "user", "content": [image] * 40})])
-    with pytest.raises(
-        ContextOverflow, match=r"about 4\d,\d\d\d tokens, and the model takes 3,000"
-    ):
+    words_of_person = {"type": "text", "text": "count them"}
+    held = window(3000, complete=sum_up)
+    await held.load(
+        [message("user", {"role": "user", "content": [words_of_person, *[image] * 40]})]
+    )
+    (_, only) = (await held.request(BLANK, ())).messages
+    assert "count them" in str(only)
+    expected = "forty pictures" if isinstance(summary, str) else "are left out because"
+    assert expected in str(only)
+
+
+async def test_a_summary_in_a_language_of_many_tokens_fits_a_small_window() -> None:
+    async def sum_up(request: ModelRequest) -> str:
+        return "\u4e8b\u5b9e" * 9000
+
+    held = window(3000, complete=sum_up)
+    await held.load([said("\u8bf7" * 5000), *long_thread(30, words_each=300)])
+    request = await held.request(BLANK, ())
+    assert sum(count_message(one) for one in request.messages) < 3000
+
+
+async def test_without_room_beside_the_tools_the_figures_are_told() -> None:
+    held = window(1000)
+    await held.load([said("go")])
+    with pytest.raises(ContextOverflow, match=r"no room for a conversation.*takes 1,000"):
         await held.request(BLANK, ())
 
 
-async def test_the_newest_browser_stands_in_front_of_the_last_words_of_a_person() -> None:
+async def test_a_refusal_of_what_should_fit_is_told_without_figures() -> None:
+    held = window(41_000)
+    await held.load([said("hello")])
+    await held.request(BLANK, ())
+    error = held.refused(ContextOverflow("too long", detail="the service's words"))
+    assert "too long" in str(error)
+    assert "tokens" not in str(error)
+    assert error.detail
+
+
+async def test_the_newest_browser_stands_behind_everything_that_stays() -> None:
     held = window(50_000)
     first, second = (
         message("browser_state", {"url": f"https://example.org/{n}"}, is_llm=False) for n in "ab"
@@ -176,9 +216,9 @@ async def test_the_newest_browser_stands_in_front_of_the_last_words_of_a_person(
     await held.load([said("one"), first, answered("two"), said("three"), call])
     held.add([second, result])
     contents = [str(one["content"]) for one in (await held.request(BLANK, ())).messages]
-    assert [index for index, one in enumerate(contents) if "example.org" in one] == [3]
-    assert "example.org/b" in contents[3]
-    assert contents[4] == "three"
+    assert [index for index, one in enumerate(contents) if "example.org" in one] == [6]
+    assert "example.org/b" in contents[6]
+    assert contents[3] == "three"
     held.add([answered("a"), answered("b"), answered("c")])
     later = await held.request(BLANK, ())
     assert "example.org" not in str(later.messages)
@@ -203,7 +243,8 @@ async def test_a_summary_is_told_and_stands_first() -> None:
     assert request.messages[2]["role"] == "assistant"
     assert len(asked) == 1
     stored = messages_since_summary([*history, added.message])
-    assert [one.content for one in stored] == list(request.messages[1:])
+    sent = [for_model(one, is_native=True).content for one in stored]
+    assert sent == list(request.messages[1:])
     assert count_turns(stored, "run") == 20
 
 

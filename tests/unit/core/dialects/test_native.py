@@ -47,7 +47,9 @@ def test_a_call_is_complete_when_the_next_one_begins():
     parser.feed(part(0, '{"a": 1}', call_id="c1", name="look"))
     found = parser.feed(part(1, call_id="c2", name="wait"))
     assert [call.name for call in calls(found)] == ["look"]
-    assert [one.call.arguments for one in parser.close(is_whole=True)] == [{}]
+    assert [
+        one.call.arguments for one in parser.close(is_whole=True) if isinstance(one, CallComplete)
+    ] == [{}]
 
 
 def test_interleaved_calls_stay_apart_and_in_order():

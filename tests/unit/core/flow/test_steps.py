@@ -71,15 +71,15 @@ def test_only_the_agreed_word_at_the_start_says_that_a_step_failed(
 def test_the_result_of_a_step_that_people_took_out_changes_nothing() -> None:
     begun = steps.start_next_step(plan("A", "B"), "k1")
     skipped = steps.skip_step(begun, steps.current_step(begun), "skipped by alice")
-    assert steps.complete_step(skipped, "k1", "late") == skipped
-    assert steps.fail_step(skipped, "k1", "late", is_last=False) == skipped
+    assert steps.mark_step_completed(skipped, "k1", "late") == skipped
+    assert steps.mark_step_failed(skipped, "k1", "late", is_last=False) == skipped
 
 
 def test_two_steps_with_the_same_words_are_two_steps() -> None:
     now = steps.start_next_step(plan("Wait", "Wait"), "k1")
-    assert states(steps.complete_step(now, "k1", "waited")) == ["completed", "not_started"]
+    assert states(steps.mark_step_completed(now, "k1", "waited")) == ["completed", "not_started"]
     assert states(
-        steps.revise_steps(steps.complete_step(now, "k1", "x"), None, ["Wait", "Wait"])
+        steps.revise_steps(steps.mark_step_completed(now, "k1", "x"), None, ["Wait", "Wait"])
     ) == [
         "completed",
         "not_started",
@@ -105,9 +105,9 @@ def test_a_note_is_one_short_line() -> None:
 
 CHANGES: list[Callable[[Plan], Plan]] = [
     lambda now: steps.start_next_step(now, "k"),
-    lambda now: steps.complete_step(now, "k", "done"),
-    lambda now: steps.fail_step(now, "k", "no", is_last=False),
-    lambda now: steps.fail_step(now, "k", "no", is_last=True),
+    lambda now: steps.mark_step_completed(now, "k", "done"),
+    lambda now: steps.mark_step_failed(now, "k", "no", is_last=False),
+    lambda now: steps.mark_step_failed(now, "k", "no", is_last=True),
     lambda now: steps.wait_for_answer(now, "k"),
     lambda now: steps.block_open_step(now, "stopped"),
     lambda now: steps.append_step(now, "More"),

@@ -13,7 +13,7 @@ TOOL: JsonObject = {"type": "function", "function": {"name": "ls"}}
 
 
 def writer() -> RequestEncoder:
-    return RequestEncoder(model_prefix="openai/", tokens_key="max_tokens")
+    return RequestEncoder(provider="p", model_prefix="openai/", tokens_key="max_tokens")
 
 
 def test_the_whole_request_is_one_json_object():

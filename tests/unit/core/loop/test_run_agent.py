@@ -1,6 +1,7 @@
 """The loop, its turns and their tool calls, without a store, a process or a socket."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from pydantic import BaseModel
@@ -10,9 +11,9 @@ from core.domain.errors import BudgetExceeded, ModelRejected, ToolError
 from core.domain.events import RunFinished, ToolFinished, TurnStarted
 from core.loop.run_context import LoopPolicy
 from core.tools.replies import ask, complete
-from core.tools.tool import Tool, ToolContext
+from core.tools.tool import Strategy, Tool, ToolContext
 from tests.fakes.memory_run import MemoryRun, in_sequence, user_message
-from tests.fakes.played_model import PlayedModel, calls, ended, invokes, pieces, text
+from tests.fakes.streamed_model import StreamedModel, calls, ended, invokes, pieces, text
 
 
 class Echo(BaseModel):
@@ -27,7 +28,13 @@ async def run_echo(params: Echo, _context: ToolContext) -> str:
     return f"echo {params.text}"
 
 
-echo = Tool(name="echo", params=Echo, run=run_echo, title=lambda params: f"echo {params.text}")
+echo = Tool(
+    name="echo",
+    effect="reads",
+    params=Echo,
+    run=run_echo,
+    title=lambda params: f"echo {params.text}",
+)
 
 
 def finished(end: object) -> RunFinished:
@@ -40,7 +47,7 @@ def tool_texts(run: MemoryRun) -> list[str]:
 
 
 async def test_an_answer_without_calls_ends_the_run() -> None:
-    run = MemoryRun(PlayedModel([text("Hel", "lo.")]))
+    run = MemoryRun(StreamedModel([text("Hel", "lo.")]))
     end = finished(await run.start("hi"))
     assert end.reply is not None
     assert (end.status, end.finish_reason, end.reply.text) == ("completed", "stop", "Hello.")
@@ -52,7 +59,7 @@ async def test_an_answer_without_calls_ends_the_run() -> None:
 
 async def test_results_are_stored_in_call_order_and_sent_to_the_model() -> None:
     turns = [calls(("echo", '{"text": "a"}'), ("echo", '{"text": "b"}')), text("Done.")]
-    run = MemoryRun(PlayedModel(turns), tools=[echo])
+    run = MemoryRun(StreamedModel(turns), tools=[echo])
     finished(await run.start("go"))
     assert ["echo a" in one for one in tool_texts(run)] == [True, False]
     assert ["echo b" in one for one in tool_texts(run)] == [False, True]
@@ -60,11 +67,10 @@ async def test_results_are_stored_in_call_order_and_sent_to_the_model() -> None:
     assert roles[-3:] == ["assistant", "tool", "tool"]
 
 
-@pytest.mark.parametrize("is_sequential", [True, False])
-async def test_one_failure_leaves_the_other_calls_alone(is_sequential: bool) -> None:
+@pytest.mark.parametrize("strategy", ["ordered", "parallel", "sequential"])
+async def test_one_failure_leaves_the_other_calls_alone(strategy: Strategy) -> None:
     turns = [calls(("echo", '{"text": "fail"}'), ("echo", '{"text": "b"}')), text("Done.")]
-    policy = in_sequence() if is_sequential else LoopPolicy()
-    run = MemoryRun(PlayedModel(turns), tools=[echo], policy=policy)
+    run = MemoryRun(StreamedModel(turns), tools=[echo], policy=LoopPolicy(strategy=strategy))
     finished(await run.start("go"))
     ends = [event for event in run.log.events if isinstance(event, ToolFinished)]
     assert len(ends) == 2
@@ -75,7 +81,7 @@ async def test_one_failure_leaves_the_other_calls_alone(is_sequential: bool) -> 
 
 async def test_an_unknown_tool_and_wrong_arguments_are_results_for_the_model() -> None:
     turns = [calls(("nothing", "{}"), ("echo", '{"words": 1}')), text("Sorry.")]
-    run = MemoryRun(PlayedModel(turns), tools=[echo])
+    run = MemoryRun(StreamedModel(turns), tools=[echo])
     assert finished(await run.start("go")).status == "completed"
     unknown, wrong = tool_texts(run)
     assert "nothing" in unknown
@@ -84,7 +90,7 @@ async def test_an_unknown_tool_and_wrong_arguments_are_results_for_the_model() -
 
 async def test_ask_ends_the_run_with_its_question() -> None:
     turns = [calls(("ask", '{"text": "Which colour?"}'))]
-    run = MemoryRun(PlayedModel(turns), tools=[ask, complete])
+    run = MemoryRun(StreamedModel(turns), tools=[ask, complete])
     end = finished(await run.start("paint"))
     assert end.finish_reason == "agent_terminated"
     assert end.reply is not None
@@ -93,7 +99,7 @@ async def test_ask_ends_the_run_with_its_question() -> None:
 
 async def test_a_call_after_an_ask_is_not_run() -> None:
     turns = [calls(("ask", '{"text": "Which?"}'), ("echo", '{"text": "late"}'))]
-    run = MemoryRun(PlayedModel(turns), tools=[ask, echo], policy=in_sequence())
+    run = MemoryRun(StreamedModel(turns), tools=[ask, echo], policy=in_sequence())
     finished(await run.start("go"))
     assert not any("echo late" in one for one in tool_texts(run))
     assert len(tool_texts(run)) == 2
@@ -102,13 +108,13 @@ async def test_a_call_after_an_ask_is_not_run() -> None:
 async def test_xml_calls_are_read_out_of_text() -> None:
     said = invokes(("echo", {"text": "a"}), said="I will call it. ")
     turns = [text(*pieces(said)), text("Done.")]
-    run = MemoryRun(PlayedModel(turns), tools=[echo], dialect=XmlDialect())
+    run = MemoryRun(StreamedModel(turns), tools=[echo], dialect=XmlDialect())
     finished(await run.start("go"))
     assert "echo a" in tool_texts(run)[0]
 
 
 async def test_a_cut_off_answer_is_continued_and_joined() -> None:
-    run = MemoryRun(PlayedModel([text("one-", finish="length"), text("two")]))
+    run = MemoryRun(StreamedModel([text("one-", finish="length"), text("two")]))
     end = finished(await run.start("count"))
     assert end.reply is not None
     assert end.reply.text == "one-two"
@@ -116,14 +122,14 @@ async def test_a_cut_off_answer_is_continued_and_joined() -> None:
 
 async def test_the_limit_of_turns_ends_the_run() -> None:
     turns = [calls(("echo", f'{{"text": "{number}"}}')) for number in range(3)]
-    run = MemoryRun(PlayedModel(turns), tools=[echo], policy=LoopPolicy(turns_max=3))
+    run = MemoryRun(StreamedModel(turns), tools=[echo], policy=LoopPolicy(turns_max=3))
     end = finished(await run.start("go on"))
     assert end.finish_reason == "max_iterations"
     assert end.can_continue
 
 
 async def test_turns_are_numbered_on_after_those_of_an_earlier_attempt() -> None:
-    run = MemoryRun(PlayedModel([text("ok")]))
+    run = MemoryRun(StreamedModel([text("ok")]))
     finished(await run.start("go", turns_done=4))
     (started,) = [event for event in run.log.events if isinstance(event, TurnStarted)]
     assert started.number == 5
@@ -131,20 +137,20 @@ async def test_turns_are_numbered_on_after_those_of_an_earlier_attempt() -> None
 
 async def test_the_same_call_again_and_again_is_ended() -> None:
     turns = [calls(("echo", '{"text": "a"}')) for _ in range(9)]
-    run = MemoryRun(PlayedModel(turns), tools=[echo])
+    run = MemoryRun(StreamedModel(turns), tools=[echo])
     end = finished(await run.start("go"))
     assert end.status == "completed"
     assert len(run.model.requests) < 9
 
 
 async def test_messages_that_arrive_are_in_the_next_request() -> None:
-    run = MemoryRun(PlayedModel([calls(("echo", '{"text": "a"}')), text("Done.")]), tools=[echo])
+    run = MemoryRun(StreamedModel([calls(("echo", '{"text": "a"}')), text("Done.")]), tools=[echo])
 
     async def run_and_steer(params: Echo, context: ToolContext) -> str:
         run.steering.append(user_message("in red, please"))
         return await run_echo(params, context)
 
-    run.tools = [Tool(name="echo", params=Echo, run=run_and_steer, title=lambda _: "echo")]
+    run.tools = [replace(echo, run=run_and_steer)]
     finished(await run.start("go"))
     assert "in red, please" in str(run.model.requests[1].messages[-1])
 
@@ -152,7 +158,7 @@ async def test_messages_that_arrive_are_in_the_next_request() -> None:
 async def test_a_stop_keeps_the_text_and_ends_the_run() -> None:
     gate = asyncio.Event()
     turn = [*text("Half of ")[:1], gate, *text("an answer")]
-    run = MemoryRun(PlayedModel([turn]))
+    run = MemoryRun(StreamedModel([turn]))
     task = asyncio.ensure_future(run.start("go"))
     while "text_streamed" not in run.log.kinds():
         await asyncio.sleep(0)
@@ -163,20 +169,23 @@ async def test_a_stop_keeps_the_text_and_ends_the_run() -> None:
 
 
 async def test_a_budget_ends_the_run_before_the_next_model_call() -> None:
-    run = MemoryRun(PlayedModel([]), budget_error=BudgetExceeded("The budget is used up."))
+    run = MemoryRun(StreamedModel([]), budget_error=BudgetExceeded("The budget is used up."))
     end = finished(await run.start("go"))
-    assert (end.finish_reason, end.message) == ("budget", "The budget is used up.")
+    assert (end.finish_reason, end.message) == (
+        "budget",
+        "The budget is used up. Nothing was done in this run.",
+    )
     assert run.model.requests == []
 
 
 async def test_an_error_of_the_model_ends_the_run_as_failed() -> None:
-    run = MemoryRun(PlayedModel([[ModelRejected("The key is wrong.")]]))
+    run = MemoryRun(StreamedModel([[ModelRejected("The key is wrong.")]]))
     with pytest.raises(ModelRejected):
         await run.start("go")
 
 
 async def test_a_cancellation_passes_through_and_emits_nothing_terminal() -> None:
-    run = MemoryRun(PlayedModel([[asyncio.Event(), ended()]]))
+    run = MemoryRun(StreamedModel([[asyncio.Event(), ended()]]))
     task = asyncio.ensure_future(run.start("go"))
     while not run.model.requests:
         await asyncio.sleep(0)
@@ -187,6 +196,6 @@ async def test_a_cancellation_passes_through_and_emits_nothing_terminal() -> Non
 
 
 async def test_each_model_call_is_charged_once() -> None:
-    run = MemoryRun(PlayedModel([calls(("echo", '{"text": "a"}')), text("ok")]), tools=[echo])
+    run = MemoryRun(StreamedModel([calls(("echo", '{"text": "a"}')), text("ok")]), tools=[echo])
     finished(await run.start("go"))
     assert len(run.log.usage) == 2

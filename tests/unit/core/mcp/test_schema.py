@@ -7,9 +7,16 @@ import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import JsonValue, ValidationError
 
+from core.domain.messages import JsonObject
 from core.mcp.arguments import arguments_model, find_problems
-from core.mcp.schema_cleaning import UnusableSchema, clean_schema, split_for_providers
+from core.mcp.schema_cleaning import (
+    UnusableSchema,
+    clean_schema,
+    rename_parameters,
+    split_for_providers,
+)
 from core.tools.tool import Tool, ToolContext, ToolSet, prepare_call
 
 WHOLE: dict[str, Any] = {
@@ -35,7 +42,7 @@ def test_the_whole_schema_reaches_the_model() -> None:
         return ""
 
     params = arguments_model("t", "Does it.", WHOLE, WHOLE)
-    tool = Tool(name="t", params=params, run=run, title=lambda _params: "t")
+    tool = Tool(name="t", effect="reads", params=params, run=run, title=lambda _params: "t")
     spec = tool.spec()
     assert (spec.parameters, spec.description) == (WHOLE, "Does it.")
     arguments: dict[str, Any] = {"kind": "a", "at": {"x": 1}}
@@ -98,8 +105,6 @@ def nested(depth: int) -> dict[str, Any]:
     [
         ([], "no object"),
         ({"type": "array"}, "not of type object"),
-        ({"properties": {"a b": {}}}, "a parameter's name does not fit"),
-        ({"properties": {"x" * 65: {}}}, "a parameter's name does not fit"),
         ({"properties": {f"p{n}": {"default": "x" * 500} for n in range(50)}}, "longer than"),
         (nested(60), "nested too deeply"),
     ],
@@ -224,3 +229,54 @@ def test_no_call_that_fits_is_turned_away(schema: dict[str, Any], value: Any) ->
     arguments = value if isinstance(value, dict) else {"a": value}
     if _accepts(whole, arguments):
         assert find_problems(clean_schema(whole), arguments) == []
+
+
+def test_parameters_with_names_that_providers_reject_are_renamed_and_mapped_back() -> None:
+    names = ["$filter", "filter", "first name", "x" * 65, "größe", "$", "first_name"]
+    raw: JsonObject = {
+        "properties": {name: {"type": "string"} for name in names},
+        "required": ["$filter", "filter"],
+        "anyOf": [{"required": ["first name"]}],
+    }
+    schema, originals = rename_parameters(clean_schema(raw))
+    assert originals == {
+        "filter_2": "$filter",
+        "first_name_2": "first name",
+        "x" * 56: "x" * 65,
+        "gr_e": "größe",
+        "parameter": "$",
+    }
+    assert schema["required"] == ["filter_2", "filter"]
+    assert schema["anyOf"] == [{"required": ["first_name_2"]}]
+    made = arguments_model("t", "d", schema, schema, originals)
+    given: dict[str, JsonValue] = {"filter_2": "a", "filter": "b", "first_name_2": "c"}
+    assert made.model_validate(given).as_sent() == {
+        "$filter": "a",
+        "filter": "b",
+        "first name": "c",
+    }
+
+
+def test_null_for_an_optional_parameter_means_that_it_is_not_given() -> None:
+    schema = clean_schema(
+        {
+            "properties": {
+                "a": {"type": "string"},
+                "b": {"type": ["string", "null"]},
+                "c": {"type": "string"},
+            },
+            "required": ["c"],
+        }
+    )
+    made = arguments_model("t", "d", schema, schema)
+    assert made.model_validate({"a": None, "b": None, "c": "x"}).as_sent() == {"b": None, "c": "x"}
+    with pytest.raises(ValidationError, match="c: should be string"):
+        made.model_validate({"c": None})
+
+
+def test_a_reference_to_an_anchor_is_dropped() -> None:
+    raw: JsonObject = {
+        "properties": {"a": {"$ref": "#node"}, "b": {"$ref": "#/$defs/node"}},
+        "$defs": {"node": {"$anchor": "node", "type": "string"}},
+    }
+    assert clean_schema(raw)["properties"] == {"a": {}, "b": {"$ref": "#/$defs/node"}}

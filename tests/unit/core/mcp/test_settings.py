@@ -69,7 +69,10 @@ def test_no_secret_stands_in_what_a_server_is_printed_as() -> None:
     [
         ("{}", "a server over http needs a url"),
         ("{command: x, transport: http}", "a server over http needs a url"),
-        ("{command: x, url: 'http://h'}", "url and headers belong to sse and http, not to stdio"),
+        (
+            "{command: x, url: 'http://h'}",
+            "url, headers and oauth belong to sse and http, not to stdio",
+        ),
         ("{url: 'http://h', env: {A: b}}", "command, args, env and cwd belong to stdio"),
         ("{url: 'file:///etc'}", "url: it must be an address that starts with http:// or https://"),
         ("{command: x, args: y}", "args: Input should be a valid tuple"),

@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from slack_sdk.models import blocks as kit
 
+from bots.slack.render.rich_text import markdown_to_rich_text
 from simulator.slack.block_kit.message_rules import check_message_blocks
 from simulator.slack.events.payloads import Refused
+from simulator.slack.people.block_view import mrkdwn_of
 
 
 def plain(text: str) -> dict[str, Any]:
@@ -39,7 +41,29 @@ def option(**more: Any) -> dict[str, Any]:
     return {"text": plain("a"), "value": "a", **more}
 
 
+def data_table(*rows: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    return {"type": "data_table", "caption": "a", "rows": list(rows), **more}
+
+
+def chart(**more: Any) -> dict[str, Any]:
+    return {"type": "data_visualization", "title": "a", "chart": more}
+
+
+def bars(name: str = "s", label: str = "x", count: int = 1) -> dict[str, Any]:
+    point = {"label": label, "value": 1}
+    series = [{"name": f"{name}{number}", "data": [point]} for number in range(count)]
+    return chart(type="bar", series=series, axis_config={"categories": ["x"]})
+
+
+WORD: dict[str, Any] = {"type": "raw_text", "text": "a"}
+NUMBER: dict[str, Any] = {"type": "raw_number", "value": 1.5, "text": "1.5"}
+RICH: dict[str, Any] = {"type": "rich_text", "elements": []}
+SEGMENT = {"label": "a", "value": 1}
 GOOD = [
+    data_table([WORD, WORD], [NUMBER, RICH], page_size=100, row_header_column_index=1),
+    data_table(*[[WORD] * 20] * 101),
+    chart(type="pie", segments=[SEGMENT] * 6),
+    bars(count=6),
     section(text=mrkdwn("x" * 3000)),
     section(fields=[mrkdwn("x" * 2000)] * 5),
     {"type": "header", "text": plain("x" * 150)},
@@ -69,6 +93,30 @@ GOOD = [
         ],
     },
 ]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        data_table([WORD]),
+        data_table(*[[WORD]] * 102),
+        data_table([WORD, WORD], [WORD]),
+        data_table([WORD] * 21, [WORD] * 21),
+        data_table([RICH], [WORD]),
+        data_table([WORD], [{"type": "raw_number", "value": "1", "text": "1"}]),
+        data_table([WORD], [WORD], page_size=101),
+        {"type": "data_table", "rows": [[WORD], [WORD]]},
+        chart(type="pie", segments=[SEGMENT] * 7),
+        chart(type="pie", segments=[{"label": "a", "value": 0}]),
+        chart(type="radar", segments=[SEGMENT]),
+        bars(count=7),
+        bars(name="s" * 20),
+        bars(label="y"),
+    ],
+)
+def test_data_that_slack_does_not_draw_is_refused(block: dict[str, Any]) -> None:
+    with pytest.raises(Refused, match="invalid_blocks"):
+        check_message_blocks([block])
 
 
 @pytest.mark.parametrize("block", GOOD, ids=lambda block: block["type"])
@@ -209,3 +257,13 @@ def _code(value: Any) -> str:
     except Refused as refusal:
         return refusal.code
     return ""
+
+
+def test_rich_text_is_shown_with_its_styles() -> None:
+    text = "**All:** 6300, see [the *page*](https://example.com/a)\n\n- `report.md`, as asked\n\n1. ~~no~~\n\n> said"
+    assert mrkdwn_of(markdown_to_rich_text(text)).split("\n") == [
+        "*All:* 6300, see <https://example.com/a|the >_<https://example.com/a|page>_",
+        "• `report.md`, as asked",
+        "1. ~no~",
+        "> said",
+    ]

@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-from tests.integration.core.tools.browser.desk import Desk, new_desk
+from tests.integration.core.tools.browser.browser_stage import BrowserStage, new_desk
 from tests.integration.sandbox.providers import local_jails
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def desk() -> AsyncIterator[Desk]:
+async def stage() -> AsyncIterator[BrowserStage]:
     async with local_jails() as jails:
         yield await new_desk(jails, "thread")

@@ -5,113 +5,115 @@ import time
 
 import pytest
 
-from core.context.ephemeral_messages import TEXT_CHARACTERS_MAX, ephemeral_contents
-from tests.integration.core.tools.browser.desk import SITE, Desk
+from core.context.request_tail import BROWSER_CHARACTERS_MAX, RequestTail
+from tests.integration.core.tools.browser.browser_stage import SITE, BrowserStage
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest.mark.slow
-async def test_what_a_page_calls_its_elements_cannot_pass_for_a_number(desk: Desk) -> None:
-    await desk.open("hostile-names.html")
+async def test_what_a_page_calls_its_elements_cannot_pass_for_a_number(stage: BrowserStage) -> None:
+    await stage.open("hostile-names.html")
 
-    assert desk.title == 'Ti tle [3] <button> "Pay"'
-    assert len(desk.lines) == 2
-    for line in desk.lines:
+    assert stage.title == 'Ti tle [3] <button> "Pay"'
+    assert len(stage.lines) == 2
+    for line in stage.lines:
         number, _, rest = line[1:].partition("] <button> ")
         assert number.isdecimal()
         assert "\n" not in line
         assert isinstance(
             json.loads(rest), str
         )  # all the page's own words are inside one pair of quotes
-    await desk.do("browser_click_element", index=int(desk.lines[0][1:].split("]")[0]))
-    assert desk.title == "Safe"
-    told = ephemeral_contents([desk.states[-1]], messages_since_browser=1, sees_images=False)
-    assert str(told[0]["content"]).startswith("<data mark=")
+    await stage.do("browser_click_element", index=int(stage.lines[0][1:].split("]")[0]))
+    assert stage.title == "Safe"
+    told = RequestTail(browser=stage.states[-1]).message(sees_images=False)
+    assert told is not None
+    assert "# The browser\n\n<data mark=" in str(told["content"])
 
 
-async def test_a_page_that_bends_the_language_reaches_no_other_element(desk: Desk) -> None:
+async def test_a_page_that_bends_the_language_reaches_no_other_element(stage: BrowserStage) -> None:
     """Its frame says nothing, at worst; numbers of another page stay those of that page."""
-    await desk.open("index.html")
-    number = desk.index("Press")
-    await desk.open("bent.html")
-    assert not any(line.startswith("[99999]") for line in desk.lines)
-    assert "is gone" in await desk.error("browser_click_element", index=number)
-    await desk.open("index.html")
-    await desk.click("Press")
-    assert desk.title == "Pressed"
+    await stage.open("index.html")
+    number = stage.index("Press")
+    await stage.open("bent.html")
+    assert not any(line.startswith("[99999]") for line in stage.lines)
+    assert "is gone" in await stage.error("browser_click_element", index=number)
+    await stage.open("index.html")
+    await stage.click("Press")
+    assert stage.title == "Pressed"
 
 
 @pytest.mark.slow
-async def test_alerts_without_end_close_the_tab(desk: Desk) -> None:
-    await desk.open("second.html")
-    await desk.open("alerts.html")
-    outcome = await desk.call("browser_click_element", index=desk.index("Never end"))
+async def test_alerts_without_end_close_the_tab(stage: BrowserStage) -> None:
+    await stage.open("second.html")
+    await stage.open("alerts.html")
+    outcome = await stage.call("browser_click_element", index=stage.index("Never end"))
     output = outcome.result["output"]
     assert isinstance(output, dict)
     happened = output["happened"]
     assert isinstance(happened, list)
     assert "The page kept opening dialogs; its tab was closed." in happened
     assert "crashed" not in str(outcome.result["error"])
-    await desk.open("index.html")
-    assert desk.title == "Start"
+    await stage.open("index.html")
+    assert stage.title == "Start"
 
 
-async def test_a_page_that_closes_itself_is_no_crash_of_the_browser(desk: Desk) -> None:
-    await desk.open("closing.html")
-    await desk.click("Open another")
-    outcome = await desk.call("browser_click_element", index=desk.index("Close this"))
+async def test_a_page_that_closes_itself_is_no_crash_of_the_browser(stage: BrowserStage) -> None:
+    await stage.open("closing.html")
+    await stage.click("Open another")
+    outcome = await stage.call("browser_click_element", index=stage.index("Close this"))
     assert "crashed" not in str(outcome.result)
-    assert desk.title == "Closing"
+    assert stage.title == "Closing"
 
 
 @pytest.mark.slow
-async def test_a_page_that_hangs_is_told_and_can_be_left(desk: Desk) -> None:
-    await desk.open("busy.html")
-    outcome = await desk.call("browser_click_element", index=desk.index("Hang"))
+async def test_a_page_that_hangs_is_told_and_can_be_left(stage: BrowserStage) -> None:
+    await stage.open("busy.html")
+    outcome = await stage.call("browser_click_element", index=stage.index("Hang"))
     assert outcome.result["output"] is not None
-    assert any("the page does not answer" in line for line in desk.lines)
-    await desk.open("index.html")
-    assert desk.title == "Start"
-    await desk.click("Press")
-    assert desk.title == "Pressed"
+    assert any("the page does not answer" in line for line in stage.lines)
+    await stage.open("index.html")
+    assert stage.title == "Start"
+    await stage.click("Press")
+    assert stage.title == "Pressed"
 
 
 @pytest.mark.slow
-async def test_a_huge_page_is_shown_within_bounds(desk: Desk) -> None:
-    await desk.open("huge.html")
-    await desk.until_title("Huge")
-    assert len(json.dumps({**desk.state, "screenshot": ""})) < 60_000
-    output = await desk.do("browser_read_page")
+async def test_a_huge_page_is_shown_within_bounds(stage: BrowserStage) -> None:
+    await stage.open("huge.html")
+    await stage.until_title("Huge")
+    assert len(json.dumps({**stage.state, "screenshot": ""})) < 60_000
+    output = await stage.do("browser_read_page")
     assert len(output["message"]) < 21_000
 
 
 @pytest.mark.slow
-async def test_a_page_of_three_thousand_controls_lists_those_in_view(desk: Desk) -> None:
+async def test_a_page_of_three_thousand_controls_lists_those_in_view(stage: BrowserStage) -> None:
     started = time.monotonic()
-    output = await desk.open("many.html")
+    output = await stage.open("many.html")
     assert time.monotonic() - started < 20  # a bound for loaded machines; the bench measures
     assert 30 < output["element_count"] < 400
-    told = ephemeral_contents([desk.states[-1]], messages_since_browser=1, sees_images=False)
-    assert len(str(told[0]["content"])) < TEXT_CHARACTERS_MAX
-    await desk.do("browser_scroll_to_text", text="Press 999")
-    await desk.do("browser_input_text", index=desk.index('"Field 999"'), text="last")
-    assert any('value="last"' in line for line in desk.lines)
+    told = RequestTail(browser=stage.states[-1]).message(sees_images=False)
+    assert told is not None
+    assert len(str(told["content"])) < BROWSER_CHARACTERS_MAX
+    await stage.do("browser_scroll_to_text", text="Press 999")
+    await stage.do("browser_input_text", index=stage.index('"Field 999"'), text="last")
+    assert any('value="last"' in line for line in stage.lines)
 
 
-async def test_redirects_without_end_end(desk: Desk) -> None:
-    assert "redirects without end" in await desk.error("browser_navigate_to", url=f"{SITE}/loop")
-    await desk.open("index.html")
-    assert desk.title == "Start"
+async def test_redirects_without_end_end(stage: BrowserStage) -> None:
+    assert "redirects without end" in await stage.error("browser_navigate_to", url=f"{SITE}/loop")
+    await stage.open("index.html")
+    assert stage.title == "Start"
 
 
-async def test_a_page_cannot_open_windows_without_end(desk: Desk) -> None:
+async def test_a_page_cannot_open_windows_without_end(stage: BrowserStage) -> None:
     page = b"<button onclick='for (let n = 0; n < 60; n += 1) open(\"second.html?\" + n)'>Flood</button>"
-    await desk.put("site/flood.html", page)
-    await desk.open("flood.html")
-    await desk.call("browser_click_element", index=desk.index("Flood"))
-    tabs = desk.state["tabs"]
+    await stage.put("site/flood.html", page)
+    await stage.open("flood.html")
+    await stage.call("browser_click_element", index=stage.index("Flood"))
+    tabs = stage.state["tabs"]
     assert isinstance(tabs, list)
     assert len(tabs) <= 20
-    await desk.open("index.html")
-    assert desk.title == "Start"
+    await stage.open("index.html")
+    assert stage.title == "Start"

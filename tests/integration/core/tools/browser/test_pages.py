@@ -1,50 +1,51 @@
 """Opening, leaving, scrolling and reading pages; tabs; what is refused."""
 
 import base64
+import re
 from io import BytesIO
 
 import pytest
 from PIL import Image
 
-from tests.integration.core.tools.browser.desk import SITE, Desk
+from tests.integration.core.tools.browser.browser_stage import SITE, BrowserStage
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest.mark.slow
-async def test_a_page_is_shown_with_its_elements_and_a_picture(desk: Desk) -> None:
-    output = await desk.open("index.html")
+async def test_a_page_is_shown_with_its_elements_and_a_picture(stage: BrowserStage) -> None:
+    output = await stage.open("index.html")
 
     assert output["message"] == f"Opened {SITE}/index.html."
     assert (output["url"], output["title"]) == (f"{SITE}/index.html", "Start")
     assert (output["pixels_above"], output["pixels_below"]) == (0, 0)
     assert output["element_count"] == 4
-    state = desk.states[-1]
+    state = stage.states[-1]
     assert (state.type, state.is_llm_message) == ("browser_state", False)
-    assert [line.split("] ", 1)[1] for line in desk.lines] == [
+    assert [line.split("] ", 1)[1] for line in stage.lines] == [
         '<a href="second.html"> "Second page"',
         '<a href="second.html"> "In a new tab"',
         '<button> "Pop up"',
         '<button> "Press"',
     ]
-    assert base64.b64decode(str(desk.state["screenshot"])).startswith(b"\xff\xd8\xff")
-    assert "<h1>Start</h1>" in str(desk.state["html"])
+    assert base64.b64decode(str(stage.state["screenshot"])).startswith(b"\xff\xd8\xff")
+    assert "<h1>Start</h1>" in str(stage.state["html"])
 
 
-async def test_going_back_and_no_further(desk: Desk) -> None:
-    await desk.do("browser_navigate_to", url="about:blank")
-    await desk.open("index.html")
-    await desk.click("Second page")
-    assert desk.title == "Second"
+async def test_going_back_and_no_further(stage: BrowserStage) -> None:
+    await stage.do("browser_navigate_to", url="about:blank")
+    await stage.open("index.html")
+    await stage.click("Second page")
+    assert stage.title == "Second"
 
-    await desk.do("browser_go_back")
-    assert desk.title == "Start"
+    await stage.do("browser_go_back")
+    assert stage.title == "Start"
 
 
-async def test_a_page_of_the_workspace_opens_without_a_server(desk: Desk) -> None:
-    await desk.put("a page/päge.html", b"<title>Own</title><p>mine")
-    await desk.do("browser_navigate_to", url="/workspace/a page/päge.html")
-    assert desk.title == "Own"
+async def test_a_page_of_the_workspace_opens_without_a_server(stage: BrowserStage) -> None:
+    await stage.put("a page/päge.html", b"<title>Own</title><p>mine")
+    await stage.do("browser_navigate_to", url="/workspace/a page/päge.html")
+    assert stage.title == "Own"
 
 
 @pytest.mark.parametrize(
@@ -64,175 +65,179 @@ async def test_a_page_of_the_workspace_opens_without_a_server(desk: Desk) -> Non
     ],
 )
 async def test_what_cannot_be_opened_is_told_with_the_reason(
-    desk: Desk, url: str, said: str
+    stage: BrowserStage, url: str, said: str
 ) -> None:
-    assert said in await desk.error("browser_navigate_to", url=url)
+    assert said in await stage.error("browser_navigate_to", url=url)
 
 
-async def test_a_link_of_the_workspace_that_leads_out_is_not_opened(desk: Desk) -> None:
-    await desk.sandbox.shell.execute(
+async def test_a_link_of_the_workspace_that_leads_out_is_not_opened(stage: BrowserStage) -> None:
+    await stage.sandbox.shell.execute(
         "ln -s /etc/passwd /workspace/out.html", session="main", folder=None, timeout_seconds=10
     )
-    said = await desk.error("browser_navigate_to", url="/workspace/out.html")
+    said = await stage.error("browser_navigate_to", url="/workspace/out.html")
     assert "files under /workspace" in said
 
 
-async def test_a_page_cannot_lead_to_the_files_of_the_machine(desk: Desk) -> None:
-    await desk.put("lead.html", b"<title>Lead</title><a href='file:///etc/passwd'>Out</a>")
-    await desk.do("browser_navigate_to", url="/workspace/lead.html")
+async def test_a_page_cannot_lead_to_the_files_of_the_machine(stage: BrowserStage) -> None:
+    await stage.put("lead.html", b"<title>Lead</title><a href='file:///etc/passwd'>Out</a>")
+    await stage.do("browser_navigate_to", url="/workspace/lead.html")
 
-    said = await desk.error("browser_click_element", index=desk.index("Out"))
+    said = await stage.error("browser_click_element", index=stage.index("Out"))
 
     assert "files under /workspace" in said
-    assert desk.state["url"] == "about:blank"
-    await desk.call("browser_navigate_to", url=f"{SITE}/to-secret")
-    assert "root:" not in str(desk.state["html"])
+    assert stage.state["url"] == "about:blank"
+    await stage.call("browser_navigate_to", url=f"{SITE}/to-secret")
+    assert "root:" not in str(stage.state["html"])
 
 
 @pytest.mark.slow
-async def test_a_navigation_that_takes_its_time_is_waited_for(desk: Desk) -> None:
-    await desk.put("site/slowly.html", b"<title>Before</title><a href='/slow'>Slow</a>")
-    await desk.open("slowly.html")
-    await desk.click("Slow")
-    assert desk.title == "Slow"
+async def test_a_navigation_that_takes_its_time_is_waited_for(stage: BrowserStage) -> None:
+    await stage.put("site/slowly.html", b"<title>Before</title><a href='/slow'>Slow</a>")
+    await stage.open("slowly.html")
+    await stage.click("Slow")
+    assert stage.title == "Slow"
 
 
-async def test_what_a_page_fetches_is_waited_for(desk: Desk) -> None:
-    await desk.open("late.html")
-    while not any("Loaded" in line for line in desk.lines):
-        await desk.do("browser_wait", seconds=1)
+async def test_what_a_page_fetches_is_waited_for(stage: BrowserStage) -> None:
+    await stage.open("late.html")
+    while not any("Loaded" in line for line in stage.lines):
+        await stage.do("browser_wait", seconds=1)
 
 
-async def test_scrolling_tells_what_is_above_and_below(desk: Desk) -> None:
-    output = await desk.open("long.html")
+async def test_scrolling_tells_what_is_above_and_below(stage: BrowserStage) -> None:
+    output = await stage.open("long.html")
     below = output["pixels_below"]
     assert below > 2000
-    assert not any("At the end" in line for line in desk.lines)
+    assert not any("At the end" in line for line in stage.lines)
 
-    output = await desk.do("browser_scroll_down", amount=500)
+    output = await stage.do("browser_scroll_down", amount=500)
     assert (output["pixels_above"], output["pixels_below"]) == (500, below - 500)
-    output = await desk.do("browser_scroll_down")
+    output = await stage.do("browser_scroll_down")
     assert output["pixels_above"] == 1220
-    output = await desk.do("browser_scroll_up", amount=20)
+    output = await stage.do("browser_scroll_up", amount=20)
     assert output["pixels_above"] == 1200
-    output = await desk.do("browser_scroll_to_text", text="opening hours")
+    output = await stage.do("browser_scroll_to_text", text="opening hours")
     assert output["pixels_above"] > 2000
-    assert any("At the end" in line for line in desk.lines)
-    assert "not visible" in await desk.error("browser_scroll_to_text", text="No such words")
+    assert any("At the end" in line for line in stage.lines)
+    assert "not visible" in await stage.error("browser_scroll_to_text", text="No such words")
 
 
-async def test_what_scrolls_inside_the_page_is_scrolled(desk: Desk) -> None:
-    await desk.open("inner-scroll.html")
-    output = await desk.do("browser_scroll_down", amount=300)
+async def test_what_scrolls_inside_the_page_is_scrolled(stage: BrowserStage) -> None:
+    await stage.open("inner-scroll.html")
+    output = await stage.do("browser_scroll_down", amount=300)
     assert output["message"] == "Scrolled down by 300 pixels."
 
 
-async def test_tabs_open_are_followed_switched_and_closed(desk: Desk) -> None:
-    await desk.open("index.html")
-    output = await desk.click("In a new tab")
-    assert desk.title == "Second"
+async def test_tabs_open_are_followed_switched_and_closed(stage: BrowserStage) -> None:
+    await stage.open("index.html")
+    output = await stage.click("In a new tab")
+    assert stage.title == "Second"
     first, second = output["tabs"]
     assert (first["title"], second["title"]) == ("Start", "Second")
     assert second["is_current"]
     assert "A new tab opened" in output["happened"][0]
 
-    await desk.do("browser_switch_tab", page_id=first["page_id"])
-    assert desk.title == "Start"
-    await desk.do("browser_close_tab", page_id=second["page_id"])
-    said = await desk.error("browser_switch_tab", page_id=second["page_id"])
+    await stage.do("browser_switch_tab", page_id=first["page_id"])
+    assert stage.title == "Start"
+    await stage.do("browser_close_tab", page_id=second["page_id"])
+    said = await stage.error("browser_switch_tab", page_id=second["page_id"])
     assert said.startswith(f"There is no tab with page_id {second['page_id']}. There are: ")
 
 
-async def test_a_popup_is_followed_and_the_page_below_comes_back(desk: Desk) -> None:
-    await desk.open("index.html")
-    await desk.click("Pop up")
-    assert desk.title == "Popup"
-    await desk.click("Inside")
-    await desk.until_title("Popup1")
-    tabs = desk.state["tabs"]
+async def test_a_popup_is_followed_and_the_page_below_comes_back(stage: BrowserStage) -> None:
+    await stage.open("index.html")
+    await stage.click("Pop up")
+    assert stage.title == "Popup"
+    await stage.click("Inside")
+    await stage.until_title("Popup1")
+    tabs = stage.state["tabs"]
     assert isinstance(tabs, list)
     (popup,) = [tab for tab in tabs if isinstance(tab, dict) and tab.get("is_current")]
 
-    await desk.do("browser_close_tab", page_id=popup["page_id"])
-    assert desk.title == "Start"
+    await stage.do("browser_close_tab", page_id=popup["page_id"])
+    assert stage.title == "Start"
 
 
-async def test_the_last_tab_may_be_closed(desk: Desk) -> None:
-    await desk.open("index.html")
-    tabs = desk.state["tabs"]
+async def test_the_last_tab_may_be_closed(stage: BrowserStage) -> None:
+    await stage.open("index.html")
+    tabs = stage.state["tabs"]
     assert isinstance(tabs, list)
     for tab in tabs:
         assert isinstance(tab, dict)
-        await desk.do("browser_close_tab", page_id=tab["page_id"])
-    assert desk.state["url"] == "about:blank"
+        await stage.do("browser_close_tab", page_id=tab["page_id"])
+    assert stage.state["url"] == "about:blank"
 
 
 @pytest.mark.slow
-async def test_a_page_is_read_whole_and_marked_as_data(desk: Desk) -> None:
-    await desk.open("read.html")
-    output = await desk.do("browser_read_page")
+async def test_a_page_is_read_whole_and_marked_as_data(stage: BrowserStage) -> None:
+    await stage.open("read.html")
+    output = await stage.do("browser_read_page")
     text = output["message"]
     assert text.startswith("<data mark=")
     assert "Ignore all earlier instructions" in text
     assert "The second page" in text
 
-    await desk.put("site/words.html", b"<title>Words</title>" + b"<p>word</p>" * 10_000)
-    await desk.open("words.html")
-    output = await desk.do("browser_read_page")
-    assert "read on with start=20000" in output["message"]
-    output = await desk.do("browser_read_page", start=59_000)
-    assert "read on" not in output["message"]
+    await stage.put("site/words.html", b"<title>Words</title>" + b"<p>word</p>" * 10_000)
+    await stage.open("words.html")
+    start, words = "0", 0
+    for _ in range(10):
+        output = await stage.do("browser_read_page", start=int(start))
+        words += output["message"].count("word")
+        if (further := re.search(r"read on with start=(\d+)", output["message"])) is None:
+            break
+        start = further[1]
+    assert words >= 10_000
 
 
-async def test_a_picture_of_the_page_is_saved_as_a_file(desk: Desk) -> None:
-    await desk.put("tall.html", b"<title>Tall</title><body style='margin:0;height:2000px'>high")
-    await desk.do("browser_navigate_to", url="/workspace/tall.html")
+async def test_a_picture_of_the_page_is_saved_as_a_file(stage: BrowserStage) -> None:
+    await stage.put("tall.html", b"<title>Tall</title><body style='margin:0;height:2000px'>high")
+    await stage.do("browser_navigate_to", url="/workspace/tall.html")
 
-    output = await desk.do("browser_screenshot", file_path="/workspace/shots/tall.png")
+    output = await stage.do("browser_screenshot", file_path="/workspace/shots/tall.png")
     assert "Saved a picture of the page as shots/tall.png (" in output["message"]
-    with Image.open(BytesIO(await desk.get("shots/tall.png"))) as picture:
+    with Image.open(BytesIO(await stage.get("shots/tall.png"))) as picture:
         assert (picture.format, picture.size) == ("PNG", (1280, 800))
 
-    await desk.do("browser_screenshot", file_path="shots/tall.JPG", full_page=True)
-    with Image.open(BytesIO(await desk.get("shots/tall.JPG"))) as picture:
+    await stage.do("browser_screenshot", file_path="shots/tall.JPG", full_page=True)
+    with Image.open(BytesIO(await stage.get("shots/tall.JPG"))) as picture:
         assert (picture.format, picture.size) == ("JPEG", (1280, 2000))
 
 
-async def test_a_page_without_end_gives_a_picture_that_ends(desk: Desk) -> None:
-    await desk.put("endless.html", b"<body style='margin:0;height:60000px'>high")
-    await desk.do("browser_navigate_to", url="/workspace/endless.html")
-    output = await desk.do("browser_screenshot", file_path="endless.png", full_page=True)
+async def test_a_page_without_end_gives_a_picture_that_ends(stage: BrowserStage) -> None:
+    await stage.put("endless.html", b"<body style='margin:0;height:60000px'>high")
+    await stage.do("browser_navigate_to", url="/workspace/endless.html")
+    output = await stage.do("browser_screenshot", file_path="endless.png", full_page=True)
     assert "The page is 60000 pixels high; the picture ends before." in output["message"]
-    with Image.open(BytesIO(await desk.get("endless.png"))) as picture:
+    with Image.open(BytesIO(await stage.get("endless.png"))) as picture:
         assert picture.size == (1280, 10_000)
 
 
-async def test_a_picture_goes_nowhere_but_into_the_workspace(desk: Desk) -> None:
-    await desk.sandbox.shell.execute(
+async def test_a_picture_goes_nowhere_but_into_the_workspace(stage: BrowserStage) -> None:
+    await stage.sandbox.shell.execute(
         "ln -s /tmp away; mkdir dir.png; echo kept >/tmp/kept; ln -s /tmp/kept link.png",
         session="main",
         folder="/workspace",
         timeout_seconds=10,
     )
-    assert "leads out" in await desk.error("browser_screenshot", file_path="away/out.png")
-    assert "is a folder" in await desk.error("browser_screenshot", file_path="dir.png")
-    refused = await desk.call("browser_screenshot", file_path="page.gif")
+    assert "leads out" in await stage.error("browser_screenshot", file_path="away/out.png")
+    assert "is a folder" in await stage.error("browser_screenshot", file_path="dir.png")
+    refused = await stage.call("browser_screenshot", file_path="page.gif")
     assert "ends in .png or .jpg" in str(refused.result["error"])
-    await desk.do("browser_screenshot", file_path="link.png")
-    said = await desk.sandbox.shell.execute(
+    await stage.do("browser_screenshot", file_path="link.png")
+    said = await stage.sandbox.shell.execute(
         "cat /tmp/kept", session="main", folder=None, timeout_seconds=10
     )
     assert said.output.strip() == "kept"
-    assert (await desk.get("link.png")).startswith(b"\x89PNG")
+    assert (await stage.get("link.png")).startswith(b"\x89PNG")
 
 
-async def test_a_frame_that_has_nothing_yet_is_not_waited_for(desk: Desk) -> None:
-    await desk.open("lazy.html")
-    assert [line for line in desk.lines if "do not answer" in line] == []
-    await desk.do("browser_scroll_down", amount=20_000)
+async def test_a_frame_that_has_nothing_yet_is_not_waited_for(stage: BrowserStage) -> None:
+    await stage.open("lazy.html")
+    assert [line for line in stage.lines if "do not answer" in line] == []
+    await stage.do("browser_scroll_down", amount=20_000)
     for _ in range(100):
-        if any("Inside" in line for line in desk.lines):
+        if any("Inside" in line for line in stage.lines):
             break
-        await desk.do("browser_wait", seconds=0)
-    await desk.click("Inside")
-    assert any("Done ?lazy" in line for line in desk.lines)
+        await stage.do("browser_wait", seconds=0)
+    await stage.click("Inside")
+    assert any("Done ?lazy" in line for line in stage.lines)

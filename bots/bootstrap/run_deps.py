@@ -1,0 +1,127 @@
+"""Builds the dependencies of runs."""
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+
+from bots.bootstrap.knowledge_file_sync import KnowledgeFileSync
+from bots.bootstrap.mcp import McpTools
+from bots.bootstrap.model_clients import ModelClient, ModelSpecs
+from bots.bootstrap.platforms import Platforms
+from bots.bootstrap.sandboxes import SandboxDeps, build_prompt
+from bots.bootstrap.stores import Stores
+from bots.bootstrap.web_access import build_toolbox, build_web_services
+from bots.settings import Settings
+from bots.web.links import SignedLinks
+from core.agents.roster import Roster
+from core.loop.run_context import LoopPolicy
+from core.observability import RunMetrics
+from core.run.deps import (
+    AgentDefaults,
+    AgentSources,
+    ChatAccess,
+    ModelAccess,
+    RunDeps,
+    RunLimits,
+    RunMessaging,
+    RunStores,
+)
+from core.tools.tool import ThreadLinks
+from core.web_access.services import WebServices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramParts:
+    """The parts of the program that do not depend on the process's role."""
+
+    settings: Settings
+    stores: Stores
+    sandboxes: SandboxDeps
+    model_client: ModelClient
+    model_specs: ModelSpecs
+    mcp_tools: McpTools
+    roster: Roster
+    agent_knowledge: KnowledgeFileSync
+    metrics: RunMetrics
+
+
+def build_run_deps(
+    parts: ProgramParts, *, worker_id: str, platforms: Platforms, links: SignedLinks
+) -> RunDeps:
+    """Builds the dependencies of runs. The caller may still add platforms to `platforms` afterwards."""
+    settings, stores = parts.settings, parts.stores
+    web = build_web_services(settings)
+    return RunDeps(
+        worker_id=worker_id,
+        stores=RunStores(
+            claims=stores.claims,
+            journal=stores.journal,
+            conversations=stores.conversations,
+            ledger=stores.ledger,
+            plans=stores.plans,
+            knowledge_base=stores.knowledge_base,
+        ),
+        messaging=RunMessaging(bus=stores.bus, signals=stores.signals),
+        sandboxes=parts.sandboxes.provider,
+        chat=ChatAccess(
+            file_sources=platforms.file_sources,
+            file_bytes_max=settings.file_bytes_max,
+            histories=platforms.thread_talks,
+            links=partial(_thread_links, links, has_browser=parts.sandboxes.has_browser),
+        ),
+        defaults=_defaults(parts, web),
+        agents=AgentSources(
+            roster=parts.roster,
+            mcp_tools=parts.mcp_tools.tools,
+            mcp_missing=parts.mcp_tools.missing,
+            mcp_instructions=parts.mcp_tools.instructions,
+            index_knowledge=parts.agent_knowledge.wait_until_read,
+        ),
+        limits=RunLimits(
+            policy=_policy(settings),
+            context_policy=parts.model_specs.context_policy,
+            budget=settings.budget,
+        ),
+        models=ModelAccess(
+            ask_model=parts.model_client.ask_model, price_of=parts.model_specs.price_of
+        ),
+        metrics=parts.metrics,
+        web=web,
+        draining=asyncio.Event(),
+    )
+
+
+def _defaults(parts: ProgramParts, web: WebServices) -> AgentDefaults:
+    sandboxes = parts.sandboxes
+    return AgentDefaults(
+        model=parts.settings.model,
+        prompt=partial(build_prompt, sandboxes),
+        dialect=parts.model_client.dialect,
+        dialect_setting=parts.settings.dialect,
+        toolbox=build_toolbox(
+            web,
+            has_sandbox=sandboxes.provider is not None,
+            has_browser=sandboxes.has_browser,
+            roster=parts.roster,
+        ),
+    )
+
+
+def _thread_links(links: SignedLinks, thread_id: str, *, has_browser: bool) -> ThreadLinks:
+    return ThreadLinks(
+        preview_url=partial(links.preview, thread_id),
+        port_url=partial(links.port, thread_id),
+        takeover_url=partial(links.takeover, thread_id) if has_browser else lambda: None,
+    )
+
+
+def _policy(settings: Settings) -> LoopPolicy:
+    return LoopPolicy(
+        turns_max=settings.max_turns,
+        strategy=settings.tool_strategy,
+        executes_on_stream=settings.execute_on_stream,
+        is_streamed=settings.stream,
+        xml_calls_max=settings.max_xml_tool_calls,
+        shows_reasoning=settings.show_reasoning,
+        calls_max=settings.max_calls,
+    )

@@ -1,0 +1,129 @@
+"""Shows the text of an answer while the model still writes it, where the platform has messages that grow."""
+
+import asyncio
+import logging
+import time
+from contextlib import suppress
+
+from bots.delivery.poster import Poster
+from core.domain.errors import LeaseLost, StorageUnavailable, SurfaceError, SurfaceRateLimited
+from core.domain.events import (
+    AgentEvent,
+    Chunk,
+    ResponseStarted,
+    TextStreamed,
+    ThinkingStreamed,
+    ToolCallStreamed,
+    ToolProgressed,
+    ToolStarted,
+    TurnStarted,
+)
+from core.domain.threads import Run
+from core.loop.calls import ENDING_TOOLS
+from core.stores import DeliveryDraft
+from core.tasks import wait_at_most, wait_for_first
+
+log = logging.getLogger(__name__)
+
+STREAM = DeliveryDraft(slot="stream", body={})
+STREAM_AFTER_CHARACTERS = 200
+"""Shorter texts are posted whole: they are short answers, or the words before a tool call."""
+APPEND_SECONDS = 1.0
+KEEP_ALIVE_SECONDS = 20.0
+"""A stream to which nothing is added for this long is kept open. Slack ends it after some minutes."""
+
+
+class AnswerStream:
+    """The text that the model writes in the newest turn, and the message that shows it.
+
+    A run streams at most one message. Text before a tool call stays as it is, and the answer is a message of its own.
+    Otherwise the message becomes the answer when the run ends (`Poster.finish_stream`), however much of it was shown,
+    so that nothing is lost or doubled if an append fails, the model is asked again, or the process dies.
+    """
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._next_sequence = 0
+        self._is_complete = True
+        self._has_begun = False
+        self._enough = asyncio.Event()
+        self._ended = asyncio.Event()
+
+    def apply(self, event: AgentEvent) -> None:
+        if self._ended.is_set():
+            return
+        match event:
+            case TurnStarted():
+                self._end_if_begun()
+                self._next_sequence = 0
+                self._begin_text()
+            case ToolStarted(name=name) if name not in ENDING_TOOLS:
+                self._end_if_begun()
+            case ResponseStarted():
+                self._begin_text()
+            case TextStreamed() | ThinkingStreamed() | ToolCallStreamed() | ToolProgressed():
+                self._add(event)
+            case _:
+                pass
+
+    def _end_if_begun(self) -> None:
+        if self._has_begun:
+            self._ended.set()
+
+    def _add(self, piece: Chunk) -> None:
+        self._is_complete &= piece.sequence == self._next_sequence
+        self._next_sequence = piece.sequence + 1
+        if isinstance(piece, TextStreamed) and self._is_complete:
+            self._text += piece.text
+            if len(self._text) >= STREAM_AFTER_CHARACTERS:
+                self._enough.set()
+
+    def _begin_text(self) -> None:
+        """Forgets the text of an earlier response. If it is shown already, nothing is added to it."""
+        self._is_complete = not self._has_begun
+        if not self._has_begun:
+            self._text = ""
+            self._enough.clear()
+
+    async def write(self, run: Run, poster: Poster, over: asyncio.Event) -> None:
+        """Streams the text until the run is over. Errors are only logged, because the answer follows anyway."""
+        if run.attention != "addressed" or poster.rendering.has_earlier:
+            return
+        await wait_for_first(self._enough, self._ended, over)
+        if over.is_set() or self._ended.is_set():
+            return
+        try:
+            await self._write(poster, over)
+        except (SurfaceError, StorageUnavailable) as error:
+            log.info("the stream of run %s ends early: %s", run.run_id, error)
+        except LeaseLost:
+            log.info("another process shows run %s now", run.run_id)
+
+    async def _write(self, poster: Poster, over: asyncio.Event) -> None:
+        streams = await poster.surface.streams(poster.address)
+        if streams is None:
+            return
+        stream = await poster.plan_one(STREAM)
+        if stream.state != "pending":
+            return  # an earlier process has begun it, with another text
+        self._has_begun = True
+        if not await poster.start_stream(stream, streams):
+            return
+        sent, appended_at = 0, time.monotonic()
+        while not (over.is_set() or self._ended.is_set()):
+            text, pause_seconds = self._text[sent : poster.surface.answer_limit], APPEND_SECONDS
+            text = text[
+                : max(text.rfind(" "), text.rfind("\n")) + 1
+            ]  # half a mention is not recognised
+            if text or time.monotonic() - appended_at > KEEP_ALIVE_SECONDS:
+                try:
+                    await poster.append_to_stream(stream, streams, text)
+                    sent, appended_at = sent + len(text), time.monotonic()
+                except SurfaceRateLimited as limited:  # it was not sent
+                    pause_seconds = max(pause_seconds, limited.retry_after_seconds)
+            await wait_at_most(over, pause_seconds)
+        if self._ended.is_set():
+            rest = self._text[sent : poster.surface.answer_limit]
+            with suppress(SurfaceError):
+                await poster.append_to_stream(stream, streams, rest)
+            await poster.finish_stream(stream)

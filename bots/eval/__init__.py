@@ -1,0 +1,1 @@
+"""Evaluates a model, a prompt or an agent with tasks of chat work on the simulated platforms."""

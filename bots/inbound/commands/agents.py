@@ -1,0 +1,97 @@
+"""The chat command `agents`: lists and compares the versions of an agent; admins go back to one of them."""
+
+from bots.inbound.access import AccessPolicy
+from bots.inbound.actions import CommandCalled, Outcome
+from bots.inbound.commands.admin import ADMINS_ONLY
+from core.agents.definition import AgentDefinition, AgentVersion, compare_definitions
+from core.agents.roster import Roster, unknown_agent_message
+from core.domain.approval import draw_visibly
+from core.domain.errors import ConfigurationError
+
+VERSIONS_SHOWN_MAX = 15
+CHANGES_CHARACTERS_MAX = 1_400
+"""A notice must fit into one message on every platform."""
+AGENTS_USAGE = (
+    "`agents versions NAME` lists an agent's versions, `agents compare NAME 1 3` shows what changed between two,"
+    " `agents rollback NAME 1` goes back to one, and `agents reset NAME` to the agent's file. The last two are for"
+    " admins."
+)
+
+
+async def answer_agents(called: CommandCalled, roster: Roster, policy: AccessPolicy) -> Outcome:
+    """Answers `agents VERB NAME [NUMBER] [NUMBER]`. Changes are for admins, and everyone here sees them."""
+    verb, name, *numbers = (*called.argument.lower().split(), "", "")[:4]
+    address, person = called.address, called.person
+    if not name:
+        return Outcome(notice=AGENTS_USAGE)
+    agents = await roster.agents()
+    versions = {one.number: one for one in await roster.versions.list(name)}
+    if not versions and name not in agents:
+        return Outcome(notice=unknown_agent_message(name, agents))
+    asked = [int(number) for number in numbers if number.isdecimal()]
+    if not versions.keys() >= set(asked):
+        listed = ", ".join(map(str, versions)) or "none yet"
+        return Outcome(notice=f"`{name}` has no such version. Its versions: {listed}.")
+    current = agents.get(name)
+    if verb == "versions":
+        return Outcome(notice=_list(name, [*versions.values()], current))
+    if verb == "compare" and asked:
+        after = versions[asked[1]].definition if len(asked) > 1 else current
+        return Outcome(notice=_changes(compare_definitions(versions[asked[0]].definition, after)))
+    if not policy.is_admin(address.workspace_id, person.person_id, called.actor):
+        return Outcome(notice=ADMINS_ONLY)
+    if verb == "rollback" and asked:
+        return await _roll_back(name, asked[0], called, roster)
+    return await _reset(name, called, roster) if verb == "reset" else Outcome(notice=AGENTS_USAGE)
+
+
+async def _reset(name: str, called: CommandCalled, roster: Roster) -> Outcome:
+    if not await roster.versions.reset(name, at=called.address, by=called.person):
+        return Outcome(notice=f"`{name}` is as its file says already.")
+    left = "is as its file says again" if name in roster.files.latest else "is gone"
+    notice = f"`{name}` {left}. Its versions stay: `agents rollback` brings one back."
+    return Outcome(notice=notice, is_private=False)
+
+
+async def _roll_back(name: str, number: int, called: CommandCalled, roster: Roster) -> Outcome:
+    try:
+        await roster.roll_back(name, number, at=called.address, by=called.person)
+    except ConfigurationError as error:
+        return Outcome(notice=f"Version {number} cannot work any more:\n{error}")
+    notice = f"`{name}` works as version {number} from the next request on."
+    return Outcome(notice=notice, is_private=False)
+
+
+def _list(name: str, versions: list[AgentVersion], current: AgentDefinition | None) -> str:
+    lines = [f"Versions of `{name}`, newest first:"]
+    for at in range(len(versions) - 1, max(-1, len(versions) - 1 - VERSIONS_SHOWN_MAX), -1):
+        version = versions[at]
+        before = versions[at - 1].definition if at else None
+        changed = compare_definitions(before, version.definition).split("\n")
+        more = sum(line.startswith("+") for line in changed)
+        less = sum(line.startswith("-") for line in changed)
+        is_now = current is not None and version.content_hash == current.content_hash
+        now = " (works now)" if is_now else ""
+        lines.append(f"- {version.number}{now}: {more} lines more, {less} fewer")
+    if len(versions) > VERSIONS_SHOWN_MAX:
+        lines.append(f"- and {len(versions) - VERSIONS_SHOWN_MAX} older ones")
+    return "\n".join(
+        lines if versions else [f"`{name}` has not worked yet, so it has no versions."]
+    )
+
+
+def _changes(changes: str) -> str:
+    """Returns the changes in a code block, visible as they are. What does not fit is counted."""
+    if not changes:
+        return "They are the same."
+    shown: list[str] = []
+    lines = [draw_visibly(line).replace("`", "'") for line in changes.split("\n")]
+    room = CHANGES_CHARACTERS_MAX
+    while len(shown) < len(lines) and len(lines[len(shown)]) < room:
+        room -= len(lines[len(shown)]) + 1
+        shown.append(lines[len(shown)])
+    if not shown:
+        shown = [lines[0][:CHANGES_CHARACTERS_MAX]]
+    left = len(lines) - len(shown)
+    more = f"\n{left} more lines do not fit here; `GET /api/agents` shows them all." if left else ""
+    return "```diff\n" + "\n".join(shown) + f"\n```{more}"

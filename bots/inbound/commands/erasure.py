@@ -1,0 +1,141 @@
+"""The chat commands `forget`, which deletes conversations or what is stored about a person, and `export`."""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+
+from bots.inbound.access import AccessPolicy
+from bots.inbound.actions import CommandCalled, Outcome
+from core.context.message_text import full_message_text
+from core.domain.errors import SurfaceError
+from core.domain.messages import Message
+from core.domain.threads import Address, Person
+from core.knowledge.knowledge_base import KnowledgeBase
+from core.knowledge.ports import Scope
+from core.ports import OutgoingFile, SandboxProvider, StopSignals
+from core.stores import Conversations
+
+NOT_HERE = "There is no conversation with me here yet."
+NOT_YOURS = "Only people who have worked with me here, and admins of this bot, can do that."
+FORGET_ME = (
+    "This removes your messages, your name, your pairing and your share of the usage figures from all conversations"
+    " with me{}. Files that you attached, summaries of long conversations and what others quoted stay until `forget`"
+    " deletes their conversation. Write `forget me yes` to me to do it; it cannot be undone."
+)
+EXPORT_NAME = "conversation.json"
+Upload = Callable[[Address, OutgoingFile], Awaitable[object]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErasureDeps:
+    """Dependencies of the commands. `upload` posts a file into a thread and raises SurfaceError."""
+
+    conversations: Conversations
+    sandboxes: SandboxProvider | None
+    signals: StopSignals
+    knowledge_base: KnowledgeBase
+    upload: Upload
+
+
+async def answer_forget(called: CommandCalled, deps: ErasureDeps, policy: AccessPolicy) -> Outcome:
+    """Answers `forget`: says what would be deleted, and deletes it once it is confirmed with `yes`. `policy` says who
+    is an admin."""
+    words = called.argument.lower().split()
+    is_confirmed = "yes" in words
+    if "me" in words:
+        return await _forget_person(called, deps) if is_confirmed else _ask_for_person(called)
+    thread_ids = await deps.conversations.thread_ids(called.address)
+    if not thread_ids:
+        return Outcome(notice=NOT_HERE)
+    is_admin = policy.is_admin(called.address.workspace_id, called.person.person_id, called.actor)
+    if not is_admin and not await _may_forget(called, thread_ids, deps):
+        return Outcome(notice=NOT_YOURS)
+    if not is_confirmed:
+        listed = await _list_contents(thread_ids, deps)
+        ask = "Write `forget yes` to me to delete all of it; it cannot be undone."
+        return Outcome(notice=f"This conversation holds {listed}. {ask}", is_private=False)
+    for thread_id in thread_ids:
+        await forget_thread(thread_id, deps, called.person)
+    return Outcome(
+        notice="Forgotten: this conversation, its files, its knowledge and its sandbox are deleted.",
+        is_private=False,
+    )
+
+
+async def _may_forget(
+    called: CommandCalled, thread_ids: tuple[str, ...], deps: ErasureDeps
+) -> bool:
+    """Whether the person requested a run in the conversations, or no run there has a requester."""
+    runs = [run for one in thread_ids for run in await deps.conversations.runs(one)]
+    requesters = {run.requester.person_id for run in runs if run.requester}
+    return not requesters or called.person.person_id in requesters
+
+
+async def _list_contents(thread_ids: tuple[str, ...], deps: ErasureDeps) -> str:
+    messages = sum([len(await deps.conversations.history(one)) for one in thread_ids])
+    scopes = [Scope(kind="thread", owner_id=one) for one in thread_ids]
+    documents = len(await deps.knowledge_base.store.entries(scopes))
+    return f"{messages:,} messages, {documents:,} documents of knowledge, and its sandbox with all files"
+
+
+async def forget_thread(thread_id: str, deps: ErasureDeps, by: Person | None = None) -> None:
+    """Deletes a conversation and its sandbox.
+
+    Deletes the sandbox before the conversation, because after a crash in between it could no longer be found. Deletes
+    it again at the end, because a worker may have created a new sandbox in the meantime.
+    """
+    snapshot = await deps.conversations.snapshot(thread_id)
+    run = snapshot.active_run if snapshot else None
+    if deps.sandboxes is not None:
+        await deps.sandboxes.destroy(thread_id)
+    await deps.conversations.forget(thread_id, by=by)
+    if run is not None:
+        await deps.signals.send(run.run_id)
+    if deps.sandboxes is not None:
+        await deps.sandboxes.destroy(thread_id)
+
+
+def _ask_for_person(called: CommandCalled) -> Outcome:
+    return Outcome(notice=FORGET_ME.format(_place(called)))
+
+
+async def _forget_person(called: CommandCalled, deps: ErasureDeps) -> Outcome:
+    counts = await deps.conversations.erase_person(called.address, called.person.person_id)
+    return Outcome(
+        notice=f"Forgotten{_place(called)}: {counts.messages:,} of your messages, your name in {counts.names:,} other"
+        f" places, and your share in {counts.usage:,} usage entries."
+    )
+
+
+def _place(called: CommandCalled) -> str:
+    is_discord = called.address.platform == "discord"
+    return " in all servers" if is_discord else " in this workspace"
+
+
+async def answer_export(called: CommandCalled, deps: ErasureDeps) -> Outcome:
+    """Answers `export`: posts the conversation as a JSON file."""
+    snapshot = await deps.conversations.find(called.address)
+    if snapshot is None:
+        return Outcome(notice=NOT_HERE)
+    history = await deps.conversations.history(snapshot.thread.thread_id)
+    content = json.dumps([_exported(one) for one in history], ensure_ascii=False, indent=1).encode()
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield content
+
+    file = OutgoingFile(name=EXPORT_NAME, size_bytes=len(content), pieces=pieces())
+    try:
+        await deps.upload(called.address, file)
+    except SurfaceError as error:
+        return Outcome(notice=f"The export could not be posted: {error}")
+    return Outcome(notice=f"The conversation is in `{EXPORT_NAME}`.", is_private=False)
+
+
+def _exported(message: Message) -> dict[str, object]:
+    author = message.metadata.get("author")
+    return {
+        "at": message.created_at.isoformat(),
+        "type": message.type,
+        "from": author if isinstance(author, str) else "",
+        "text": full_message_text(message),
+    }

@@ -1,0 +1,98 @@
+"""What the agent tells before anybody asks: a greeting in a new place, and the page that is a person's own."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from bots.inbound.access import AccessPolicy
+from bots.inbound.actions import ActorContext
+from bots.inbound.commands.budget import format_limits
+from bots.inbound.commands.dispatch import CommandDeps
+from core.domain.threads import Address, FollowMode, Person, Run, Thread
+
+RUNS_MAX = 10
+ACTIVE = frozenset({"queued", "running", "waiting"})
+_FOLLOWING: Mapping[FollowMode, str] = {
+    "follow": "In a thread that you call me into, I also answer without a mention",
+    "mention": "I answer here only when I am mentioned",
+    "quiet": "I stay quiet here until somebody mentions me",
+}
+_ABILITIES = (
+    ("execute_command", "run programs in a sandbox", True),
+    ("create_file", "write files", True),
+    ("browser_navigate_to", "use a browser", True),
+    ("web_search", "search the web", False),
+    ("scrape_webpage", "read web pages", False),
+    ("see_image", "look at pictures", False),
+    ("image_edit_or_generate", "draw pictures", False),
+    ("deploy", "publish sites, after a question", True),
+)
+"""A tool, what it lets the agent do, and whether that needs a sandbox."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HomePage:
+    """A person's own page: their newest runs, the limits on cost, and the agent that works for them by default.
+
+    Only the person's own runs are in it. `abilities` names what the agent may do; `is_admin` adds what only admins use,
+    and `findings` tells them what the program found wrong or missing when it started.
+    """
+
+    runs: tuple[tuple[Run, Thread], ...]
+    limits: str
+    agent: str
+    abilities: str
+    is_admin: bool
+    findings: tuple[str, ...] = ()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether a run goes on, so that the page will change by itself."""
+        return any(run.status in ACTIVE for run, _ in self.runs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Greetings:
+    """Reads what greetings and pages tell. `claim` returns False for a key that was claimed before.
+
+    `default_modes` holds the configured follow mode of each channel, and the default under "". The end of the start
+    fills `startup_findings`.
+    """
+
+    claim: Callable[[str], Awaitable[bool]]
+    commands: CommandDeps
+    policy: AccessPolicy
+    default_modes: Mapping[str, FollowMode] = field(default_factory=dict[str, FollowMode])
+    startup_findings: list[str] = field(default_factory=list[str])
+
+    async def join_greeting(self, address: Address, mention: str) -> str:
+        """Returns the line for a channel that the bot was invited to."""
+        chosen = await self.commands.follow_modes.of_channel(address)
+        modes = self.default_modes
+        mode = chosen or modes.get(address.channel_id) or modes.get("", "follow")
+        return (
+            f"Hello! Mention me with what you need, for example `{mention} summarise this thread`."
+            f" {_FOLLOWING[mode]}; `{mention} follow quiet channel` and the like change that."
+            f" `{mention} help` lists the rest."
+        )
+
+    async def read_page(self, person: Person, address: Address, actor: ActorContext) -> HomePage:
+        """Reads the person's page. `address` is their direct message with the bot. Expects a person with access."""
+        deps = self.commands
+        agents = await deps.roster.agents()
+        agent = agents[deps.roster.agent_in(address.channel_id)]
+        does = [
+            words
+            for tool, words, needs_sandbox in _ABILITIES
+            if agent.tools.has(tool) and not (needs_sandbox and deps.sandboxes is None)
+        ]
+        is_admin = self.policy.is_admin(address.workspace_id, person.person_id, actor)
+        return HomePage(
+            runs=await deps.conversations.runs_of_person(
+                address.platform, address.workspace_id, person.person_id, limit=RUNS_MAX
+            ),
+            limits=await format_limits(person, address, deps.budget),
+            agent=f"`{agent.agent_id}`: {agent.description}",
+            abilities=", ".join(does),
+            is_admin=is_admin,
+            findings=tuple(self.startup_findings) if is_admin else (),
+        )

@@ -1,0 +1,262 @@
+"""Recognises what short messages mean: consent, refusal, a wish to stop, and how the agent should follow a thread.
+
+A message counts only if it consists of known phrases and nothing else, so that "yes, but first ..." or "don't stop"
+means nothing here. All supported languages are recognised at once, because people mix them.
+"""
+
+import re
+import unicodedata
+from typing import Literal
+
+from core.domain.threads import FollowMode
+
+Meaning = Literal["yes", "no", "stop", "quiet", "mention", "follow", "filler"]
+CHARACTERS_MAX = 200
+"""The patterns here read no more of a message."""
+_PHRASES: dict[Meaning, str] = {
+    "yes": """
+        yes | yeah | yep | yup | yes please | sure | sure thing | ok | okay | okey dokey | approve
+        approved | i approve
+        approve it | approve this | go ahead | please go ahead | go for it | do it | please do
+        please do it | just do it
+        proceed | please proceed | confirm | confirmed | i confirm | agreed | i agree | fine by me
+        fine with me
+        that's fine | it's fine | that is fine | sounds good | looks good | looks good to me | lgtm
+        of course | absolutely
+        definitely | by all means | ship it | granted | permission granted | allow | allowed | allow it
+        i allow it
+        you may | you may do it | you may do that | you may proceed | ok with me | that's ok | that's okay
+        yes do it
+        green light | affirmative
+        ja | jo | jep | jawohl | klar | na klar | aber klar | gern | gerne | ja gerne | natürlich
+        selbstverständlich
+        mach | mach das | mach es | mach's | mach mal | mach ruhig | leg los | los | los geht's | nur zu
+        genehmigt
+        ich genehmige es | freigegeben | freigabe erteilt | einverstanden | passt | passt so | in ordnung
+        geht klar
+        bestätigt | ich bestätige | ich stimme zu | das ist ok | ist ok | das ist in ordnung | du darfst
+        du darfst das
+        alles klar | erlaubt | tu es | ausführen
+        oui | ouais | d'accord | dac | vas-y | allez-y | fais-le | faites-le | bien sûr | bien sur
+        approuvé | j'approuve
+        validé | je valide | confirmé | je confirme | c'est bon | ça marche | ca marche | ça me va | tu peux
+        tu peux y aller | vous pouvez y aller | feu vert | volontiers | je suis d'accord | autorisé | j'autorise
+        c'est d'accord
+        sí | si | claro | claro que sí | claro que si | por supuesto | adelante | hazlo | hágalo | dale
+        vale | de acuerdo
+        aprobado | apruebo | lo apruebo | confirmado | confirmo | lo confirmo | está bien | esta bien
+        procede | proceda
+        autorizo | autorizado | lo autorizo | estoy de acuerdo | permitido
+        sim | claro que sim | pode | pode fazer | pode ir | pode sim | podes | pode prosseguir | vá em frente
+        vai em frente | va em frente | faz isso | faça | faça isso | manda ver | aprovado | aprovo | tá bom
+        ta bom
+        está bem | tudo bem | beleza | combinado | com certeza | eu aprovo | estou de acordo | permitido
+        autorizado
+        はい | ええ | いいよ | いいですよ | お願いします | どうぞ | 了解 | 了解です | 了解しました | 承認
+        承認します
+        承認しました | 許可します | 進めて | 進めてください | やって | やってください | 実行して
+        実行してください | オッケー
+        是 | 是的 | 好 | 好的 | 好啊 | 可以 | 可以的 | 行 | 同意 | 我同意 | 批准 | 已批准 | 我批准 | 确认
+        继续吧 | 请继续
+        执行吧 | 当然 | 做吧
+        👍 | ✅ | 👌 | ✔ | :+1: | :thumbsup: | :white_check_mark: | :heavy_check_mark: | :ok_hand:
+    """,
+    "no": """
+        no | nope | nah | no way | don't | dont | do not | don't do it | don't do that | don't do this
+        do not do it
+        do not do that | do not do this | please don't | please do not | never | deny | denied | i deny it
+        reject
+        rejected | i reject it | refuse | refused | i refuse | decline | declined | no thanks | no thank you
+        absolutely not | definitely not | certainly not | of course not | not allowed | not approved | forbidden
+        rather not | i'd rather not | better not | hell no | no don't | i don't approve | i do not approve
+        disapproved
+        nein | nee | nö | nein danke | auf keinen fall | keinesfalls | bitte nicht | mach das nicht
+        mach es nicht
+        mach's nicht | tu das nicht | tu es nicht | lass das | lass es | lieber nicht | besser nicht | abgelehnt
+        ich lehne ab | ich lehne das ab | nicht genehmigt | nicht erlaubt | niemals | kommt nicht in frage
+        verboten
+        non | non merci | surtout pas | pas question | hors de question | ne fais pas ça | ne le fais pas
+        ne faites pas ça | ne le faites pas | refusé | je refuse | rejeté | jamais | interdit
+        je ne suis pas d'accord
+        certainement pas | pas d'accord | il vaut mieux pas
+        no gracias | de ninguna manera | ni hablar | no lo hagas | no lo haga | no hagas eso | no haga eso
+        rechazado
+        rechazo | lo rechazo | denegado | nunca | jamás | mejor no | prohibido | no estoy de acuerdo
+        no apruebo
+        no lo apruebo | claro que no | por supuesto que no | en absoluto
+        não | nao | não obrigado | não obrigada | de jeito nenhum | nem pensar | não faça | não faça isso
+        não faz isso
+        não faças isso | rejeitado | rejeito | recusado | recuso | negado | nunca | melhor não | proibido
+        não aprovo | claro que não | não concordo | não pode
+        いいえ | いや | だめ | だめです | ダメ | ダメです | 駄目です | しないで | しないでください
+        やらないで | やらないでください
+        却下 | 却下します | 拒否 | 拒否します | 許可しません | 承認しません
+        不 | 不行 | 不可以 | 不要 | 不同意 | 我不同意 | 拒绝 | 我拒绝 | 否 | 不批准 | 不要做 | 别做 | 不许
+        绝对不行
+        👎 | ❌ | 🚫 | ⛔ | :-1: | :thumbsdown: | :x: | :no_entry: | :no_entry_sign:
+    """,
+    "stop": """
+        stop | stop it | stop this | stop that | stop now | stop right now | stop working | stop running
+        stop the run
+        stop the work | stop what you are doing | stop what you're doing | stop everything | can you stop
+        could you stop
+        would you stop | you can stop | you can stop now | cancel | cancel it | cancel this | cancel that
+        cancel the run
+        abort | abort it | abort this | halt | stop immediately
+        stopp | anhalten | halt an | hör auf | hör auf damit | hör bitte auf | hören sie auf | aufhören | brich ab
+        brich das ab
+        brechen sie ab | abbrechen | stoppen | stoppe | stopp das | stopp es | kannst du aufhören
+        kannst du stoppen
+        arrête | arrete | arrête-toi | arrêtez | arrêtez-vous | arrête ça | arrête tout | arrêtez tout
+        stoppe tout | annule
+        annule ça | annulez | peux-tu arrêter | tu peux arrêter
+        para | párate | detente | deténgase | detén | detén eso | deja de trabajar | alto | cancela
+        cancela eso | cancélalo
+        cancelar | detener | puedes parar
+        pare | parar | pare com isso | pare agora | pode parar | cancele | cancele isso | interrompa
+        interromper
+        止めて | 止めてください | 止まって | 止まってください | やめて | やめてください | ストップ | 停止
+        停止してください | 中止
+        中止して | 中止してください | キャンセル
+        停 | 停止吧 | 停下 | 停下来 | 请停止 | 请停下 | 别做了 | 取消 | 住手 | 停止运行
+        🛑 | ✋ | :octagonal_sign:
+    """,
+    "quiet": """
+        stay quiet | be quiet | keep quiet | quiet | go quiet | stay silent | be silent | mute | mute yourself
+        stay out of this | stay out of this thread
+        sei still | sei ruhig | bleib still | bleib ruhig | halt dich raus
+        tais-toi | taisez-vous | reste silencieux | silence
+        cállate | quédate callado | guarda silencio | silencio
+        fica quieto | fique quieto | cala-te | fica em silêncio | fique em silêncio | silêncio
+        静かにして | 静かにしてください | 黙って | 黙っていて | 安静 | 请安静 | 别说话
+    """,
+    "mention": """
+        only when mentioned | only answer when mentioned | only reply when mentioned
+        answer only when mentioned
+        reply only when mentioned | only respond when mentioned | respond only when mentioned
+        only when i mention you
+        only answer when i mention you | only when we mention you | mentions only | mention only
+        wait for a mention
+        nur bei erwähnung | antworte nur bei erwähnung | nur wenn du erwähnt wirst | nur wenn ich dich erwähne
+        antworte nur wenn du erwähnt wirst
+        seulement quand on te mentionne | réponds seulement quand on te mentionne | seulement si on te mentionne
+        solo cuando te mencionen | responde solo cuando te mencionen | solo si te mencionan
+        só quando mencionado | responda só quando mencionado | só quando for mencionado
+        メンションされたときだけ | メンションの時だけ | 只在被提及时回复 | 只有被提到时才回复
+    """,
+    "follow": """
+        follow this thread | follow the thread | follow along | follow us | follow | you can talk again
+        you may talk again | listen again | unmute | unmute yourself | join in again
+        folge diesem thread | folge uns | du darfst wieder reden | du kannst wieder mitreden
+        suis ce fil | suis-nous | tu peux reparler | sigue este hilo | síguenos | puedes volver a hablar
+        siga este tópico | acompanhe este tópico | pode falar de novo | 会話に参加して | 继续参与
+    """,
+    "filler": """
+        please | pls | plz | thanks | thank you | thx | ty | now | here | for now | from now on | right now
+        immediately
+        great | perfect | nice | cool | bot | agent | in this thread
+        bitte | danke | dankeschön | danke schön | vielen dank | super | jetzt | sofort | hier | perfekt
+        das reicht
+        merci | s'il te plaît | s'il te plait | s'il vous plaît | s'il vous plait | stp | svp | maintenant
+        ici | parfait
+        por favor | gracias | muchas gracias | perfecto | ahora | aquí | ya
+        obrigado | obrigada | valeu | perfeito | agora | aqui
+        ください | 今すぐ | 请 | 谢谢 | 吧 | 啊 | 现在
+        🙂 | 😀 | 😊 | 🎉 | 🙏 | 🚀 | :pray: | :tada: | :slightly_smiling_face: | :smile: | :rocket:
+    """,
+}
+_CJK = r"[\u3040-\u30ff\u3400-\u9fff]"
+_EMOJI = "👍✅👌✔👎❌🚫⛔🛑✋🙂😀😊🎉🙏🚀"
+_TOKEN = re.compile(
+    rf":[a-z0-9_+-]+:|{_CJK}|[{_EMOJI}]|(?:(?!{_CJK})\w)+(?:['-](?:(?!{_CJK})\w)+)*|[^\s\w.,;:!()\"~*_¡…。、！，；：]"
+)
+_IN_CHANNEL = re.compile(
+    r"\s+(?:in (?:this|the whole|the) channel|in diesem (?:kanal|channel)|dans ce (?:canal|salon)|en este canal|"
+    r"neste canal)(?=\W*$)",
+    re.IGNORECASE,
+)
+_INVISIBLE = re.compile("[\ufe0e\ufe0f\u200d\U0001f3fb-\U0001f3ff]|(?<=:):skin-tone-[2-6]:")
+
+
+def _tokens(text: str) -> tuple[str, ...]:
+    """Returns words, CJK characters, emoji, and other characters that carry a meaning, such as question marks."""
+    plain = unicodedata.normalize("NFC", _INVISIBLE.sub("", text)).casefold().replace("’", "'")
+    return tuple(_TOKEN.findall(plain))
+
+
+def _index() -> dict[tuple[str, ...], Meaning]:
+    return {
+        _tokens(phrase): meaning
+        for meaning, lines in _PHRASES.items()
+        for phrase in re.split(r"\||\n", lines)
+        if phrase.strip()
+    }
+
+
+_MEANINGS = _index()
+
+
+def _meanings(text: str) -> frozenset[Meaning] | None:
+    """Returns the meanings of all phrases of the text, or None if a part of it is unknown."""
+    if len(text) > CHARACTERS_MAX:
+        return None
+    tokens = _tokens(text)
+    found: set[Meaning] = set()
+    at = 0
+    while at < len(tokens):
+        for length in range(min(_LONGEST, len(tokens) - at), 0, -1):
+            if (meaning := _MEANINGS.get(tokens[at : at + length])) is not None:
+                found.add(meaning)
+                at += length
+                break
+        else:
+            return None
+    return frozenset(found - {"filler"})
+
+
+_YES, _NO = frozenset[Meaning](("yes",)), frozenset[Meaning](("no",))
+_LONGEST = max(len(phrase) for phrase in _MEANINGS)
+_REASON = re.compile(r"\s*([^,.;:!\n–—-]{1,30})[,.;:!\n–—-]\s*(\S.*)", re.DOTALL)
+_DOUBT = re.compile(
+    r"\b(?:but|wait|yes|yet|unless|problem|worries|go|ok(?:ay)?|aber|doch|noch|moment|warte|sondern|ja|mais|attends|oui|"
+    r"encore|pero|espera|sí|todavía|mas|porém|espere|sim|ainda)\b|[?？]|でも|但",
+    re.IGNORECASE,
+)
+
+
+def read_consent(text: str) -> bool | None:
+    """Returns whether the message clearly approves or clearly denies what was asked, or None if it does neither.
+
+    A refusal may be followed by a reason ("No, that is the wrong file"). Consent with any further words is none.
+    """
+    found = _meanings(text)
+    if found is not None:
+        return True if found == _YES else False if found == _NO else None
+    refused = _REASON.fullmatch(text.strip()[:CHARACTERS_MAX])
+    if refused and _meanings(refused[1]) == _NO and not _DOUBT.search(refused[2]):
+        return False
+    return None
+
+
+def is_refusal_only(text: str) -> bool:
+    """Whether the message refuses without giving a reason."""
+    return _meanings(text) == _NO
+
+
+def is_stop_wish(text: str) -> bool:
+    """Whether the message says only that the agent should stop."""
+    return _meanings(text) == frozenset[Meaning](("stop",))
+
+
+def read_follow_mode(text: str) -> tuple[FollowMode | None, bool]:
+    """Returns the follow mode that the message asks for in words, such as "stay quiet here", or None, and whether it
+    asks for the whole channel."""
+    if len(text) > CHARACTERS_MAX:
+        return None, False
+    words = _IN_CHANNEL.sub("", text)
+    modes: tuple[FollowMode, ...] = ("quiet", "mention", "follow")
+    found = _meanings(words)
+    mode: FollowMode | None = next(
+        (one for one in modes if found == frozenset[Meaning]((one,))), None
+    )
+    return mode, words != text

@@ -1,0 +1,113 @@
+"""Lists the workspaces, channels and people that the tokens reach, and posts the test message."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+from bots.settings import Settings
+from bots.setup.dialog import Choice
+from bots.setup.service_checks import ServiceClient
+
+PAGES_MAX = 5
+_TEXT_CHANNEL = 0
+TEST_MESSAGE = "Threadhand is set up. Mention me here, or write to me in a direct message."
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    workspaces: list[Choice] = field(default_factory=list[Choice])
+    channels: list[Choice] = field(default_factory=list[Choice])
+    people: list[Choice] = field(default_factory=list[Choice])
+
+
+async def load_directory(client: ServiceClient, settings: Settings) -> Directory:
+    """Returns what the tokens of both platforms reach. What a platform does not tell is missing."""
+    found = Directory()
+    if settings.slack_bot_token:
+        await _add_slack(client, settings, found)
+    if settings.discord_token:
+        await _add_discord(client, settings, found)
+    return found
+
+
+async def _add_slack(client: ServiceClient, settings: Settings, found: Directory) -> None:
+    token = settings.slack_bot_token.get_secret_value()
+    known = await client.slack(settings, "auth.test", token)
+    if known.text("team_id"):
+        found.workspaces.append(Choice(known.text("team_id"), f"{known.text('team')} (Slack)"))
+    kinds = "public_channel,private_channel"
+    options = {"types": kinds, "exclude_archived": "true"}
+    for row in await _slack_rows(client, settings, "conversations.list", "channels", options):
+        note = "" if row.get("is_member") else ", not invited yet"
+        found.channels.append(Choice(_text(row, "id"), f"#{_text(row, 'name')} (Slack{note})"))
+    for row in await _slack_rows(client, settings, "users.list", "members", {}):
+        if not (row.get("deleted") or row.get("is_bot") or row.get("id") == "USLACKBOT"):
+            name = _text(row, "real_name") or _text(row, "name")
+            found.people.append(Choice(_text(row, "id"), f"{name} (Slack)"))
+
+
+async def _slack_rows(
+    client: ServiceClient, settings: Settings, method: str, key: str, options: Mapping[str, str]
+) -> list[Mapping[str, object]]:
+    token, cursor = settings.slack_bot_token.get_secret_value(), ""
+    rows: list[Mapping[str, object]] = []
+    for _ in range(PAGES_MAX):
+        form = {**options, "limit": "200", "cursor": cursor}
+        reply = await client.slack(settings, method, token, **form)
+        rows += _objects(reply.body.get(key))
+        cursor = _text(_object(reply.body.get("response_metadata")), "next_cursor")
+        if not cursor:
+            break
+    return rows
+
+
+async def _add_discord(client: ServiceClient, settings: Settings, found: Directory) -> None:
+    for guild in _objects((await client.discord(settings, "/users/@me/guilds")).rows):
+        guild_id, name = _text(guild, "id"), _text(guild, "name")
+        found.workspaces.append(Choice(guild_id, f"{name} (Discord)"))
+        channels = await client.discord(settings, f"/guilds/{guild_id}/channels")
+        for row in _objects(channels.rows):
+            if row.get("type") == _TEXT_CHANNEL:
+                label = f"#{_text(row, 'name')} (Discord, {name})"
+                found.channels.append(Choice(_text(row, "id"), label))
+    # a list of all members takes an intent that the bot does not need
+    application = (await client.discord(settings, "/applications/@me")).body
+    owner = _object(application.get("owner"))
+    if _text(owner, "id") and not application.get("team"):
+        label = f"{_text(owner, 'username')} (Discord, owner of the application)"
+        found.people.append(Choice(_text(owner, "id"), label))
+
+
+async def post_test_message(client: ServiceClient, settings: Settings, channel_id: str) -> str:
+    """Posts the test message. Returns an empty string, or a sentence that says why it failed and what to do."""
+    if channel_id.isdecimal():
+        token = settings.discord_token.get_secret_value()
+        url = f"{settings.discord_api_url}/channels/{channel_id}/messages"
+        reply = await client.call("POST", url, f"Bot {token}", json={"content": TEST_MESSAGE})
+        if reply.status == 200:
+            return ""
+        return f"Discord refuses the message: {reply.text('message') or 'no answer'}."
+    bot_token = settings.slack_bot_token.get_secret_value()
+    form = {"channel": channel_id, "text": TEST_MESSAGE}
+    reply = await client.slack(settings, "chat.postMessage", bot_token, **form)
+    if reply.body.get("ok") is True:
+        return ""
+    error = reply.text("error") or "no answer"
+    if error == "not_in_channel":
+        return (
+            "The bot is not in that channel: write `/invite @threadhand` there, and pick it again."
+        )
+    return f"Slack refuses the message: {error}."
+
+
+def _objects(value: object) -> list[Mapping[str, object]]:
+    rows = cast(list[object], value) if isinstance(value, list | tuple) else []
+    return [cast(Mapping[str, object], row) for row in rows if isinstance(row, dict)]
+
+
+def _object(value: object) -> Mapping[str, object]:
+    return cast(Mapping[str, object], value) if isinstance(value, dict) else {}
+
+
+def _text(row: Mapping[str, object], name: str) -> str:
+    return str(row.get(name) or "")

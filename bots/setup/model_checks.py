@@ -1,0 +1,185 @@
+"""Tries the models of the settings with one short request each, as runs call them."""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import aclosing
+from typing import cast
+
+from bots.bootstrap.model_clients import (
+    OPENAI_PROTOCOL_PROVIDERS,
+    build_embedding_client,
+    build_provider_client,
+)
+from bots.settings import Settings
+from bots.settings.models import provider_key_name
+from bots.setup.findings import Finding, untested
+from bots.setup.service_checks import ServiceClient
+from core.dialects.selection import select_dialect
+from core.domain.errors import ConfigurationError, ModelError, ModelUnavailable
+from core.domain.messages import JsonObject
+from core.domain.threads import Usage
+from core.llm.embeddings import ModelEmbedder
+from core.ports import ModelRequest
+
+MODEL_SECONDS = 30.0
+EMBEDDING_SECONDS = 20.0
+NO_MODEL = "Choose one with `threadhand setup`, or set THREADHAND_MODEL in .env."
+ANSWER_TOKENS = 16
+"""The length of the requested answer, which is the smallest that every provider accepts."""
+_NAMES_SHOWN_MAX = 6
+_TOOL: JsonObject = {
+    "type": "function",
+    "function": {
+        "name": "report_ready",
+        "description": "Reports that the model is ready.",
+        "parameters": {"type": "object", "properties": {}},
+    },
+}
+_MODEL_LISTS = {
+    **{prefix.rstrip("/"): url for prefix, (url, _) in OPENAI_PROTOCOL_PROVIDERS.items()},
+    "anthropic": "https://api.anthropic.com/v1",
+    "groq": "https://api.groq.com/openai/v1",
+    "deepseek": "https://api.deepseek.com",
+    "mistral": "https://api.mistral.ai/v1",
+    "xai": "https://api.x.ai/v1",
+}
+
+
+async def check_models(client: ServiceClient, settings: Settings) -> tuple[Finding, ...]:
+    """Asks the model and its fallbacks for a few tokens, with a tool if the dialect sends tools."""
+    if not settings.model:
+        return (Finding("fail", "model", "is not chosen, so runs cannot start.", NO_MODEL),)
+    models = dict.fromkeys((settings.model, *settings.fallback_models))
+    return tuple([await _check_model(client, model, settings) for model in models])
+
+
+def check_model_keys(settings: Settings) -> tuple[Finding, ...]:
+    """Checks without a network that the model is chosen and has its key."""
+    if not settings.model:
+        return (Finding("fail", "model", "is not chosen, so runs cannot start.", NO_MODEL),)
+    if problem := _key_problem(settings.model, settings):
+        return (problem,)
+    return (Finding("ok", "model", f"{settings.model} has its endpoint or key."),)
+
+
+def _key_problem(model: str, settings: Settings) -> Finding | None:
+    name = provider_key_name(model)
+    has_key = name in settings.provider_keys if name else bool(settings.provider_keys)
+    if has_key or settings.llm_api_key or settings.llm_base_url:
+        return None
+    remedy = f"Set {name or 'the key of its provider'}, or THREADHAND_LLM_API_KEY."
+    return Finding("fail", "model", f"{model} has no key.", remedy)
+
+
+async def _check_model(client: ServiceClient, model: str, settings: Settings) -> Finding:
+    if problem := _key_problem(model, settings):
+        return problem
+    has_tools = select_dialect(model, settings.dialect).name == "native"
+    request = ModelRequest(
+        model=model,
+        messages=({"role": "user", "content": "Answer with OK."},),
+        tools=(_TOOL,) if has_tools else (),
+        output_tokens_max=ANSWER_TOKENS,
+        is_streamed=settings.stream,
+    )
+    try:
+        provider = build_provider_client(model, settings)
+        try:
+            async with asyncio.timeout(MODEL_SECONDS), aclosing(provider.stream(request)) as deltas:
+                async for _ in deltas:
+                    break
+        finally:
+            await provider.close()
+    except TimeoutError:
+        fact = f"{model} did not answer in {MODEL_SECONDS:g} s."
+        return Finding("fail", "model", fact, "Try again, or choose another model.")
+    except ConfigurationError as error:
+        return Finding("fail", "model", str(error), "`threadhand setup` asks for it.")
+    except ModelError as error:
+        return await _refusal(client, model, settings, error)
+    how = "tools" if has_tools else "tools written as text"
+    return Finding("ok", "model", f"{model} answers and accepts {how}.")
+
+
+async def _refusal(
+    client: ServiceClient, model: str, settings: Settings, error: ModelError
+) -> Finding:
+    """Names what is wrong: the endpoint, the key, or the name of the model."""
+    status, names = await list_models(client, model, settings)
+    endpoint = settings.llm_base_url or f"the provider of {model}"
+    if status is None and isinstance(error, ModelUnavailable):
+        return untested("model", endpoint)
+    facts = " ".join((error.detail or str(error)).split())[:300]
+    if status in {401, 403}:
+        remedy = f"Correct THREADHAND_LLM_API_KEY or {provider_key_name(model) or 'its key'}."
+        return Finding("fail", "model", f"{endpoint} refuses the key of {model}.", remedy)
+    if names and _bare(model) not in {_bare(name) for name in names}:
+        shown = ", ".join(names[:_NAMES_SHOWN_MAX])
+        more = f" and {len(names) - _NAMES_SHOWN_MAX} more" if len(names) > _NAMES_SHOWN_MAX else ""
+        remedy = f"Set THREADHAND_MODEL to one that it has: {shown}{more}."
+        return Finding("fail", "model", f"{endpoint} does not have {model}.", remedy)
+    remedy = "Correct THREADHAND_MODEL or its key; `threadhand setup` lists the models."
+    return Finding("fail", "model", f"{model} refuses: {facts}", remedy)
+
+
+def _bare(model: str) -> str:
+    return model.rpartition("/")[2]
+
+
+async def list_models(
+    client: ServiceClient, model: str, settings: Settings
+) -> tuple[int | None, tuple[str, ...]]:
+    """Returns the HTTP status and the names of the models that the endpoint of `model` has, which costs nothing.
+
+    The status is None if the endpoint does not answer or is unknown.
+    """
+    provider = model.partition("/")[0] if "/" in model else ""
+    variable = provider_key_name(model)
+    if not provider and variable:
+        provider = variable.removesuffix("_API_KEY").lower()
+    url = settings.llm_base_url or _MODEL_LISTS.get(provider, "")
+    if not url:
+        return None, ()
+    own = settings.provider_keys.get(variable or "")
+    key = settings.llm_api_key.get_secret_value() or (own.get_secret_value() if own else "")
+    headers = {"x-api-key": key, "anthropic-version": "2023-06-01"}
+    if provider == "anthropic" and not settings.llm_base_url:
+        reply = await client.call("GET", f"{url}/models", headers=headers)
+    else:
+        reply = await client.call("GET", f"{url}/models", f"Bearer {key}" if key else "")
+    found = reply.body.get("data")
+    rows = cast(list[object], found) if isinstance(found, list) else []
+    names = [
+        str(cast(Mapping[str, object], row).get("id", "")) for row in rows if isinstance(row, dict)
+    ]
+    return reply.status, tuple(sorted(name for name in names if name))
+
+
+async def check_embedding_model(settings: Settings) -> tuple[Finding, ...]:
+    """Requests the embedding of one word if an embedding model is set."""
+    model = settings.embedding_model
+    if not model:
+        return ()
+    remedy = (
+        "Correct THREADHAND_EMBEDDING_MODEL or its key; without it knowledge is searched by words."
+    )
+    try:
+        client = build_embedding_client(model, settings)
+    except ConfigurationError as error:
+        return (Finding("fail", "meaning", str(error)),)
+    try:
+        async with asyncio.timeout(EMBEDDING_SECONDS):
+            (vector,) = await ModelEmbedder(client, model).embed(["word"], spent=_ignore_usage)
+    except TimeoutError:
+        fact = f"{model} did not answer in {EMBEDDING_SECONDS:g} s."
+        return (Finding("fail", "meaning", fact, remedy),)
+    except ModelError as error:
+        fact = " ".join((error.detail or str(error)).split())
+        return (Finding("fail", "meaning", f"{model} makes no vectors: {fact}.", remedy),)
+    finally:
+        await client.close()
+    return (Finding("ok", "meaning", f"{model} makes vectors of {len(vector)} numbers."),)
+
+
+def _ignore_usage(_model: str, _usage: Usage) -> None:
+    """Does nothing, because the doctor does not record usage."""

@@ -1,0 +1,433 @@
+"""Tries the keys of services with calls that change nothing there."""
+
+import json
+import re
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import cast
+from urllib.parse import quote, urlsplit
+
+import aiohttp
+
+from bots.settings import Settings
+from bots.setup.findings import Finding, untested
+from bots.slack.install.manifest import BOT_SCOPES, OPTIONAL_SCOPES
+from core.domain.errors import ConfigurationError
+
+CALL_SECONDS = 15.0
+REPLY_BYTES_MAX = 4 * 1024 * 1024
+CLOCK_SECONDS_MAX = 60.0
+SLACK_APPS = "https://api.slack.com/apps"
+DISCORD_APPS = "https://discord.com/developers/applications"
+DISCORD_PERMISSIONS = {
+    "Add Reactions": 1 << 6,
+    "View Channels": 1 << 10,
+    "Send Messages": 1 << 11,
+    "Attach Files": 1 << 15,
+    "Read Message History": 1 << 16,
+    "Create Public Threads": 1 << 35,
+    "Send Messages in Threads": 1 << 38,
+}
+_ADMINISTRATOR = 1 << 3
+_MESSAGE_CONTENT = 1 << 18 | 1 << 19
+_UNKNOWN_APP = ("invalid_client_id", "bad_client_secret", "invalid_client")
+_SLACK_REMEDIES = {
+    "account_inactive": "The app was removed from the workspace: install it again at {app} and copy its new token.",
+    "token_revoked": "Install the app again at {app} and copy its new token.",
+    "token_expired": "Switch token rotation off at {app}, or install the app with its client id instead.",
+    "invalid_auth": "Copy the token from {app} again.",
+    "not_allowed_token_type": "Exchange the two tokens: xoxb- is the bot token, xapp- the app token.",
+    "missing_scope": "Give the app token the scope connections:write at {app} (App-Level Tokens).",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An HTTP response. `status` is None if there was none. `body` is empty if it is not a JSON object."""
+
+    status: int | None = None
+    body: Mapping[str, object] = field(default_factory=dict[str, object])
+    rows: Sequence[object] = ()
+    scopes: tuple[str, ...] | None = None
+
+    def text(self, name: str) -> str:
+        return str(self.body.get(name) or "")
+
+
+@dataclass(slots=True)
+class ServiceClient:
+    """Makes the HTTP calls of the checks. `clock_errors` are this machine's seconds ahead of each service's clock."""
+
+    session: aiohttp.ClientSession
+    clock_errors: list[float] = field(default_factory=list[float])
+
+    async def call(
+        self, verb: str, url: str, authorization: str = "", **options: Mapping[str, object]
+    ) -> Reply:
+        """`options` are passed to aiohttp: `headers`, `json`, `data`."""
+        headers = {**options.pop("headers", {})}
+        if authorization:
+            headers["Authorization"] = authorization
+        try:
+            async with self.session.request(
+                verb,
+                url,
+                headers=cast(dict[str, str], headers),
+                allow_redirects=False,
+                **options,  # pyright: ignore[reportArgumentType] - the three named above
+            ) as response:
+                self._note_clock(response.headers.get("Date", ""))
+                body = bytearray()
+                async for chunk in response.content.iter_chunked(1 << 16):
+                    body += chunk
+                    if len(body) > REPLY_BYTES_MAX:
+                        return Reply(response.status)
+                scopes = response.headers.get("X-OAuth-Scopes")
+                return _reply(response.status, body, scopes)
+        except (aiohttp.ClientError, TimeoutError, ValueError):
+            return Reply()
+
+    async def slack(self, settings: Settings, method: str, token: str, **form: str) -> Reply:
+        url = f"{settings.slack_api_url}/{method}"
+        return await self.call("POST", url, f"Bearer {token}", data=form)
+
+    async def discord(self, settings: Settings, path: str) -> Reply:
+        token = settings.discord_token.get_secret_value()
+        return await self.call("GET", f"{settings.discord_api_url}{path}", f"Bot {token}")
+
+    def _note_clock(self, date: str) -> None:
+        try:
+            self.clock_errors.append(time.time() - parsedate_to_datetime(date).timestamp())
+        except (ValueError, TypeError):
+            return
+
+
+@asynccontextmanager
+async def open_service_client() -> AsyncGenerator[ServiceClient, None]:
+    timeout = aiohttp.ClientTimeout(total=CALL_SECONDS)
+    async with aiohttp.ClientSession(timeout=timeout) as session:
+        yield ServiceClient(session)
+
+
+def _reply(status: int, body: bytearray, scopes: str | None) -> Reply:
+    try:
+        parsed: object = json.loads(body)
+    except ValueError:
+        parsed = None
+    return Reply(
+        status,
+        cast(Mapping[str, object], parsed) if isinstance(parsed, dict) else {},
+        cast(Sequence[object], parsed) if isinstance(parsed, list) else (),
+        None if scopes is None else tuple(one.strip() for one in scopes.split(",") if one.strip()),
+    )
+
+
+async def check_slack(client: ServiceClient, settings: Settings) -> tuple[Finding, ...]:
+    """Checks the tokens, the scopes of the bot token, and whether both tokens belong to the same app."""
+    try:
+        mode = settings.slack_mode
+    except ConfigurationError as error:
+        return (Finding("fail", "slack", str(error), "`threadhand setup` asks for it."),)
+    if mode == "off":
+        return (Finding("note", "slack", "is not set up.", "`threadhand setup` does it."),)
+    if settings.slack_client_id:
+        return await _check_slack_app(client, settings)
+    token = settings.slack_bot_token.get_secret_value()
+    app_id = _app_id(settings)
+    place = f"{SLACK_APPS}/{app_id}" if app_id else SLACK_APPS
+    known = await client.slack(settings, "auth.test", token)
+    if problem := _slack_problem(known, "the bot token", f"{place}/oauth" if app_id else place):
+        return (problem,)
+    findings = [_scope_finding(known, place, mode)]
+    if mode == "socket":
+        findings += await _check_app_token(client, settings, known, place)
+    return tuple(findings)
+
+
+def _scope_finding(known: Reply, place: str, mode: str) -> Finding:
+    bot, team = known.text("user"), known.text("team")
+    name = "Socket Mode" if mode == "socket" else "HTTP mode"
+    granted = known.scopes
+    if granted is None:
+        remedy = f"Compare them with `threadhand slack manifest` at {place}."
+        fact = f"knows the bot as {bot} in {team}, and does not tell its scopes."
+        return Finding("note", "slack", fact, remedy)
+    missing = [scope for scope in BOT_SCOPES if scope not in granted]
+    count = f"{len(BOT_SCOPES) - len(missing)} of {len(BOT_SCOPES)} scopes"
+    if not missing:
+        return Finding("ok", "slack", f"knows the bot as {bot} in {team} ({count}, {name}).")
+    remedy = (
+        f"Paste the output of `threadhand slack manifest` under App Manifest at {place}, save it, and choose"
+        " Reinstall to Workspace."
+    )
+    fact = f"{bot} in {team} has {count}; missing: {', '.join(missing)}."
+    if set(missing) <= set(OPTIONAL_SCOPES):
+        return Finding("note", "slack", f"{fact[:-1]}, which is optional.", remedy)
+    return Finding("fail", "slack", fact, remedy)
+
+
+async def _check_app_token(
+    client: ServiceClient, settings: Settings, known: Reply, place: str
+) -> list[Finding]:
+    """apps.connections.open returns a URL and opens no connection. The URL names the token's app."""
+    token = settings.slack_app_token.get_secret_value()
+    opened = await client.slack(settings, "apps.connections.open", token)
+    if problem := _slack_problem(opened, "the app token", place):
+        return [problem]
+    found = re.search(r"[?&]app_id=(\w+)", opened.text("url"))
+    if found is None or not (bot_id := known.text("bot_id")):
+        return []
+    bot_token = settings.slack_bot_token.get_secret_value()
+    reply = await client.slack(settings, "bots.info", bot_token, bot=bot_id)
+    bot = reply.body.get("bot")
+    app_id = str(cast(Mapping[str, object], bot).get("app_id", "")) if isinstance(bot, dict) else ""
+    if app_id and app_id != found[1]:
+        fact = f"the two tokens belong to different apps: {app_id} (bot) and {found[1]} (app)."
+        remedy = f"Copy both from {SLACK_APPS}/{app_id}."
+        return [Finding("fail", "slack", fact, remedy)]
+    return []
+
+
+def _app_id(settings: Settings) -> str:
+    found = re.match(r"xapp-\d-(A\w+)-", settings.slack_app_token.get_secret_value())
+    return found[1] if found else ""
+
+
+def _slack_problem(reply: Reply, what: str, place: str) -> Finding | None:
+    if reply.status is None or reply.status >= 500:
+        return untested("slack", "Slack")
+    if reply.body.get("ok") is True:
+        return None
+    error = reply.text("error") or f"status {reply.status}"
+    remedy = _SLACK_REMEDIES.get(error, "Look at {app}.").format(app=place)
+    return Finding("fail", "slack", f"refuses {what}: {error}.", remedy)
+
+
+async def _check_slack_app(client: ServiceClient, settings: Settings) -> tuple[Finding, ...]:
+    """Tests the client ID and secret by calling oauth.v2.access with an invalid code.
+
+    The error code shows whether Slack knows the app. The signing secret cannot be tested before the first event.
+    """
+    if settings.slack_bot_token:
+        remedy = "Take THREADHAND_SLACK_BOT_TOKEN out of .env."
+        return (Finding("fail", "slack", "has a bot token, which is for one workspace.", remedy),)
+    if app_token := settings.slack_app_token.get_secret_value():
+        opened = await client.slack(settings, "apps.connections.open", app_token)
+        if problem := _slack_problem(opened, "the app token", SLACK_APPS):
+            return (problem,)
+    form = {
+        "client_id": settings.slack_client_id,
+        "client_secret": settings.slack_client_secret.get_secret_value(),
+        "code": "threadhand-setup",
+    }
+    reply = await client.call("POST", f"{settings.slack_api_url}/oauth.v2.access", data=form)
+    error = reply.text("error")
+    if reply.status is None or not error:
+        return (untested("slack", "Slack"),)
+    if error in _UNKNOWN_APP:
+        remedy = f"Copy the client id and secret from {SLACK_APPS} (Basic Information) again."
+        return (Finding("fail", "slack", f"does not know this app: {error}.", remedy),)
+    fact = f"workspaces install the bot at {settings.public_url}/slack/install."
+    return (Finding("ok", "slack", fact),)
+
+
+def discord_invite(application_id: str, guild_id: str = "") -> str:
+    """Returns the address at which an administrator adds the bot to a server, with exactly the permissions it needs."""
+    permissions = sum(DISCORD_PERMISSIONS.values())
+    there = f"&guild_id={guild_id}" if guild_id else ""
+    scope = quote("bot applications.commands")
+    return (
+        f"https://discord.com/oauth2/authorize?client_id={quote(application_id)}&scope={scope}"
+        f"&permissions={permissions}{there}"
+    )
+
+
+async def check_discord(client: ServiceClient, settings: Settings) -> tuple[Finding, ...]:
+    """Checks the token, the intent, and the bot's permissions in its servers and in the allowed channels."""
+    token = settings.discord_token.get_secret_value()
+    if not token:
+        return (Finding("note", "discord", "is not set up.", "`threadhand setup` does it."),)
+    if token.count(".") != 2 or any(sign.isspace() for sign in token):
+        remedy = (
+            f"Copy the bot token from {DISCORD_APPS} (Bot, Reset Token), not the client secret."
+        )
+        return (Finding("fail", "discord", "has a token of the wrong shape.", remedy),)
+    me = await client.discord(settings, "/users/@me")
+    if me.status is None or me.status >= 500:
+        return (untested("discord", "Discord"),)
+    if me.status != 200:
+        remedy = f"Choose Reset Token at {DISCORD_APPS} (Bot), and set THREADHAND_DISCORD_TOKEN."
+        return (Finding("fail", "discord", f"refuses the token (status {me.status}).", remedy),)
+    application = await client.discord(settings, "/applications/@me")
+    application_id = application.text("id") or me.text("id")
+    findings: list[Finding] = []
+    flags = application.body.get("flags")
+    if (
+        application.status == 200
+        and not (flags if isinstance(flags, int) else 0) & _MESSAGE_CONTENT
+    ):
+        remedy = f"Switch it on at {DISCORD_APPS}/{application_id}/bot and save."
+        findings.append(
+            Finding("fail", "discord", "the Message Content intent is switched off.", remedy)
+        )
+    guilds = [
+        cast(Mapping[str, object], guild)
+        for guild in (await client.discord(settings, "/users/@me/guilds")).rows
+        if isinstance(guild, dict)
+    ]
+    if not guilds:
+        remedy = f"Add it: {discord_invite(application_id)}"
+        fact = f"the bot {me.text('username')} is in no server."
+        return (*findings, Finding("fail", "discord", fact, remedy))
+    findings += [
+        one for guild in guilds if (one := _guild_problem(settings, guild, application_id))
+    ]
+    findings += await _check_channels(client, settings, guilds, me.text("id"))
+    if findings:
+        return tuple(findings)
+    names = ", ".join(str(guild.get("name")) for guild in guilds[:3])
+    more = f" and {len(guilds) - 3} more" if len(guilds) > 3 else ""
+    servers = "1 server" if len(guilds) == 1 else f"{len(guilds)} servers"
+    fact = f"knows the bot as {me.text('username')} in {servers}: {names}{more}."
+    return (Finding("ok", "discord", fact),)
+
+
+def _guild_problem(
+    settings: Settings, guild: Mapping[str, object], application_id: str
+) -> Finding | None:
+    guild_id = str(guild.get("id"))
+    allowed = set(settings.allowed_workspaces) & {guild_id, "*"} or not settings.allowed_workspaces
+    missing = _missing_permissions(_number(guild.get("permissions")))
+    if not allowed or not missing:
+        return None
+    fact = f"in {guild.get('name')} the bot lacks {', '.join(missing)}."
+    remedy = f"Grant it again: {discord_invite(application_id, guild_id)}"
+    return Finding("fail", "discord", fact, remedy)
+
+
+def _missing_permissions(permissions: int) -> list[str]:
+    if permissions & _ADMINISTRATOR:
+        return []
+    return [name for name, bit in DISCORD_PERMISSIONS.items() if not permissions & bit]
+
+
+def _number(value: object) -> int:
+    text = str(value)
+    return int(text) if text.isdecimal() and text.isascii() and len(text) < 40 else 0
+
+
+async def _check_channels(
+    client: ServiceClient,
+    settings: Settings,
+    guilds: Sequence[Mapping[str, object]],
+    bot_id: str,
+) -> list[Finding]:
+    """Checks the allowed channels that are Discord's; those of Slack begin with a letter."""
+    findings: list[Finding] = []
+    own = {str(guild.get("id")): _number(guild.get("permissions")) for guild in guilds}
+    for channel_id in settings.allowed_channels:
+        if not channel_id.isdecimal():
+            continue
+        channel = await client.discord(settings, f"/channels/{channel_id}")
+        name, guild_id = channel.text("name"), channel.text("guild_id")
+        if channel.status != 200:
+            fact = f"the bot cannot see the allowed channel {channel_id} (status {channel.status})."
+            remedy = "Grant it View Channels there (Edit Channel, Permissions), or correct THREADHAND_ALLOWED_CHANNELS."
+            findings.append(Finding("fail", "discord", fact, remedy))
+        elif guild_id in own:
+            member = await client.discord(settings, f"/guilds/{guild_id}/members/{bot_id}")
+            roles = member.body.get("roles")
+            held = {guild_id, bot_id, *(cast(list[str], roles) if isinstance(roles, list) else ())}
+            permissions = _with_overwrites(own[guild_id], channel.body, held, guild_id, bot_id)
+            if missing := _missing_permissions(permissions):
+                fact = f"in the channel {name} the bot lacks {', '.join(missing)}."
+                remedy = "Grant them there: Edit Channel, Permissions, and the bot's role."
+                findings.append(Finding("fail", "discord", fact, remedy))
+    return findings
+
+
+def _with_overwrites(
+    permissions: int, channel: Mapping[str, object], held: set[str], guild_id: str, bot_id: str
+) -> int:
+    """Applies the channel's overwrites in Discord's order: for everyone, for the roles together, for the bot."""
+    found = channel.get("permission_overwrites")
+    rows = [
+        cast(Mapping[str, object], row)
+        for row in (cast(list[object], found) if isinstance(found, list) else [])
+        if isinstance(row, dict)
+    ]
+    if permissions & _ADMINISTRATOR:
+        return permissions
+    for ids in ({guild_id}, held - {guild_id, bot_id}, {bot_id}):
+        allow = deny = 0
+        for row in rows:
+            if str(row.get("id")) in ids:
+                allow |= _number(row.get("allow"))
+                deny |= _number(row.get("deny"))
+        permissions = permissions & ~deny | allow
+    return permissions
+
+
+async def check_web_keys(client: ServiceClient, settings: Settings) -> tuple[Finding, ...]:
+    """Checks the keys of services that tell for free whether they accept a key."""
+    verify = "user/tokens/verify"
+    if settings.cloudflare_account_id:
+        verify = f"accounts/{settings.cloudflare_account_id}/tokens/verify"
+    calls = {
+        "TAVILY_API_KEY": (settings.tavily_api_key, f"{settings.tavily_api_url}/usage"),
+        "FIRECRAWL_API_KEY": (
+            settings.firecrawl_api_key,
+            f"{settings.firecrawl_api_url}/v1/team/credit-usage",
+        ),
+        "CLOUDFLARE_API_TOKEN": (
+            settings.cloudflare_api_token,
+            f"{settings.cloudflare_api_url}/{verify}",
+        ),
+    }
+    findings: list[Finding] = []
+    for name, (key, url) in calls.items():
+        if not key:
+            continue
+        host = urlsplit(url).hostname or url
+        reply = await client.call("GET", url, f"Bearer {key.get_secret_value()}")
+        if reply.status is None or reply.status >= 500:
+            findings.append(untested("outside", host))
+        elif reply.status in {400, 401, 403}:
+            remedy = f"Correct THREADHAND_{name}."
+            findings.append(Finding("fail", "outside", f"{host} refuses the key.", remedy))
+    return tuple(findings)
+
+
+async def check_public_url(client: ServiceClient, settings: Settings) -> tuple[Finding, ...]:
+    """Fetches the public address from this machine, which shows a wrong name, certificate or proxy."""
+    if not settings.public_url:
+        return ()
+    reply = await client.call("GET", f"{settings.public_url}/healthz")
+    if reply.status == 200 and reply.text("status") == "ok":
+        return (Finding("ok", "public", f"{settings.public_url} leads to Threadhand."),)
+    if reply.status in {None, 502, 503, 504}:
+        fact = f"{settings.public_url} does not answer."
+        remedy = (
+            "If Threadhand is up, check the name, the certificate and the proxy in front of it."
+        )
+        return (Finding("note", "public", fact, remedy),)
+    fact = (
+        f"{settings.public_url}/healthz answers with status {reply.status}, and is not Threadhand."
+    )
+    remedy = "Correct THREADHAND_PUBLIC_URL, or lead the proxy to THREADHAND_HTTP_PORT."
+    return (Finding("fail", "public", fact, remedy),)
+
+
+def check_clock(client: ServiceClient) -> tuple[Finding, ...]:
+    """Compares this machine's clock with those of the services, of which the nearest counts."""
+    if not client.clock_errors:
+        return ()
+    error = min(client.clock_errors, key=abs)
+    if abs(error) <= CLOCK_SECONDS_MAX:
+        return (Finding("ok", "clock", "agrees with the services."),)
+    side = "ahead of" if error > 0 else "behind"
+    fact = f"is {abs(error) / 60:.0f} min {side} the services, which then refuse requests."
+    return (Finding("fail", "clock", fact, "Set it: `sudo timedatectl set-ntp true`."),)

@@ -1,0 +1,158 @@
+"""Greets people and channels that are new to the app, and draws the App Home while its run goes on."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from bots.delivery.content import Notice
+from bots.inbound.access import NOT_ALLOWED
+from bots.inbound.actions import CommandCalled
+from bots.inbound.home import Greetings
+from bots.slack.events.parse import ParseContext
+from bots.slack.events.payload_fields import get_objects, get_text
+from bots.slack.render.home import closed_home_view, home_view
+from bots.slack.render.messages import render_content
+from bots.slack.web_api.client import SlackClient
+from core.domain.errors import StorageUnavailable, SurfaceError
+from core.domain.messages import JsonObject
+from core.failpoints import Failpoint
+from core.tasks import cancel, spawn
+
+log = logging.getLogger(__name__)
+
+GREETED_EVENTS = frozenset({"app_home_opened", "member_joined_channel"})
+HOME_INTERVAL_SECONDS = 3.0
+HOME_LIVE_SECONDS = 600.0
+"""How long an opened Home is kept up to date. Slack does not tell when it is closed."""
+HOMES_LIVE_MAX = 200
+WELCOME = (
+    "Hello! Write what you need, and attach files if they help: I plan, run programs, search the web and answer in the"
+    " thread of your message. `help` lists what else I understand."
+)
+GREET = Failpoint("slack.greet")
+PUBLISH = Failpoint("slack.publish_home")
+
+
+@dataclass(slots=True)
+class Greeter:
+    """Greets in one workspace. `find_access` returns the action with what Slack says about its person, and whether the
+    person has access."""
+
+    client: SlackClient
+    greetings: Greetings
+    find_access: Callable[[CommandCalled], Awaitable[tuple[CommandCalled, bool]]]
+    _live: dict[str, asyncio.Task[None]] = field(
+        default_factory=dict[str, asyncio.Task[None]], init=False
+    )
+
+    async def greet(self, event: JsonObject, context: ParseContext) -> None:
+        """Handles one of GREETED_EVENTS. Raises StorageUnavailable, so that Slack sends the event again."""
+        if get_text(event, "type") == "member_joined_channel":
+            if get_text(event, "user") == context.identity.user_id:
+                await self._greet_channel(event, context)
+            return
+        person_id, channel = get_text(event, "user"), get_text(event, "channel")
+        opened = CommandCalled(
+            address=context.address(channel, ""),
+            dedupe_key="",
+            name="status",
+            argument="",
+            person=context.person(person_id),
+        )
+        opened, has_access = await self.find_access(opened)
+        if get_text(event, "tab") == "home":
+            self._show_home(opened, has_access=has_access)
+        elif has_access:
+            await self._welcome(opened, context)
+
+    async def _greet_channel(self, event: JsonObject, context: ParseContext) -> None:
+        channel = get_text(event, "channel")
+        if not await self.greetings.claim(
+            context.key(channel, "joined", get_text(event, "event_ts"))
+        ):
+            return
+        name = context.names.get(context.identity.user_id, "threadhand")
+        line = await self.greetings.join_greeting(context.address(channel, ""), f"@{name}")
+        await self._post(channel, line)
+
+    async def _welcome(self, opened: CommandCalled, context: ParseContext) -> None:
+        """Welcomes a person whose direct messages are empty."""
+        channel = opened.address.channel_id
+        try:
+            page = await self.client.read("conversations.history", {"channel": channel, "limit": 1})
+        except SurfaceError as error:
+            log.info("slack: whether a person is new is not known: %s", error)
+            return
+        if get_objects(page, "messages"):
+            return
+        if await self.greetings.claim(context.key(channel, "welcome")):
+            await self._post(channel, WELCOME)
+
+    async def _post(self, channel: str, markdown: str) -> None:
+        drawing = render_content(Notice(markdown=markdown))
+        body: JsonObject = {
+            "channel": channel,
+            "text": drawing.text,
+            "blocks": list(drawing.blocks),
+            "unfurl_links": False,
+            "unfurl_media": False,
+        }
+        try:
+            with GREET:
+                await self.client.write("chat.postMessage", body)
+        except SurfaceError as error:
+            log.warning("slack: a greeting could not be posted in %s: %s", channel, error)
+
+    def _show_home(self, opened: CommandCalled, *, has_access: bool) -> None:
+        person_id = opened.person.person_id
+        before = self._live.get(person_id)
+        if before is None and len(self._live) >= HOMES_LIVE_MAX:
+            self._live.pop(next(iter(self._live))).cancel()
+        elif before is not None:
+            before.cancel()
+        task = spawn(self._keep_home(opened, has_access), name=f"home of {person_id}")
+        self._live[person_id] = task
+        task.add_done_callback(lambda done: self._forget(person_id, done))
+
+    def _forget(self, person_id: str, done: asyncio.Task[None]) -> None:
+        if self._live.get(person_id) is done:
+            del self._live[person_id]
+
+    async def _keep_home(self, opened: CommandCalled, has_access: bool) -> None:
+        """Publishes the person's page, and again whenever it changes, while one of their runs goes on."""
+        person_id, shown = opened.person.person_id, None
+        if not has_access:
+            await self._publish(person_id, closed_home_view(NOT_ALLOWED))
+            return
+        try:
+            async with asyncio.timeout(HOME_LIVE_SECONDS):
+                while True:
+                    try:
+                        page = await self.greetings.read_page(
+                            opened.person, opened.address, opened.actor
+                        )
+                    except StorageUnavailable as error:
+                        log.warning("slack: a Home waits for the database: %s", error)
+                    else:
+                        view = home_view(page)
+                        if view != shown and await self._publish(person_id, view):
+                            shown = view
+                        if not page.is_active:
+                            return
+                    await asyncio.sleep(HOME_INTERVAL_SECONDS)
+        except TimeoutError:
+            return
+
+    async def _publish(self, person_id: str, view: JsonObject) -> bool:
+        try:
+            with PUBLISH:
+                await self.client.write("views.publish", {"user_id": person_id, "view": view})
+        except SurfaceError as error:
+            log.warning("slack: the Home of %s could not be shown: %s", person_id, error)
+            return False
+        return True
+
+    async def close(self) -> None:
+        for task in tuple(self._live.values()):
+            await cancel(task)

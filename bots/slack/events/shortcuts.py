@@ -1,0 +1,292 @@
+"""The shortcuts "Ask Threadhand" and their form, the command `/threadhand`, and the form for feedback."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+from pydantic import JsonValue
+
+from bots.delivery.content import Notice
+from bots.delivery.markdown import truncate
+from bots.delivery.rate_limiter import waiting_at_most
+from bots.inbound.access import NOT_ALLOWED
+from bots.inbound.actions import (
+    CommandCalled,
+    FeedbackGiven,
+    IncomingMessage,
+    Outcome,
+    StopRequested,
+    UserAction,
+)
+from bots.inbound.commands.dispatch import HELP
+from bots.slack import limits
+from bots.slack.events.parse import Ignored, ParseContext, parse_event
+from bots.slack.events.payload_fields import get_object, get_text
+from bots.slack.install.manifest import ASK_ANYWHERE, ASK_MESSAGE
+from bots.slack.render.block_kit import (
+    form_view,
+    markdown_blocks,
+    plain_text_object,
+    simplify_blocks,
+)
+from bots.slack.render.messages import render_content
+from bots.slack.render.mrkdwn import escape_entities, unescape_entities
+from bots.slack.web_api.client import SlackClient, seconds_left
+from core.domain.errors import SurfaceError, SurfaceRefused
+from core.domain.messages import JsonObject
+from core.domain.threads import Person
+from core.failpoints import Failpoint
+
+log = logging.getLogger(__name__)
+
+REASON = "feedback_reason"
+REQUEST_FIELD = "request"
+NOT_IN_CHANNEL = "I am not a member of that conversation. Invite me there and try again, or write to me directly."
+NOT_BEGUN = "Slack did not answer in time, so I could not begin. Please try it again."
+FORM_REFUSED = "Slack did not open the form. Please try it again, or write to me here."
+OUT_OF_DATE = "This form can no longer be read. Please close it and open it again."
+QUOTED_MAX = 1000
+POST_SECONDS = 1.0
+OPEN = Failpoint("slack.open_form")
+BEGIN = Failpoint("slack.begin")
+
+Fetch = Callable[[str, str, str], Awaitable[JsonObject]]
+"""Returns the message of a channel, a thread and a ts, or an empty object. Raises SurfaceError or TimeoutError."""
+Take = Callable[[UserAction], Awaitable[tuple[UserAction, Outcome]]]
+"""Passes an action on, with the facts about its person filled in. Returns both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shortcuts:
+    """Answers shortcuts, forms and commands of one workspace, each within the time that Slack allows.
+
+    `admits` looks up whether the person has access, before anything is posted in their name.
+    """
+
+    client: SlackClient
+    fetch: Fetch
+    take: Take
+    admits: Callable[[UserAction], Awaitable[bool]]
+    tell_thread: Callable[[UserAction, Outcome], None]
+
+    async def open_form(self, payload: JsonObject) -> None:
+        """Opens the form of a shortcut. Slack shows nothing if it cannot be opened, so the person is told."""
+        callback_id = get_text(payload, "callback_id")
+        if callback_id not in (ASK_MESSAGE, ASK_ANYWHERE):
+            return
+        place = {
+            "channel": get_text(payload, "channel", "id"),
+            "ts": get_text(payload, "message", "ts"),
+            "thread_ts": get_text(payload, "message", "thread_ts"),
+        }
+        about = "What should I do with this message?" if place["ts"] else "What can I do for you?"
+        view = form_view(
+            "Ask Threadhand", about, REQUEST_FIELD, callback_id=callback_id, submit="Ask"
+        )
+        view["private_metadata"] = json.dumps(place)
+        await self._open(payload, view)
+
+    async def _open(self, payload: JsonObject, view: JsonObject) -> None:
+        body: JsonObject = {"trigger_id": get_text(payload, "trigger_id"), "view": view}
+        try:
+            with OPEN, waiting_at_most(POST_SECONDS):
+                await self.client.write("views.open", body)
+        except SurfaceError as error:
+            log.warning("slack: a form was not opened: %s", error)
+            await self._tell_privately(get_text(payload, "user", "id"), FORM_REFUSED)
+
+    async def _tell_privately(self, user: str, sentence: str) -> None:
+        try:
+            opened = await self.client.write("conversations.open", {"users": user})
+            channel = get_text(opened, "channel", "id")
+            await self.client.write("chat.postMessage", {"channel": channel, "text": sentence})
+        except SurfaceError as error:
+            log.warning("slack: a person was not told that a form did not open: %s", error)
+
+    async def ask_reason(self, payload: JsonObject, given: FeedbackGiven) -> None:
+        """Asks why the answer was bad. The feedback counts without a reason, too."""
+        view = form_view(
+            "What was wrong?",
+            "What should it have done?",
+            REQUEST_FIELD,
+            callback_id=REASON,
+            submit="Send",
+            is_optional=True,
+        )
+        place = given.address
+        kept = {"run_id": given.run_id, "channel": place.channel_id, "ts": place.thread_key}
+        view["private_metadata"] = json.dumps(kept)
+        await self._open(payload, view)
+
+    async def _give_reason(
+        self, place: JsonObject, words: str, user: str, key: str, context: ParseContext
+    ) -> Outcome:
+        given = FeedbackGiven(
+            address=context.address(get_text(place, "channel"), get_text(place, "ts")),
+            dedupe_key=key,
+            run_id=get_text(place, "run_id"),
+            is_good=False,
+            person=context.person(user),
+            reason=unescape_entities(words).strip(),
+        )
+        return (await self.take(given))[1]
+
+    async def submit_form(self, payload: JsonObject, context: ParseContext) -> JsonObject:
+        """Starts a run for the request in a form. Returns Slack's answer: close the form, or say what is wrong."""
+        view = get_object(payload, "view")
+        place = _parse_place(get_text(view, "private_metadata") or "{}")
+        if place is None:
+            return _field_error(OUT_OF_DATE)
+        words = escape_entities(_field(view, REQUEST_FIELD))
+        user, key = get_text(payload, "user", "id"), context.key("form", get_text(view, "id"))
+        try:
+            async with asyncio.timeout(seconds_left(2.0)):
+                if get_text(view, "callback_id") == REASON:
+                    outcome = await self._give_reason(place, words, user, key, context)
+                elif get_text(place, "ts"):
+                    outcome = await self._ask_about(place, words, user, key, context)
+                else:
+                    opened = await self.client.write("conversations.open", {"users": user})
+                    channel = get_text(opened, "channel", "id")
+                    outcome = await self._begin(channel, words, user, key, context)
+        except (SurfaceError, TimeoutError) as error:
+            return _field_error(self._reason(error))
+        if outcome.run_id is None and outcome.notice:
+            shown: JsonObject = {
+                "type": "modal",
+                "title": plain_text_object("Threadhand", limits.VIEW_TITLE_MAX),
+                "blocks": _plain_blocks(outcome.notice),
+            }
+            return {"response_action": "update", "view": shown}
+        return {} if outcome.run_id or not outcome.is_ignored else _field_error(NOT_ALLOWED)
+
+    async def _ask_about(
+        self, place: JsonObject, words: str, user: str, key: str, context: ParseContext
+    ) -> Outcome:
+        """Starts a run in the thread of a message, with the message quoted, and says in the thread who asked what."""
+        channel, ts = get_text(place, "channel"), get_text(place, "ts")
+        thread_ts = get_text(place, "thread_ts") or ts
+        if not (found := await self.fetch(channel, thread_ts, ts)):
+            return Outcome(notice="That message is gone.", is_ignored=True)
+        quoted: JsonObject = {
+            "is_share": True,
+            "author_id": get_text(found, "user"),
+            "author_name": context.names.get(get_text(found, "user"), ""),
+            "text": get_text(found, "text"),
+            "files": found.get("files") or [],
+        }
+        event: JsonObject = {
+            "type": "app_mention",
+            "channel": channel,
+            "user": user,
+            "ts": ts,
+            "thread_ts": thread_ts,
+            "text": words,
+            "attachments": [quoted],
+        }
+        action = _keyed(parse_event(event, context), key)
+        if action is None:
+            return Outcome(is_ignored=True)
+        action, outcome = await self.take(action)
+        if outcome.run_id and isinstance(action, IncomingMessage):
+            said = _asked(action.author, unescape_entities(words))
+            self.tell_thread(action, replace(outcome, notice=said, is_private=False))
+        return outcome
+
+    async def run_command(self, payload: JsonObject, context: ParseContext) -> JsonObject:
+        """Answers `/threadhand`: help, a chat command, or a request, which begins a thread in the channel."""
+        words = get_text(payload, "text").strip()
+        if words.lower() in ("", "help"):
+            return _ephemeral(HELP)
+        channel, user = get_text(payload, "channel_id"), get_text(payload, "user_id")
+        key = context.key("command", get_text(payload, "trigger_id"))
+        try:
+            async with asyncio.timeout(seconds_left(2.0)):
+                outcome = await self._begin(channel, words, user, key, context)
+        except (SurfaceError, TimeoutError) as error:
+            return _ephemeral(self._reason(error))
+        if outcome.notice:
+            return _ephemeral(outcome.notice)
+        return _ephemeral(NOT_ALLOWED) if outcome.is_ignored else {}
+
+    async def _begin(
+        self, channel: str, words: str, user: str, key: str, context: ParseContext
+    ) -> Outcome:
+        """Starts a run in a new thread under a message that says who asked what. Answers a command at once.
+
+        Raises SurfaceError if that message cannot be posted.
+        """
+        event: JsonObject = {"type": "app_mention", "channel": channel, "user": user}
+        action = _keyed(parse_event({**event, "ts": "1.0", "text": words}, context), key)
+        if action is None:
+            return Outcome(is_ignored=True)
+        action = replace(action, address=replace(action.address, thread_key=""))
+        if not isinstance(action, IncomingMessage):
+            return (await self.take(action))[1]
+        action = replace(action, message_ref="")
+        if not await self.admits(action):
+            return (await self.take(action))[1]
+        drawing = render_content(Notice(markdown=_asked(action.author, action.text)))
+        body: JsonObject = {
+            "channel": channel,
+            "text": drawing.text,
+            "blocks": list(drawing.blocks),
+            "unfurl_links": False,
+            "unfurl_media": False,
+        }
+        with BEGIN, waiting_at_most(POST_SECONDS):
+            ts = get_text(await self.client.write("chat.postMessage", body), "ts")
+        address = replace(action.address, thread_key=ts)
+        return (await self.take(replace(action, address=address, message_ref=ts)))[1]
+
+    @staticmethod
+    def _reason(error: Exception) -> str:
+        log.info("slack: a request could not begin: %s", error or type(error).__name__)
+        if isinstance(error, SurfaceRefused) and error.code in (
+            "not_in_channel",
+            "channel_not_found",
+            "is_archived",
+        ):
+            return NOT_IN_CHANNEL
+        return NOT_BEGUN
+
+
+def _parse_place(private_metadata: str) -> JsonObject | None:
+    """Returns where a form was opened, or None if it is not readable."""
+    try:
+        place: JsonValue = json.loads(private_metadata)
+    except (ValueError, RecursionError):
+        return None
+    return place if isinstance(place, dict) else None
+
+
+def _keyed(
+    action: UserAction | Ignored, key: str
+) -> IncomingMessage | CommandCalled | StopRequested | None:
+    if isinstance(action, IncomingMessage | CommandCalled | StopRequested):
+        return replace(action, dedupe_key=key)
+    return None
+
+
+def _asked(person: Person, request: str) -> str:
+    return f"**{person.name}** asked me: {truncate(request.strip(), QUOTED_MAX)}"
+
+
+def _field(view: JsonObject, name: str) -> str:
+    return get_text(view, "state", "values", name, name, "value")
+
+
+def _field_error(sentence: str) -> JsonObject:
+    return {"response_action": "errors", "errors": {REQUEST_FIELD: sentence}}
+
+
+def _ephemeral(markdown: str) -> JsonObject:
+    text = render_content(Notice(markdown=markdown)).text
+    return {"response_type": "ephemeral", "text": text, "blocks": _plain_blocks(markdown)}
+
+
+def _plain_blocks(markdown: str) -> list[JsonValue]:
+    """Returns blocks that views and answers to commands accept, unlike `markdown` blocks."""
+    return list(simplify_blocks(markdown_blocks(markdown)))

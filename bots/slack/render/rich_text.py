@@ -1,0 +1,173 @@
+"""Converts Markdown to Slack's rich text, in which all text is literal, and to plain words; pure functions.
+
+Rich text notifies no one, so code in it can stay byte for byte what the model wrote.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from core.domain.messages import JsonObject
+
+_MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+_STYLES = {"strong": "bold", "em": "italic", "s": "strike"}
+_INDENT_MAX = 8
+_LINK_SCHEMES = ("https://", "http://", "mailto:")
+_RULE = "⎯" * 12
+
+
+def markdown_to_words(markdown: str) -> str:
+    """Returns the text without Markdown's marks, as a screen reader or push notification should say it."""
+    lines: list[str] = []
+    for token in _MARKDOWN.parse(markdown):
+        if token.type == "inline":
+            lines.append("".join(_word(child) for child in token.children or ()))
+        elif token.type in ("fence", "code_block"):
+            lines.append(token.content.rstrip("\n"))
+    return "\n".join(lines)
+
+
+def find_code_blocks(markdown: str, is_wanted: Callable[[str], bool]) -> Iterator[tuple[int, int]]:
+    """Yields the line ranges of the top-level blocks that contain code, fenced or inline, that `is_wanted` accepts."""
+    start, end, is_found = 0, 0, False
+    for token in _MARKDOWN.parse(markdown):
+        if token.level == 0 and token.nesting >= 0 and token.map:
+            if is_found:
+                yield start, end
+            start, end = token.map
+            is_found = False
+        is_found = is_found or any(is_wanted(code) for code in _codes(token))
+    if is_found:
+        yield start, end
+
+
+def markdown_to_rich_text(markdown: str) -> JsonObject:
+    """Builds a rich text block. Tables become preformatted text."""
+    writer = _Writer(markdown.split("\n"))
+    for token in _MARKDOWN.parse(markdown):
+        writer.add(token)
+    return {"type": "rich_text", "elements": list(writer.elements or [_section([_text("…")])])}
+
+
+def inline_rich_text(markdown: str) -> list[JsonObject]:
+    """Returns the elements of one line, such as a table's cell."""
+    return [
+        element
+        for token in _MARKDOWN.parseInline(markdown)
+        for element in _inline_elements(token.children or (), is_bold=False)
+    ]
+
+
+@dataclass
+class _Writer:
+    lines: Sequence[str]
+    elements: list[JsonObject] = field(default_factory=list[JsonObject])
+    lists: list[str] = field(default_factory=list[str])
+    is_heading: bool = False
+    is_item_open: bool = False
+    quotes: int = 0
+    table_depth: int = 0
+
+    def add(self, token: Token) -> None:  # noqa: C901 - one case per kind of token
+        match token.type:
+            case "bullet_list_open" | "ordered_list_open":
+                self.lists.append("bullet" if token.type == "bullet_list_open" else "ordered")
+            case "bullet_list_close" | "ordered_list_close":
+                self.lists.pop()
+            case "list_item_open":
+                self.is_item_open = True
+            case "heading_open" | "heading_close":
+                self.is_heading = token.nesting == 1
+            case "blockquote_open" | "blockquote_close":
+                self.quotes += token.nesting
+            case "table_open" | "table_close":
+                self.table_depth += token.nesting
+                if token.nesting == 1 and token.map:
+                    self._preformatted("\n".join(self.lines[slice(*token.map)]))
+            case "fence" | "code_block":
+                self._preformatted(token.content.removesuffix("\n"))
+            case "hr":
+                self.elements.append(_section([_text(_RULE)]))
+            case "inline" if not self.table_depth:
+                self._inline(list(_inline_elements(token.children or (), is_bold=self.is_heading)))
+            case _:
+                pass
+
+    def _preformatted(self, code: str) -> None:
+        self.elements.append({"type": "rich_text_preformatted", "elements": [_text(code or " ")]})
+
+    def _inline(self, parts: list[JsonObject]) -> None:
+        if not parts:
+            return
+        if self.quotes:
+            self._append_or_extend("rich_text_quote", parts)
+        elif self.lists and self.is_item_open:
+            self.is_item_open = False
+            self._list_item(_section(parts))
+        else:
+            self._append_or_extend("rich_text_section", parts)
+
+    def _append_or_extend(self, kind: str, parts: list[JsonObject]) -> None:
+        last = self.elements[-1] if self.elements else {}
+        held = last.get("elements")
+        if last.get("type") == kind and isinstance(held, list):
+            held += [_text("\n\n"), *parts]
+        else:
+            self.elements.append({"type": kind, "elements": list(parts)})
+
+    def _list_item(self, item: JsonObject) -> None:
+        indent = min(len(self.lists) - 1, _INDENT_MAX)
+        style = self.lists[-1]
+        last = self.elements[-1] if self.elements else {}
+        held = last.get("elements")
+        is_same = (last.get("type"), last.get("style"), last.get("indent")) == (
+            *("rich_text_list", style),
+            indent,
+        )
+        if is_same and isinstance(held, list):
+            held.append(item)
+        else:
+            self.elements.append(
+                {"type": "rich_text_list", "style": style, "indent": indent, "elements": [item]}
+            )
+
+
+def _inline_elements(children: Sequence[Token], *, is_bold: bool) -> Iterator[JsonObject]:
+    styles = {"bold": True} if is_bold else {}
+    url = ""
+    for child in children:
+        kind = child.type.removesuffix("_open").removesuffix("_close")
+        if kind in _STYLES:
+            styles = {**styles, _STYLES[kind]: child.nesting == 1}
+        elif kind == "link":
+            url = str(child.attrGet("href") or "") if child.nesting == 1 else ""
+        elif words := _word(child):
+            is_code = child.type == "code_inline"
+            shown = {name: True for name, is_on in styles.items() if is_on}
+            target = str(child.attrGet("src") or "") if child.type == "image" else url
+            is_link = target.startswith(_LINK_SCHEMES) and not is_code
+            element: JsonObject = (
+                {"type": "link", "url": target, "text": words} if is_link else _text(words)
+            )
+            style = {**shown, "code": True} if is_code else shown
+            yield {**element, "style": dict(style)} if style else element
+
+
+def _codes(token: Token) -> Iterator[str]:
+    if token.type in ("fence", "code_block"):
+        yield token.content
+    yield from (child.content for child in token.children or () if child.type == "code_inline")
+
+
+def _word(token: Token) -> str:
+    return "\n" if token.type in ("softbreak", "hardbreak") else token.content
+
+
+def _text(words: str) -> JsonObject:
+    return {"type": "text", "text": words}
+
+
+def _section(parts: Sequence[JsonObject]) -> JsonObject:
+    return {"type": "rich_text_section", "elements": list(parts)}

@@ -1,0 +1,152 @@
+"""Limits the connections of an HTTP server: how many there are, and how long a request may take to arrive."""
+
+import asyncio
+import logging
+import resource
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from ipaddress import IPv6Address, ip_address
+from typing import cast
+
+from aiohttp import web
+
+log = logging.getLogger(__name__)
+
+ARRIVAL_SECONDS = 10.0
+"""How long the first request's head may take, and the time in which BODY_BYTES_MIN of a body must arrive."""
+BODY_BYTES_MIN = 1024
+KEEPALIVE_SECONDS = 75.0
+CONNECTIONS_MAX = 4096
+LOG_SECONDS = 60.0
+
+
+@dataclass(slots=True, kw_only=True)
+class ConnectionLimits:
+    """Counts a server's connections. One address may have at most half of them, so that others can connect."""
+
+    connections_max: int
+    arrival_seconds: float = ARRIVAL_SECONDS
+    _open: Counter[str] = field(default_factory=Counter[str])
+    _refused: Counter[str] = field(default_factory=Counter[str])
+    _logged_at: float = float("-inf")
+
+    def admit(self, address: str) -> bool:
+        """Counts a new connection. Returns False if there are too many; it then does not count."""
+        if self._open.total() >= self.connections_max:
+            return self._refuse("too many connections")
+        if self._open[address] >= max(1, self.connections_max // 2):
+            return self._refuse("too many connections of one address")
+        self._open[address] += 1
+        return True
+
+    def release(self, address: str) -> None:
+        self._open[address] -= 1
+        if not self._open[address]:
+            del self._open[address]
+
+    def time_out(self) -> None:
+        self._refuse("a request that did not arrive")
+
+    def _refuse(self, reason: str) -> bool:
+        """Logs at most one line a minute, so that a flood of connections does not fill the disk, too."""
+        self._refused[reason] += 1
+        if time.monotonic() - self._logged_at >= LOG_SECONDS:
+            told = ", ".join(f"{count} for {why}" for why, count in self._refused.items())
+            log.warning("the HTTP server has closed connections: %s", told)
+            self._logged_at = time.monotonic()
+            self._refused.clear()
+        return False
+
+
+def limits_of_this_process() -> ConnectionLimits:
+    """Returns limits that leave half of the process's file descriptors to everything else."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = CONNECTIONS_MAX if descriptors < 0 else min(CONNECTIONS_MAX, descriptors // 2)
+    return ConnectionLimits(connections_max=most)
+
+
+class LimitedSite(web.TCPSite):
+    """A site whose connections keep the limits."""
+
+    def __init__(
+        self, runner: web.AppRunner, host: str, port: int, limits: ConnectionLimits
+    ) -> None:
+        super().__init__(runner, host, port)
+        self._limits = limits
+
+    async def start(self) -> None:
+        await web.BaseSite.start(self)
+        server = cast(web.Server, self._runner.server)
+        loop = asyncio.get_running_loop()
+        connection = partial(_Connection, server, self._limits, loop)
+        self._server = await loop.create_server(connection, self._host, self._port)
+
+
+class _Connection(web.RequestHandler):
+    __slots__ = ("_address", "_has_head", "_limits", "_received", "_timer")
+
+    def __init__(
+        self, server: web.Server, limits: ConnectionLimits, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        no_log = cast(logging.Logger, None)
+        super().__init__(server, loop=loop, access_log=no_log, keepalive_timeout=KEEPALIVE_SECONDS)
+        self._limits = limits
+        self._address: str | None = None
+        self._has_head = False
+        self._received = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        address = _network_of(transport.get_extra_info("peername"))
+        if not self._limits.admit(address):
+            cast(asyncio.Transport, transport).abort()
+            return
+        self._address = address
+        self._watch()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._address is not None:
+            self._limits.release(self._address)
+            self._address = None
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._received += len(data)
+        self._has_head = self._has_head or bool(self._messages) or self._current_request is not None
+
+    def _watch(self) -> None:
+        self._received = 0
+        self._timer = asyncio.get_running_loop().call_later(
+            self._limits.arrival_seconds, self._check
+        )
+
+    def _check(self) -> None:
+        """Ends the connection if its request has not arrived. A handler that does not read is waited for."""
+        request = self._current_request
+        is_waiting = (
+            request is not None and not request.content.is_eof() and not self._reading_paused
+        )
+        if self._has_head and not (is_waiting and self._received < BODY_BYTES_MIN):
+            self._watch()
+            return
+        self._limits.time_out()
+        if self.transport is not None:
+            self.transport.abort()
+
+
+def _network_of(peer: object) -> str:
+    """Returns the address that connections are counted by: an IPv6 network counts as one."""
+    host = str(cast(tuple[object, ...], peer)[0]) if isinstance(peer, tuple) and peer else ""
+    try:
+        known = ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(known, IPv6Address) and known.ipv4_mapped is None:
+        return str(IPv6Address(int(known) >> 64 << 64))
+    return str(known)

@@ -1,0 +1,135 @@
+"""Builds the last message of a model request: what changes from call to call, and is sent with one call only.
+
+Everything before it stays the same in the next request, so that the provider's prompt cache remains valid.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from core.context.tokens import count_message
+from core.context.untrusted_text import clean_line, wrap_untrusted
+from core.domain.messages import JsonObject, Message
+
+BROWSER_MESSAGES = 3
+"""The browser's state is sent while at most this many messages follow it."""
+BROWSER_CHARACTERS_MAX = 12_000
+TODO_CHARACTERS_MAX = 4_000
+PICTURES_MAX = 4
+PICTURE_TOKENS_MAX = 8_000
+PICTURE_MESSAGES = 30
+"""A picture is sent while at most this many messages follow it."""
+STATE_HEADING = (
+    "[The state of your work at this moment, written by the program; no person wrote it.]"
+)
+_NOT_SHOWN = (
+    "This model takes no pictures, so these are not shown: {names}. Say so where it matters, or read what is in them"
+    " with a program."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestTail:
+    """The parts of the message. Empty parts are left out.
+
+    `state` and `notes` are texts of the program; `todo` is the content of todo.md. `browser` is the newest
+    `browser_state` message, `pictures` are the newest `image_context` messages, oldest first, of which the newest
+    that fit are shown.
+    """
+
+    state: str = ""
+    todo: str = ""
+    browser: Message | None = None
+    pictures: Sequence[Message] = ()
+    notes: Sequence[str] = ()
+
+    def message(self, *, sees_images: bool) -> JsonObject | None:
+        """Returns the user message, or None if it is empty. If `sees_images` is False, a note names the pictures."""
+        texts = [self.state]
+        if self.todo.strip():
+            todo = wrap_untrusted(self.todo[:TODO_CHARACTERS_MAX], source="todo.md")
+            texts.append(f"# todo.md\n\n{todo}")
+        if self.browser is not None:
+            texts.append(f"# The browser\n\n{_browser_text(self.browser.content)}")
+        if names := [_name(one) for one in newest_pictures(self.pictures)]:
+            listed = ", ".join(names)
+            shown = f"Shown below, in this order: {listed}." if sees_images else ""
+            left_out = dict.fromkeys(map(_name, self.pictures)).keys() - set(names)
+            if shown and left_out:
+                shown += f" Not shown, because only the newest fit: {', '.join(sorted(left_out))}."
+            texts.append(f"# Pictures\n\n{shown or _NOT_SHOWN.format(names=listed)}")
+        texts += self.notes
+        text = "\n\n".join(one.strip() for one in texts if one.strip())
+        if not text:
+            return None
+        images = self._images() if sees_images else []
+        whole: JsonObject = {"type": "text", "text": f"{STATE_HEADING}\n\n{text}"}
+        return {"role": "user", "content": [whole, *images] if images else whole["text"]}
+
+    @property
+    def has_images(self) -> bool:
+        return bool(self._images())
+
+    def _images(self) -> list[JsonValue]:
+        urls = [picture_url(one.content) for one in newest_pictures(self.pictures)]
+        if self.browser is not None:
+            urls.append(_screenshot_url(self.browser.content))
+        return [{"type": "image_url", "image_url": {"url": url}} for url in urls if url]
+
+
+def newest_pictures(pictures: Sequence[Message]) -> list[Message]:
+    """Returns the newest pictures that fit the limits, oldest first. Of one file, only the newest picture counts."""
+    kept: dict[str, Message] = {}
+    room = PICTURE_TOKENS_MAX
+    for one in reversed(pictures):
+        url = picture_url(one.content)
+        if not url or _name(one) in kept:
+            continue
+        image: JsonValue = {"type": "image_url", "image_url": {"url": url}}
+        room -= count_message({"role": "user", "content": [image]})
+        if len(kept) == PICTURES_MAX or (room < 0 and kept):
+            break
+        kept[_name(one)] = one
+    return list(reversed(kept.values()))
+
+
+def _name(picture: Message) -> str:
+    return clean_line(str(picture.content.get("file_path") or "a picture"), 200)
+
+
+def _browser_text(content: JsonObject) -> str:
+    facts = [
+        f"{key}: {_line(content[key])}"
+        for key in ("url", "title", "tabs", "scroll", "elements")
+        if content.get(key)
+    ]
+    text = "\n".join(facts)[:BROWSER_CHARACTERS_MAX]
+    return wrap_untrusted(text, source="the browser as it is now")
+
+
+def _screenshot_url(content: JsonObject) -> str:
+    shot = content.get("screenshot_url") or content.get("screenshot")
+    if not isinstance(shot, str) or not shot:
+        return ""
+    is_address = shot.startswith(("https://", "http://", "data:"))
+    return shot if is_address else f"data:image/jpeg;base64,{shot}"
+
+
+def _line(value: JsonValue) -> str:
+    if isinstance(value, list):
+        return "\n" + "\n".join(_line(one) for one in value)
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {one}" for key, one in value.items())
+    return str(value)
+
+
+def picture_url(content: JsonObject) -> str:
+    """Returns the address or data URL of an `image_context` message, or an empty string if it has none."""
+    url, encoded = content.get("url"), content.get("base64")
+    if isinstance(url, str) and url.startswith(("https://", "data:image/")):
+        return url
+    mime = content.get("mime_type")
+    if isinstance(encoded, str) and isinstance(mime, str) and mime.startswith("image/"):
+        return f"data:{mime};base64,{encoded}"
+    return ""

@@ -1,0 +1,389 @@
+"""Parses one call of the XML dialect: finds where each value ends, and builds the tool call.
+
+Values are verbatim: white space is kept, and entities and CDATA are not decoded. A value may therefore contain text
+that looks like call markup, so the end of a value depends on the tags that follow. A `</parameter>` ends the value
+if `</invoke>` or another parameter follows it, unless it closes a `<parameter ...>` tag inside the value. Whole
+calls inside a value are balanced in the same way. If the tags inside a value are not balanced, the call is parsed
+again without balancing. A value cannot contain an unopened `</parameter></invoke>`, because a call runs as soon as
+it is complete and does not wait for the text that follows.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Literal
+
+from core.dialects.arguments import convert_argument
+from core.dialects.dialect import ToolSpec
+from core.dialects.xml_lexer import BLOCK_TAGS, TagGrammar, Token
+from core.domain.messages import JsonObject, ToolCall
+
+_MAY_BE_TAG = re.compile(r"<(?:/?(?:[ipf]|\Z))", re.IGNORECASE)
+Taken = Literal["more", "ended", "broken"]
+"""The effect of a token on a call.
+
+`more`: the call continues. `ended`: the token ends the call. `broken`: the call has no closing tag, and the token
+belongs to the text after the call.
+"""
+
+
+class UnreadableCall(Exception):
+    """Raised if a call cannot be parsed. The message is a sentence for the model."""
+
+
+class InvokeReader:
+    """Reads one `<invoke>` element after its opening tag.
+
+    Keeps the tokens of the element's body and the current position in the element.
+    """
+
+    __slots__ = (
+        "_candidate",
+        "_found",
+        "_is_unbalanced",
+        "_open_counts",
+        "_opening",
+        "_parameter",
+        "_place",
+        "_problem",
+        "_spec",
+        "_stack",
+        "_start",
+        "_tokens",
+        "_trail",
+        "name",
+    )
+
+    grammar = TagGrammar(block=True)
+
+    def __init__(self, opening: Token, tools: Mapping[str, ToolSpec]) -> None:
+        self.name = opening.attributes.get("name", "").strip()
+        self._spec = tools.get(self.name)
+        self._opening = opening
+        self._tokens: list[Token] = []
+        self._found: dict[str, tuple[int, int]] = {}
+        self._parameter = ""
+        self._place: Literal["between", "value", "closing"] = "between"
+        self._stack: list[str] = []
+        self._open_counts: dict[str, int] = dict.fromkeys(BLOCK_TAGS, 0)
+        self._start = self._candidate = 0
+        self._is_unbalanced = False
+        self._trail: Literal["", "parameter", "invoke"] = ""
+        self._problem = ""
+
+    def accepts_plain(self, text: str) -> bool:
+        """Returns whether the text belongs to the current value as it is, without looking for tokens."""
+        return self._place == "value" and not self._trail and not _MAY_BE_TAG.search(text)
+
+    def take_plain(self, text: str) -> None:
+        """Adds text to the current value. Call it only if `accepts_plain` returned True for the text."""
+        self._tokens.append(Token("text", text))
+
+    def feed(self, token: Token) -> Taken:
+        """Processes the next token of the body."""
+        if self._place == "between":
+            taken = self._between(token)
+        elif self._place == "closing":
+            taken = self._closing(token)
+        else:
+            taken = self._value(token)
+        if taken != "broken":
+            self._tokens.append(token)
+        return taken
+
+    def call(self, *, call_id: str, is_ended: bool) -> ToolCall:
+        """Returns the call.
+
+        `is_ended` is False if the answer or the block ended before the call did. An unreadable call is returned
+        with its `problem` set.
+        """
+        if not is_ended and self._ends_unbalanced:
+            self._is_unbalanced = is_ended = True
+        raw = (self._opening.raw + "".join(token.raw for token in self._tokens)).rstrip()
+        try:
+            values = self._values(is_ended=is_ended)
+        except UnreadableCall as problem:
+            return ToolCall(
+                name=self.name, arguments={}, call_id=call_id, raw=raw, problem=str(problem)
+            )
+        schema: JsonObject = self._spec.parameters if self._spec is not None else {}
+        arguments: JsonObject = {
+            name: convert_argument(text, name, schema) for name, text in values.items()
+        }
+        return ToolCall(name=self.name, arguments=arguments, call_id=call_id, raw=raw)
+
+    def _values(self, *, is_ended: bool) -> dict[str, str]:
+        if not self.name:
+            raise UnreadableCall("An <invoke> came without a name. Nothing was run; call it again.")
+        if not is_ended:
+            raise UnreadableCall(self._unended())
+        if self._problem:
+            raise UnreadableCall(self._problem)
+        if self._is_unbalanced:
+            return _values_by_what_follows(self._tokens, self._spec, self.name)
+        return {
+            name: "".join(token.raw for token in self._tokens[start:end])
+            for name, (start, end) in self._found.items()
+        }
+
+    @property
+    def _ends_unbalanced(self) -> bool:
+        """Whether the text ends with `</parameter></invoke>` although, by balanced tags, these tags belong to the
+        value."""
+        return self._place == "value" and self._trail == "invoke"
+
+    def _unended(self) -> str:
+        if self._place == "value":
+            return (
+                f"The call of {self.name} is not complete: the parameter {self._parameter!r} has no "
+                "</parameter> followed by </invoke>. Nothing was run; write the whole call again."
+            )
+        return (
+            f"The call of {self.name} is not complete: it has no </invoke>. "
+            "Nothing was run; write the whole call again."
+        )
+
+    def _between(self, token: Token) -> Taken:
+        match token.kind, token.name:
+            case ("close", "invoke"):
+                return "ended"
+            case ("open" | "empty", "invoke") | ("close", "function_calls"):
+                return "broken"
+            case ("open" | "empty", "parameter"):
+                self._open(token, len(self._tokens))
+            case _:
+                if not token.raw.isspace():
+                    self._problem = (
+                        f"The call of {self.name} holds text outside of <parameter name=...> tags. "
+                        "Nothing was run; write each argument as a parameter."
+                    )
+        return "more"
+
+    def _open(self, token: Token, position: int) -> None:
+        """Starts a parameter. `position` is the index of its opening tag in the body."""
+        self._parameter = token.attributes.get("name", "").strip()
+        if not self._parameter:
+            self._problem = (
+                f"A parameter of {self.name} has no name. Nothing was run; write the call again."
+            )
+        self._start = position + 1
+        self._found[self._parameter] = (self._start, self._start)
+        while self._stack:
+            self._pop()
+        self._trail = ""
+        self._place = "between" if token.kind == "empty" else "value"
+
+    def _close_value(self) -> None:
+        self._found[self._parameter] = (self._start, self._candidate)
+
+    def _closing(self, token: Token) -> Taken:
+        """Processes a token after a `</parameter>` that may end the value.
+
+        Only white space has followed that tag so far.
+        """
+        match token.kind, token.name:
+            case ("close", "invoke"):
+                self._close_value()
+                return "ended"
+            case ("open" | "empty", "invoke") | ("close", "function_calls"):
+                self._close_value()
+                return "broken"
+            case ("close", "parameter"):
+                self._candidate = len(self._tokens)
+                return "more"
+            case ("open" | "empty", "parameter") if self._is_new(token):
+                self._close_value()
+                self._open(token, len(self._tokens))
+                return "more"
+            case ("text", _) if token.raw.isspace():
+                return "more"
+            case _:
+                self._place = "value"
+                return self._value(token)
+
+    def _is_new(self, token: Token) -> bool:
+        name = token.attributes.get("name", "").strip()
+        return bool(name) and name not in self._found
+
+    def _value(self, token: Token) -> Taken:
+        if token.kind == "close":
+            return self._close_in_value(token)
+        if token.kind == "open":
+            self._stack.append(token.name)
+            self._open_counts[token.name] += 1
+            self._trail = ""
+        elif not token.raw.isspace():
+            self._trail = ""
+        return "more"
+
+    def _close_in_value(self, token: Token) -> Taken:
+        if token.name == "parameter":
+            if not self._stack:
+                self._place = "closing"
+                self._candidate = len(self._tokens)
+            elif self._stack[-1] == "parameter":
+                self._pop()
+            self._trail = "parameter"
+            return "more"
+        if self._open_counts[token.name]:
+            while self._pop() != token.name:
+                pass
+            is_call = token.name == "invoke" and self._trail == "parameter"
+            self._trail = "invoke" if is_call else ""
+            return "more"
+        if token.name == "invoke" and self._trail == "parameter":
+            self._is_unbalanced = True
+            return "ended"
+        if token.name == "function_calls" and self._trail == "invoke":
+            return "broken"
+        self._trail = ""
+        return "more"
+
+    def _pop(self) -> str:
+        name = self._stack.pop()
+        self._open_counts[name] -= 1
+        return name
+
+
+def _values_by_what_follows(
+    body: list[Token], spec: ToolSpec | None, tool_name: str
+) -> dict[str, str]:
+    """Returns the values of a call whose values contain unbalanced tags.
+
+    Each value ends before a known parameter or at the end of the call.
+    """
+    known = _known(spec)
+    values: dict[str, str] = {}
+    name, pieces, after = "", list[str](), list[str]()
+    for token in body:
+        is_parameter = token.name == "parameter"
+        if is_parameter and token.kind == "close":
+            pieces.extend(after)
+            after = [token.raw]
+        elif (
+            is_parameter
+            and token.kind == "open"
+            and (after or not name)
+            and _fits(token, known, values, name)
+        ):
+            if name:
+                values[name] = "".join(pieces)
+            name, pieces, after = token.attributes["name"].strip(), [], []
+        elif after and token.raw.isspace():
+            after.append(token.raw)
+        else:
+            pieces.extend((*after, token.raw))
+            after = []
+    # the last value still contains the </parameter></invoke> at the end of the body
+    ending = "".join(pieces)
+    values[name] = ending[: ending.rfind("</", 0, ending.rfind("</"))]
+    if any("</invoke" in value.lower() for value in values.values()):
+        raise UnreadableCall(
+            f"The call of {tool_name} cannot be told apart from the text in it. Nothing was run; write one call, with "
+            "every <parameter> closed."
+        )
+    return values
+
+
+def _known(spec: ToolSpec | None) -> frozenset[str]:
+    properties = spec.parameters.get("properties") if spec is not None else None
+    return frozenset(properties) if isinstance(properties, dict) else frozenset()
+
+
+def _fits(token: Token, known: frozenset[str], values: dict[str, str], current: str) -> bool:
+    name = token.attributes.get("name", "").strip()
+    return bool(name) and name != current and name not in values and (not known or name in known)
+
+
+_CHILD = re.compile(r"\s*+<([\w-]++)\s*+>")
+
+
+class ElementReader:
+    """Reads one call in the older format: an element whose tag is the tool's name.
+
+    The content is verbatim. Nested elements with the same name are counted, so that the matching closing tag ends
+    the call. Attributes are parameters. The content is the value of the tool's content parameter. If the tool has
+    no content parameter, the content may be child elements that are named after parameters.
+    """
+
+    __slots__ = ("_depth", "_opening", "_parts", "_spec", "grammar")
+
+    def __init__(self, opening: Token, spec: ToolSpec) -> None:
+        self.grammar = TagGrammar(block=False, tool_names=(opening.name,))
+        self._opening = opening
+        self._spec = spec
+        self._parts: list[str] = []
+        self._depth = 1
+
+    @property
+    def name(self) -> str:
+        return self._spec.name
+
+    def accepts_plain(self, text: str) -> bool:
+        """Returns whether the text is content without tags."""
+        return "<" not in text
+
+    def take_plain(self, text: str) -> None:
+        """Adds content without tags."""
+        self._parts.append(text)
+
+    def feed(self, token: Token) -> Literal["more", "ended"]:
+        """Processes the next token."""
+        self._parts.append(token.raw)
+        if token.kind == "open":
+            self._depth += 1
+        elif token.kind == "close":
+            self._depth -= 1
+        return "more" if self._depth else "ended"
+
+    def call(self, *, call_id: str, is_ended: bool) -> ToolCall:
+        """Returns the call. `is_ended` is False if the answer ended before the element did."""
+        raw = self._opening.raw + "".join(self._parts)
+        content = "".join(self._parts[:-1] if is_ended else self._parts)
+        problem: str | None = None
+        if not is_ended and self._opening.kind != "empty":
+            problem = (
+                f"The call of {self.name} is not complete: <{self._opening.name}> has no end. "
+                "Nothing was run; write the whole call again."
+            )
+        values = {name.replace("-", "_"): value for name, value in self._opening.attributes.items()}
+        if problem is None and content.strip():
+            problem = self._add_content(values, content)
+        schema = self._spec.parameters
+        arguments: JsonObject = (
+            {}
+            if problem
+            else {name: convert_argument(text, name, schema) for name, text in values.items()}
+        )
+        return ToolCall(
+            name=self.name, arguments=arguments, call_id=call_id, raw=raw, problem=problem
+        )
+
+    def _add_content(self, values: dict[str, str], content: str) -> str | None:
+        if self._spec.content_parameter is not None:
+            values.setdefault(self._spec.content_parameter, content)
+            return None
+        children = _children(content)
+        if children is None:
+            return (
+                f"{self.name} takes no text between its tags. Nothing was run; "
+                "give every argument as a parameter."
+            )
+        values.update(children)
+        return None
+
+
+def _children(content: str) -> dict[str, str] | None:
+    """Returns the child elements' contents by name, or None if there is other content.
+
+    Each child ends at the next closing tag with its name.
+    """
+    found: dict[str, str] = {}
+    position = 0
+    while match := _CHILD.match(content, position):
+        closing = f"</{match[1]}>"
+        end = content.find(closing, match.end())
+        if end < 0:
+            return None
+        found[match[1].replace("-", "_")] = content[match.end() : end]
+        position = end + len(closing)
+    return found if not content[position:].strip() else None

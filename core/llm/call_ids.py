@@ -1,0 +1,72 @@
+"""Gives the tool calls of a request ids that its provider accepts.
+
+Providers limit the length and the characters of ids, and refuse ids that repeat. A history may contain ids that another
+provider made up.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+
+from pydantic import JsonValue
+
+from core.domain.ids import USABLE_ID
+from core.domain.messages import JsonObject
+
+_MISTRAL = re.compile(r"(?:mis|minis|magis|devs|codes|pix|vox)tral", re.IGNORECASE)
+_MISTRAL_ID = re.compile(r"[a-zA-Z0-9]{9}")
+_MISTRAL_CHARACTERS = 9
+_DIGEST_BYTES = 12
+
+
+def with_usable_call_ids(model: str, messages: Sequence[JsonObject]) -> Sequence[JsonObject]:
+    """Returns the messages with ids that the model's provider accepts, each only once. Calls and their results still
+    match. Messages that need no change are the same objects, and an id becomes the same in every later request."""
+    usable = _MISTRAL_ID if _MISTRAL.search(model) else USABLE_ID
+    used: set[str] = set()
+    seen: dict[str, int] = {}
+    waiting: dict[str, list[str]] = {}
+
+    def new_id(given: str) -> str:
+        seen[given] = seen.get(given, 0) + 1
+        wanted = given
+        if given in used or not usable.fullmatch(given):
+            digest = blake2b(
+                f"{seen[given]}:{given}".encode(errors="replace"), digest_size=_DIGEST_BYTES
+            )
+            text = digest.hexdigest()
+            wanted = text[:_MISTRAL_CHARACTERS] if usable is _MISTRAL_ID else f"call_{text}"
+        used.add(wanted)
+        return wanted
+
+    changed: list[JsonObject] = []
+    for message in messages:
+        calls = message.get("tool_calls")
+        if isinstance(calls, list) and calls:
+            given = [_id(call) for call in calls]
+            ids = [new_id(one) for one in given]
+            waiting.clear()
+            for one, wanted in zip(given, ids, strict=True):
+                waiting.setdefault(one, []).append(wanted)
+            if ids != given:
+                message = _with(message, "tool_calls", [*_renamed(calls, ids)])
+        elif message.get("role") == "tool":
+            given_id = str(message.get("tool_call_id") or "")
+            wanted_ids = waiting.get(given_id) or [given_id]
+            wanted = wanted_ids.pop(0) if len(wanted_ids) > 1 else wanted_ids[0]
+            message = message if wanted == given_id else _with(message, "tool_call_id", wanted)
+        changed.append(message)
+    return changed
+
+
+def _with(message: JsonObject, key: str, value: JsonValue) -> JsonObject:
+    return {**message, key: value}
+
+
+def _id(call: JsonValue) -> str:
+    return str(call.get("id") or "") if isinstance(call, dict) else ""
+
+
+def _renamed(calls: Sequence[JsonValue], ids: Sequence[str]) -> Iterator[JsonValue]:
+    for call, wanted in zip(calls, ids, strict=True):
+        yield {**call, "id": wanted} if isinstance(call, dict) else call

@@ -1,0 +1,160 @@
+"""Maps error responses of model services to ModelError subclasses. All model clients share this mapping."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+from core.domain.errors import ContextOverflow, ModelError, ModelRejected, ModelUnavailable
+
+DETAIL_CHARACTERS_MAX = 500
+RETRY_AFTER_SECONDS_MAX = 3600.0
+
+OVERLOADED = "The model's service is overloaded or has a fault. Try again in a while."
+RATE_LIMITED = "The model's service asks us to slow down. Try again in a while."
+TIMED_OUT = "The model's service did not answer in time. Try again in a while."
+UNREACHABLE = "The model's service cannot be reached. Try again in a while."
+ANSWER_BROKE_OFF = "The model's answer broke off. Try again."
+UNREADABLE_RESPONSE = "The model's service sent something that cannot be read. Try again."
+TOO_LARGE = "The model's answer is too large to be read. Ask for less at once."
+CONTEXT_OVERFLOW = "The conversation is too long for this model."
+KEY_REJECTED = "The model's service refuses our key. The operator has to check it."
+FORBIDDEN = (
+    "The model's service does not let us use this model. The operator has to check the account."
+)
+NO_CREDIT = "The account at the model's service has no credit left. The operator has to top it up."
+UNKNOWN_MODEL = (
+    "The model's service does not know this model. The operator has to check its name and address."
+)
+CONTENT_REJECTED = (
+    "The model's service refused the request because of its content. Reword it and try again."
+)
+REDIRECTED = (
+    "The address of the model's service leads elsewhere. The operator has to set the final address."
+)
+BAD_REQUEST = "The model's service did not accept the request."
+
+_BY_STATUS: Mapping[int, tuple[type[ModelError], str]] = {
+    400: (ModelRejected, BAD_REQUEST),
+    401: (ModelRejected, KEY_REJECTED),
+    402: (ModelRejected, NO_CREDIT),
+    403: (ModelRejected, FORBIDDEN),
+    404: (ModelRejected, UNKNOWN_MODEL),
+    408: (ModelUnavailable, TIMED_OUT),
+    409: (ModelUnavailable, OVERLOADED),
+    413: (ContextOverflow, CONTEXT_OVERFLOW),
+    422: (ModelRejected, BAD_REQUEST),
+    425: (ModelUnavailable, OVERLOADED),
+    429: (ModelUnavailable, RATE_LIMITED),
+    501: (ModelRejected, BAD_REQUEST),
+    504: (ModelUnavailable, TIMED_OUT),
+}
+_BY_CODE: Mapping[str, tuple[type[ModelError], str]] = {
+    "context_length_exceeded": (ContextOverflow, CONTEXT_OVERFLOW),
+    "context_window_exceeded": (ContextOverflow, CONTEXT_OVERFLOW),
+    "exceed_context_size_error": (ContextOverflow, CONTEXT_OVERFLOW),
+    "request_too_large": (ContextOverflow, CONTEXT_OVERFLOW),
+    "insufficient_quota": (ModelRejected, NO_CREDIT),
+    "billing_hard_limit_reached": (ModelRejected, NO_CREDIT),
+    "invalid_api_key": (ModelRejected, KEY_REJECTED),
+    "authentication_error": (ModelRejected, KEY_REJECTED),
+    "permission_error": (ModelRejected, FORBIDDEN),
+    "model_not_found": (ModelRejected, UNKNOWN_MODEL),
+    "not_found_error": (ModelRejected, UNKNOWN_MODEL),
+    "content_filter": (ModelRejected, CONTENT_REJECTED),
+    "content_policy_violation": (ModelRejected, CONTENT_REJECTED),
+    "data_inspection_failed": (ModelRejected, CONTENT_REJECTED),
+    "rate_limit_exceeded": (ModelUnavailable, RATE_LIMITED),
+    "rate_limit_error": (ModelUnavailable, RATE_LIMITED),
+    "overloaded_error": (ModelUnavailable, OVERLOADED),
+    "server_error": (ModelUnavailable, OVERLOADED),
+    "api_error": (ModelUnavailable, OVERLOADED),
+    "timeout_error": (ModelUnavailable, TIMED_OUT),
+}
+_OVERFLOW = re.compile(
+    r"maximum context length|context[ _](?:length|window|size|limit)|prompt is too long|input is too long"
+    r"|(?:prompt|input|request)[^.]{0,40}too many tokens|exceeds? the (?:maximum|max)[^.]{0,40}tokens"
+    r"|reduce the length of the (?:messages|prompt|input)|input token count|max(?:imum)? input (?:tokens|length)",
+    re.IGNORECASE,
+)
+_CLIENT_FAULTS = range(400, 500)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorResponse:
+    """An error that a model service returned.
+
+    `status` is the HTTP status, or 0 if the error arrived inside a stream that had already started.
+    """
+
+    status: int = 0
+    code: str = ""
+    message: str = ""
+    retry_after_seconds: float | None = None
+
+
+def to_model_error(refusal: ErrorResponse) -> ModelError:
+    """Returns the ModelError for an error response.
+
+    The error code takes precedence over the HTTP status. A context overflow without a known code is recognized by
+    the wording of the message.
+    """
+    kind, sentence = _BY_CODE.get(refusal.code.lower()) or _by_status(refusal)
+    is_vague = refusal.status in (0, 400, 422) or refusal.status >= 500
+    if is_vague and refusal.code != "rate_limit_exceeded" and _OVERFLOW.search(refusal.message):
+        kind, sentence = ContextOverflow, CONTEXT_OVERFLOW
+    facts = " ".join(
+        part for part in (str(refusal.status or ""), refusal.code, refusal.message) if part
+    )
+    detail = facts[:DETAIL_CHARACTERS_MAX]
+    if kind is ModelUnavailable:
+        return ModelUnavailable(
+            sentence,
+            detail=detail,
+            retry_after_seconds=refusal.retry_after_seconds,
+            is_late=sentence == TIMED_OUT,
+        )
+    return kind(sentence, detail=detail)
+
+
+def _by_status(refusal: ErrorResponse) -> tuple[type[ModelError], str]:
+    status = refusal.status
+    if status == 0 and refusal.code.isdecimal():
+        # OpenRouter sends the upstream provider's HTTP status as the error code
+        status = int(refusal.code[:3])
+    if status in _BY_STATUS:
+        return _BY_STATUS[status]
+    if 300 <= status < 400:
+        return ModelRejected, REDIRECTED
+    if status in _CLIENT_FAULTS:
+        return ModelRejected, BAD_REQUEST
+    return ModelUnavailable, OVERLOADED
+
+
+def parse_retry_after(headers: Mapping[str, str]) -> float | None:
+    """Returns the wait in seconds that the response headers request, or None.
+
+    Accepts seconds, milliseconds (`retry-after-ms`) and dates (RFC 9110, section 10.2.3).
+    """
+    for name, unit_seconds in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        text = headers.get(name, "").strip()
+        if not text:
+            continue
+        try:
+            seconds = float(text) * unit_seconds
+        except ValueError:
+            seconds = _seconds_until(text)
+        if seconds is not None and 0 <= seconds < float("inf"):
+            return min(seconds, RETRY_AFTER_SECONDS_MAX)
+    return None
+
+
+def _seconds_until(text: str) -> float | None:
+    try:
+        moment = parsedate_to_datetime(text)
+    except (ValueError, OverflowError):
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - datetime.now(UTC)).total_seconds())

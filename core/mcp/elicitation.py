@@ -1,0 +1,120 @@
+"""Questions that an MCP server asks people during a call (elicitation).
+
+People may answer hours later, so a call does not wait for them: the question ends the run as an `ask`, the server is
+told that it was cancelled, and the model calls the tool again with the answers. Answers are passed on only if the same
+question was asked in an earlier run of the thread, because a model must not answer for people.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from mcp.types import ElicitRequestFormParams, ElicitRequestParams, ElicitResult
+
+from core.context.untrusted_text import clean_line, clean_text
+from core.domain.messages import JsonObject
+from core.domain.threads import Reply
+from core.mcp.arguments import ANSWERS, find_problems
+from core.tools.tool import ToolContext, ToolOutput
+
+QUESTION_CHARACTERS_MAX = 2_000
+FIELDS_MAX = 20
+_MARK = re.compile(r"\[question ([0-9a-f]{16})\]")
+
+
+@dataclass(slots=True)
+class RunningCall:
+    """A call that waits for its result. `answers` come from people; `asked` are the digests of the questions that the
+    thread has seen; `questions` are those that the server asks now."""
+
+    server: str
+    tool: str
+    answers: JsonObject | None
+    asked: frozenset[str]
+    questions: dict[str, str] = field(default_factory=dict[str, str])
+
+
+async def asked_questions(context: ToolContext) -> frozenset[str]:
+    """Returns the digests of the questions asked in earlier runs of the thread."""
+    if context.messages is None:
+        return frozenset()
+    told = await context.messages.read_all()
+    earlier = (one for one in told if one.type == "tool" and one.run_id != context.run_id)
+    return frozenset(found for one in earlier for found in _MARK.findall(json.dumps(one.content)))
+
+
+def answer_elicitation(params: ElicitRequestParams, running: Sequence[RunningCall]) -> ElicitResult:
+    """Returns the answers of people, or cancels and notes the question on every call that may have caused it."""
+    schema = params.requested_schema if isinstance(params, ElicitRequestFormParams) else None
+    question = _question(params)
+    for call in running:
+        digest = _digest(call, question)
+        if (
+            len(running) == 1
+            and schema is not None
+            and digest in call.asked
+            and call.answers is not None
+        ):
+            content = _with_defaults(cast(JsonObject, schema), call.answers)
+            problems = find_problems(cast(JsonObject, schema), content)
+            if not problems:
+                return ElicitResult.model_validate({"action": "accept", "content": content})
+            question = f"{question}\n\nThe answers do not fit: {'; '.join(problems)}"
+        call.questions[digest] = question
+    return ElicitResult(action="cancel")
+
+
+def question_output(call: RunningCall) -> ToolOutput:
+    """Returns the output of a call whose server asked something: the question for people, and what comes next."""
+    said = "\n\n".join(call.questions.values())
+    quoted = "\n".join(f"> {line}" for line in said.splitlines())
+    marks = " ".join(f"[question {digest}]" for digest in call.questions)
+    return ToolOutput(
+        output=f"The server asked people a question and the call was cancelled. {marks}\n{said}\n\nThe question was "
+        "posted in the thread. When people have answered, call the tool again with the same arguments and "
+        f'"{ANSWERS}": an object with the fields that they named; the defaults fill the others. If they refuse, do not '
+        "call it again.",
+        is_success=False,
+        reply=Reply(
+            kind="ask",
+            text=f"The tool {call.tool} of the MCP server {call.server} asks:\n\n{quoted}",
+        ),
+    )
+
+
+def _question(params: ElicitRequestParams) -> str:
+    lines = [clean_text(params.message, QUESTION_CHARACTERS_MAX)]
+    if not isinstance(params, ElicitRequestFormParams):
+        lines.append(f"It wants you to open {clean_line(params.url, 500)}")
+        return "\n".join(lines)
+    properties = params.requested_schema.get("properties")
+    named = cast(dict[str, object], properties) if isinstance(properties, dict) else {}
+    for name, one in list(named.items())[:FIELDS_MAX]:
+        schema = cast(dict[str, object], one) if isinstance(one, dict) else {}
+        facts = [
+            f"{key} {clean_line(json.dumps(schema[key], ensure_ascii=False), 200)}"
+            for key in ("type", "enum", "default", "description")
+            if key in schema
+        ]
+        lines.append(f"- {clean_line(name, 80)}: {', '.join(facts)}")
+    return "\n".join(lines)
+
+
+def _with_defaults(schema: JsonObject, answers: JsonObject) -> JsonObject:
+    """Returns the answers to known fields, with the defaults of the others."""
+    properties = schema.get("properties")
+    content: JsonObject = {}
+    for name, one in (properties if isinstance(properties, dict) else {}).items():
+        if name in answers:
+            content[name] = answers[name]
+        elif isinstance(one, dict) and "default" in one:
+            content[name] = one["default"]
+    return content
+
+
+def _digest(call: RunningCall, question: str) -> str:
+    whole = json.dumps([call.server, call.tool, question])
+    return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -1,0 +1,215 @@
+"""Authorization at MCP servers over HTTP: client credentials, or the consent of a person, whose tokens are kept."""
+
+import json
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, cast
+from urllib.parse import parse_qs, urlsplit
+
+from mcp.client.auth import OAuthClientProvider, OAuthFlowError
+from mcp.client.auth.extensions.client_credentials import (
+    ClientCredentialsOAuthProvider,
+    PrivateKeyJWTOAuthProvider,
+    SignedJWTParameters,
+)
+from mcp.client.auth.oauth2 import OAuthContext
+from mcp.client.auth.utils import union_scopes
+from mcp.shared.auth import (
+    AuthorizationCodeResult,
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthMetadata,
+    OAuthToken,
+    ProtectedResourceMetadata,
+)
+from pydantic import AnyUrl, ValidationError
+
+from core.context.untrusted_text import clean_line
+from core.mcp.settings import McpServerConfig, OAuthSettings
+
+Authorize = Callable[[str], Awaitable[str]]
+"""Shows a link to a person. Returns the address that the browser was sent to after the person's consent."""
+
+
+class StoredTokens:
+    """The tokens of one server and where they came from, in a file that only this user can read."""
+
+    def __init__(
+        self, settings: OAuthSettings, server: str, *, is_person_present: bool = False
+    ) -> None:
+        self._settings = settings
+        self._is_person_present = is_person_present
+        self._new_client: OAuthClientInformationFull | None = None
+        folder = settings.token_folder
+        self._path = folder / f"{server}.json" if folder is not None else None
+        self._content = self._read()
+        self.context: OAuthContext | None = None
+
+    def _read(self) -> dict[str, Any]:
+        if self._path is None:
+            return {}
+        try:
+            found: object = json.loads(self._path.read_text("utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return cast(dict[str, Any], found) if isinstance(found, dict) else {}
+
+    def _write(self) -> None:
+        """Replaces the file, which never exists with other permissions or half its content."""
+        if self._path is None:
+            return
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = self._path.with_suffix(".new")
+        with suppress(FileNotFoundError):
+            fresh.unlink()
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            json.dump(self._content, file)
+        fresh.replace(self._path)
+
+    async def get_tokens(self) -> OAuthToken | None:
+        self._content = self._read() or self._content
+        with suppress(ValidationError, KeyError):
+            return OAuthToken.model_validate(self._content["tokens"])
+        return None
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        self._content["tokens"] = tokens.model_dump(mode="json")
+        if self._new_client is not None:
+            self._content["client"] = self._new_client.model_dump(mode="json")
+        if self.context is not None:
+            # a refresh after a restart needs the token's age and the place where to refresh it
+            self._content["expires_at"] = self.context.token_expiry_time
+            self._content["auth_server"] = self.context.auth_server_url
+            for name in ("oauth_metadata", "protected_resource_metadata"):
+                found = getattr(self.context, name)
+                self._content[name] = found.model_dump(mode="json") if found else None
+        self._write()
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        settings = self._settings
+        if settings.client_id:
+            return OAuthClientInformationFull(
+                client_id=settings.client_id,
+                client_secret=settings.client_secret or None,
+                redirect_uris=[AnyUrl(settings.redirect_uri)],
+                token_endpoint_auth_method="client_secret_basic"
+                if settings.client_secret
+                else "none",
+                issuer=settings.issuer or None,
+            )
+        with suppress(ValidationError, KeyError):
+            known = OAuthClientInformationFull.model_validate(self._content["client"])
+            # a client that returns elsewhere can refresh its tokens, but not ask the person who is here
+            if not self._is_person_present or AnyUrl(settings.redirect_uri) in (
+                known.redirect_uris or ()
+            ):
+                return known
+        return None
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        """Keeps a new client until it has tokens: without them it must not replace the one that has."""
+        self._new_client = client_info
+
+    def restore(self, context: OAuthContext) -> None:
+        """Fills in what the SDK does not store itself."""
+        context.token_expiry_time = self._content.get("expires_at")
+        context.auth_server_url = self._content.get("auth_server")
+        with suppress(ValidationError):
+            if found := self._content.get("oauth_metadata"):
+                context.oauth_metadata = OAuthMetadata.model_validate(found)
+            if found := self._content.get("protected_resource_metadata"):
+                context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(
+                    found
+                )
+
+
+class _PersonOAuth(OAuthClientProvider):
+    """The consent of a person, whose tokens are stored and refreshed."""
+
+    more_scopes: str = ""
+
+    async def _perform_authorization_code_grant(self) -> tuple[str, str]:
+        asked = self.context.client_metadata
+        asked.scope = union_scopes(asked.scope, self.more_scopes or None)
+        return await super()._perform_authorization_code_grant()
+
+    async def _initialize(self) -> None:
+        await super()._initialize()
+        cast(StoredTokens, self.context.storage).restore(self.context)
+
+
+def build_oauth(config: McpServerConfig, authorize: Authorize | None) -> OAuthClientProvider | None:
+    """Returns the authorization of requests to a server, or None if its settings ask for none.
+
+    Without `authorize` no one can be asked, and a request that needs a person's consent fails.
+    """
+    settings = config.oauth
+    if settings is None:
+        return None
+    tokens = StoredTokens(settings, config.name, is_person_present=authorize is not None)
+    if settings.grant == "client_credentials":
+        return _client_credentials(config.url, settings, tokens)
+    answers: list[str] = []
+
+    async def show(link: str) -> None:
+        if authorize is None:
+            raise OAuthFlowError(
+                f"it needs the consent of a person: an admin writes `mcp connect {config.name}` to the bot, or runs "
+                f"`threadhand mcp-login {config.name}`"
+            )
+        answers.append(await authorize(link))
+
+    async def take() -> AuthorizationCodeResult:
+        return _parse_answer(answers.pop())
+
+    provider = _PersonOAuth(
+        config.url,
+        OAuthClientMetadata(
+            client_name="Threadhand",
+            redirect_uris=[AnyUrl(settings.redirect_uri)],
+            grant_types=["authorization_code", "refresh_token"],
+            response_types=["code"],
+            scope=settings.scope or None,
+        ),
+        tokens,
+        show,
+        take,
+        settings.client_metadata_url or None,
+    )
+    tokens.context, provider.more_scopes = provider.context, settings.scope
+    return provider
+
+
+def _client_credentials(
+    url: str, settings: OAuthSettings, tokens: StoredTokens
+) -> OAuthClientProvider:
+    scope, issuer = settings.scope or None, settings.issuer
+    if not settings.private_key:
+        return ClientCredentialsOAuthProvider(
+            url, tokens, settings.client_id, settings.client_secret, scope=scope, issuer=issuer
+        )
+    signed = SignedJWTParameters(
+        issuer=settings.client_id,
+        subject=settings.client_id,
+        signing_algorithm=settings.signing_algorithm,
+        signing_key=settings.private_key,
+    )
+    return PrivateKeyJWTOAuthProvider(
+        url,
+        tokens,
+        settings.client_id,
+        signed.create_assertion_provider(),
+        scope=scope,
+        issuer=issuer,
+    )
+
+
+def _parse_answer(address: str) -> AuthorizationCodeResult:
+    """Returns the parameters of the address that the browser was sent to. Raises OAuthFlowError."""
+    query = parse_qs(urlsplit(address).query)
+    if "code" not in query:
+        why = clean_line(" ".join(query.get("error", ()) or ("no code",)), 200)
+        raise OAuthFlowError(f"its authorization server gave no consent ({why})")
+    first = {name: query[name][0] for name in ("code", "state", "iss") if name in query}
+    return AuthorizationCodeResult.model_validate(first)

@@ -1,0 +1,152 @@
+"""Reads what people write to a run while it is executed, and adds it to the run's history."""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
+from core.context.background_messages import (
+    BACKGROUND_MESSAGES_MAX,
+    BackgroundMessageReader,
+    background_message,
+    known_files,
+    listed_files,
+    message_line,
+    refers_to_files,
+)
+from core.context.untrusted_text import wrap_untrusted
+from core.domain.errors import SurfaceError, ToolError
+from core.domain.events import MessageAdded
+from core.domain.messages import Message
+from core.domain.threads import Address, IncomingFile, Lease, ThreadInput
+from core.run.deps import RunDeps
+from core.run.inputs import STORED, Uploads, prepare_user_message, store_file, unread_message
+from core.run.recorder import RunRecorder
+from core.run.thread_sandbox import ThreadSandbox
+from core.tools.tool import ThreadChat
+
+FILES_AT_ONCE_MAX = 5
+"""How many files above a request are fetched without being asked for."""
+
+
+class InputReader:
+    """Reads the inputs of one run and the chat messages around them. `has_read` is True once inputs were read."""
+
+    def __init__(
+        self,
+        lease: Lease,
+        address: Address,
+        deps: RunDeps,
+        recorder: RunRecorder,
+        sandbox: ThreadSandbox,
+    ) -> None:
+        self.has_read = False
+        self._lease = lease
+        self._address = address
+        self._deps = deps
+        self._recorder = recorder
+        self._sandbox = sandbox
+        self._background = BackgroundMessageReader(
+            deps.chat.histories, partial(deps.stores.conversations.heard, lease.thread_id)
+        )
+        self._files: dict[str, IncomingFile] = {}
+        self._fetched: dict[str, str] = {}
+        self._names: set[str] = set()
+
+    @property
+    def chat(self) -> ThreadChat | None:
+        """What the run's tools read of its chat thread, or None without one."""
+        is_chat = self._address.platform in self._deps.chat.histories
+        return ThreadChat(read=self.read_chat, fetch_file=self.fetch_file) if is_chat else None
+
+    def remember(self, history: Sequence[Message]) -> None:
+        """Notes which chat messages the history contains, so that none of them is added as background again."""
+        self._background.remember(history)
+
+    async def take_steering(self) -> Sequence[Message]:
+        """Stores and returns what people wrote since the last call. Cancels the run if the worker is draining."""
+        inputs = await self._recorder.inputs()
+        if self._deps.draining.is_set():
+            raise asyncio.CancelledError("handed over between two turns, with everything stored")
+        messages = await self._read_background(inputs)
+        for one in inputs:
+            for message in await self._messages_of(one):
+                self._recorder.emit(MessageAdded(message=message))
+                messages.append(message)
+            self._recorder.mark_inputs_taken([one.input_id])
+        self.has_read = True
+        return messages
+
+    async def take_unread(self) -> None:
+        """Adds the inputs that the run did not read to the history, so that they do not start another run."""
+        await self._recorder.commit()
+        for one in await self._deps.stores.journal.inputs(self._lease):
+            message = unread_message(one, self._lease.run_id)
+            self._recorder.emit(MessageAdded(message=message))
+            self._recorder.mark_inputs_taken([one.input_id])
+
+    async def read_chat(self, before: str) -> str:
+        """Returns the thread's messages before the message with this id, as lines of JSON. Raises ToolError."""
+        history = self._deps.chat.histories[self._address.platform]
+        try:
+            sent_at = history.sent_at(before)
+            page = await history.read(self._address, before=sent_at, limit=BACKGROUND_MESSAGES_MAX)
+        except ValueError:
+            raise ToolError(
+                f"{before!r} is no message id: take `message` of the oldest one that you know."
+            ) from None
+        except SurfaceError as error:
+            raise ToolError(f"The thread cannot be read just now: {error}") from error
+        shown = ((page.root,) if page.root else ()) + page.messages
+        if not shown:
+            return "Nothing was said in the thread before that message."
+        self._files |= listed_files(shown)
+        note = f"{page.omitted:,} messages before these are not shown. " if page.omitted else ""
+        lines = "\n".join(map(message_line, shown))
+        return f"[{note}It was not said to you.]\n{wrap_untrusted(lines, source='the chat thread')}"
+
+    async def fetch_file(self, file_id: str) -> str:
+        """Stores a file of a chat message in the sandbox. Returns the line that names it. Raises ToolError."""
+        if file_id not in self._fetched:
+            if file_id not in self._files:
+                history = await self._deps.stores.conversations.history(self._lease.thread_id)
+                self._files = known_files(history) | self._files
+            file = self._files.get(file_id)
+            if file is None:
+                raise ToolError(
+                    f"There is no file {file_id!r} in the messages that you have seen. Read the thread again."
+                )
+            line = await store_file(file, self._names, self._sandbox, self._uploads())
+            if STORED not in line:
+                return line
+            self._fetched[file_id] = line
+        return self._fetched[file_id]
+
+    async def _messages_of(self, one: ThreadInput) -> tuple[Message, ...]:
+        return await prepare_user_message(one, self._lease.run_id, self._sandbox, self._uploads())
+
+    def _uploads(self) -> Uploads:
+        return Uploads(
+            sources=self._deps.chat.file_sources,
+            platform=self._address.platform,
+            bytes_max=self._deps.chat.file_bytes_max,
+            is_repeated=self._lease.attempt > 1,
+        )
+
+    async def _read_background(self, inputs: Sequence[ThreadInput]) -> list[Message]:
+        background = await self._background.listen(self._address, inputs)
+        if background is None:
+            return []
+        files = background.files
+        self._files |= files
+        is_asked = any(refers_to_files(one.text, files) for one in inputs)
+        wanted = list(files)[-FILES_AT_ONCE_MAX:] if files and is_asked else []
+        message = background_message(
+            background,
+            thread_id=self._lease.thread_id,
+            run_id=self._lease.run_id,
+            fetched=[await self.fetch_file(file_id) for file_id in wanted],
+        )
+        if message is None:
+            return []
+        self._recorder.emit(MessageAdded(message=message))
+        return [message]

@@ -1,0 +1,87 @@
+"""A jail for the programs that parse documents, pages and pictures: no network, no files but their own code.
+
+The content comes over stdin and the result goes to stdout. Such a jail starts in a hundredth of a second and ends with
+its document.
+"""
+
+import platform
+import subprocess
+import sys
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import core
+from core.knowledge.parsing.parser_process import ConfinedCommand
+from sandbox.local import jail, seccomp
+from sandbox.local.programs import MissingRequirement, find_bwrap, is_reachable
+from sandbox.local.workspaces import UIDS
+
+PROBE_SECONDS = 20
+UID = UIDS[-1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParserJail:
+    """`uid` is None if the parsers keep the user of this program, because no other user can reach its code."""
+
+    bwrap: Path
+    folders: tuple[Path, ...]
+    uid: int | None
+
+    def confine(self, command: list[str], stack: ExitStack) -> ConfinedCommand:
+        """Satisfies `core.knowledge.parsing.parser_process.Confine`."""
+        environment = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "1"}
+        flags = [*jail.isolation_flags(environment), *jail.system_flags(), "--remount-ro", "/dev"]
+        for folder in self.folders:
+            flags += ["--ro-bind", str(folder), str(folder)]
+        flags += ["--chdir", str(_code_folder().parent)]
+        filtering = jail.open_memory_file(seccomp.build_filter(platform.machine()), stack)
+        flags += ["--seccomp", str(filtering), "--remount-ro", "/"]
+        arguments = jail.open_memory_file("\0".join(flags).encode() + b"\0", stack)
+        return ConfinedCommand(
+            arguments=["bwrap", "--args", str(arguments), "--", *command],
+            executable=self.bwrap,
+            descriptors=(arguments, filtering),
+            uid=self.uid,
+        )
+
+
+def find_parser_jail(folder: Path) -> ParserJail:
+    """Tries a jail once, which blocks for about 50 ms. `folder` may receive a copy of bubblewrap.
+
+    Raises MissingRequirement."""
+    if not seccomp.is_supported(platform.machine()):
+        raise MissingRequirement("There is no system call filter for this machine.", "")
+    own = {Path(sys.prefix), Path(sys.base_prefix), _code_folder()}
+    folders = tuple(sorted(path for path in own if not path.is_relative_to("/usr")))
+    drops_user = jail.runs_as_root() and all(is_reachable(path, drops_user=True) for path in own)
+    folder.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
+    folder.mkdir(mode=0o755, exist_ok=True)
+    found = ParserJail(
+        bwrap=find_bwrap(folder, drops_user=drops_user),
+        folders=folders,
+        uid=UID if drops_user else None,
+    )
+    with ExitStack() as stack:
+        confined = found.confine([sys.executable, "-c", "import core"], stack)
+        try:
+            subprocess.run(
+                confined.arguments,
+                executable=confined.executable,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=PROBE_SECONDS,
+                check=True,
+                **confined.options(),
+            )
+        except subprocess.CalledProcessError as error:
+            reason = error.stderr.decode(errors="replace").strip()[-300:]
+            raise MissingRequirement(f"bubblewrap refused: {reason}", "") from error
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise MissingRequirement(f"bubblewrap does not start: {error}.", "") from error
+    return found
+
+
+def _code_folder() -> Path:
+    return Path(core.__file__).parent

@@ -1,0 +1,150 @@
+"""Reads the host's process table: process trees, and what the processes of a jail use."""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+PAGE_BYTES = os.sysconf("SC_PAGESIZE")
+DESCRIPTORS_MAX = 50_000
+INODE_BYTES = 1024  # what the kernel keeps for an empty file in memory
+
+
+def process_tree(pid: int) -> list[int]:
+    """Returns the process and all its descendants, parents first."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        fields = _stat(int(name)) if name.isdigit() else []
+        if fields:
+            children.setdefault(int(fields[1]), []).append(int(name))
+    found = [pid]
+    for member in found:
+        found += children.get(member, [])
+    return found
+
+
+def child_pids(pid: int) -> list[int]:
+    """Returns the children of a process that has a single thread."""
+    try:
+        return [
+            int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        ]
+    except OSError:  # the process has ended, or the kernel was built without this file
+        return [
+            int(name)
+            for name in os.listdir("/proc")
+            if name.isdigit() and (fields := _stat(int(name))) and int(fields[1]) == pid
+        ]
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process exists and has not ended; a zombie has ended."""
+    fields = _stat(pid)
+    return bool(fields) and fields[0] not in (b"Z", b"X")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JailUsage:
+    """What the processes of a jail hold. `deleted_bytes`: files on disk that have no name any more but are open.
+
+    `written` maps each process to the bytes that it has written to a disk since it started.
+    """
+
+    memory_bytes: int
+    deleted_bytes: int
+    descriptors: int
+    written: dict[int, int]
+
+
+def measure_jail(init_pid: int, memory_folders: tuple[str, ...]) -> JailUsage:
+    """Measures all processes of the jail with that first process. They are found in the jail's own /proc, so none can
+    leave its tree. `memory_folders` are the jail's file systems in memory. Returns zeros if the jail has ended."""
+    root = f"/proc/{init_pid}/root"
+    in_memory = {_anonymous_file_device()}
+    memory_bytes = deleted_bytes = descriptors = 0
+    for folder in memory_folders:
+        with suppress(OSError):
+            file_system = os.statvfs(root + folder)
+            in_memory.add(os.stat(root + folder).st_dev)
+            memory_bytes += (file_system.f_blocks - file_system.f_bfree) * file_system.f_frsize
+            memory_bytes += (file_system.f_files - file_system.f_ffree) * INODE_BYTES
+    written: dict[int, int] = {}
+    seen: set[tuple[int, int]] = set()
+    with suppress(OSError):
+        for pid in filter(str.isdigit, os.listdir(f"{root}/proc")):
+            process = f"{root}/proc/{pid}"
+            memory_bytes += _memory_bytes(process)
+            written[int(pid)] = _written_bytes(process)
+            for found in _open_files(process, DESCRIPTORS_MAX - descriptors):
+                descriptors += 1
+                key = found.st_dev, found.st_ino
+                if found.st_nlink or not stat.S_ISREG(found.st_mode) or key in seen:
+                    continue
+                seen.add(key)
+                if found.st_dev not in in_memory:
+                    deleted_bytes += found.st_blocks * 512
+                elif found.st_dev == _anonymous_file_device():
+                    memory_bytes += found.st_blocks * 512
+    return JailUsage(
+        memory_bytes=memory_bytes,
+        deleted_bytes=deleted_bytes,
+        descriptors=descriptors,
+        written=written,
+    )
+
+
+def _open_files(process: str, count_max: int) -> Iterator[os.stat_result]:
+    with suppress(OSError), os.scandir(f"{process}/fd") as entries:
+        for _, entry in zip(range(count_max), entries, strict=False):
+            with suppress(OSError):
+                yield os.stat(entry.path)
+
+
+@cache
+def _anonymous_file_device() -> int:
+    """Returns the device of files made by memfd_create, and of System V shared memory."""
+    descriptor = os.memfd_create("threadhand")
+    try:
+        return os.fstat(descriptor).st_dev
+    finally:
+        os.close(descriptor)
+
+
+def _memory_bytes(process: str) -> int:
+    """Returns the process's proportional memory, with shared pages divided among their users; 0 if it has ended."""
+    try:
+        with open(f"{process}/smaps_rollup", "rb") as file:
+            for line in file:
+                if line.startswith(b"Pss:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        return _resident_bytes(process)
+    return 0
+
+
+def _resident_bytes(process: str) -> int:
+    """Resident memory without file-backed pages, for processes whose smaps cannot be read."""
+    try:
+        resident, shared = Path(f"{process}/statm").read_text().split()[1:3]
+    except (OSError, ValueError):
+        return 0
+    return (int(resident) - int(shared)) * PAGE_BYTES
+
+
+def _written_bytes(process: str) -> int:
+    try:
+        with open(f"{process}/io", "rb") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith(b"write_bytes:"))
+    except (OSError, StopIteration):
+        return 0
+
+
+def _stat(pid: int) -> list[bytes]:
+    """Returns the fields of /proc/PID/stat from the state on, or nothing if there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return []

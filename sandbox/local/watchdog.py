@@ -1,0 +1,317 @@
+"""Ends jails that exceed a limit that the kernel does not hold for us, and keeps a reserve of disk space and memory.
+
+Counting is later than the kernel: a jail can exceed a limit until the next check. Checks are frequent where little is
+left, and cost little while nothing changes: all jails together cannot have grown if the machine's free space and
+memory have not shrunk.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from core.domain.errors import SandboxUnavailable, ToolError
+from core.tasks import cancel, spawn
+from sandbox.client.connection import Connection
+from sandbox.limits import MEBIBYTE, SandboxLimits
+from sandbox.local.cgroups import available_memory_bytes
+from sandbox.local.process_table import DESCRIPTORS_MAX, JailUsage, measure_jail
+
+log = logging.getLogger(__name__)
+
+PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX, IDLE_PAUSE_SECONDS = 0.05, 0.5, 2.0
+GROWTH_BYTES_PER_SECOND = 4 << 30  # faster than one jail fills memory or a disk
+NOTICED_BYTES = 32 * MEBIBYTE
+WRITTEN_NOTICED_BYTES = MEBIBYTE
+MEASURE_SECONDS = (
+    5.0,
+    15.0,
+)  # while free space and memory stay what they are: with a busy jail, and without
+WALK_SECONDS = 4.0
+QUIET_WALK_SECONDS = 60.0
+WALK_SHARE = 20  # walking through workspaces takes at most a twentieth of the time
+NAME_BYTES = 4096
+CLEANUP_BYTES = (
+    64 * MEBIBYTE
+)  # that a workspace above its limit may grow, so that commands can clean it up
+MEMORY_FOLDERS = ("/tmp", "/dev/shm", "/home/user", "/dev", "/")  # noqa: S108 - the jail's own
+
+KEPT = "Its files are kept, its programs have ended."
+OVER_DISK = (
+    "The sandbox was stopped because its files took {used} MB; {most} MB are allowed. Delete what is not needed. "
+    + KEPT
+)
+OVER_DELETED = (
+    "The sandbox was stopped because its files took {used} MB, counting deleted files that programs still had open; "
+    "{most} MB are allowed. " + KEPT
+)
+OVER_MEMORY = (
+    "The sandbox was stopped because it used {used} MB of memory; {most} MB are allowed. " + KEPT
+)
+OVER_DESCRIPTORS = (
+    f"The sandbox was stopped because its programs had {DESCRIPTORS_MAX} files open. {KEPT}"
+)
+DISK_RESERVE = f"The sandbox was stopped because this machine's disk is nearly full. {KEPT}"
+MEMORY_RESERVE = f"The sandbox was stopped because this machine's memory is nearly used up. {KEPT}"
+
+
+class MonitoredJail(Protocol):
+    """A jail as the watchdog sees it. `init_pid` is 0 before the jail's first process has started."""
+
+    @property
+    def connection(self) -> Connection: ...
+    @property
+    def pid(self) -> int: ...
+    @property
+    def init_pid(self) -> int: ...
+    @property
+    def workspace_path(self) -> Path: ...
+    @property
+    def has_cgroup(self) -> bool: ...
+
+
+@dataclass(slots=True)
+class _JailState:
+    """`most_bytes` is what the workspace may take: a jail that starts above the limit may shrink, but not grow.
+
+    `baseline` is the last measurement before the disk was nearly full."""
+
+    named_bytes: int = 0
+    most_bytes: int = 0
+    walked_at: float = 0.0
+    next_walk: float = 0.0
+    free_bytes_at_walk: int = 0
+    full_message: str = ""
+    usage: JailUsage | None = None
+    baseline: JailUsage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _FreeBytes:
+    """What the machine has left."""
+
+    disk: int = 0
+    memory: int = 0
+
+
+class Watchdog:
+    def __init__(
+        self,
+        jails: Callable[[], list[MonitoredJail]],
+        limits: SandboxLimits,
+        folder: Path,
+        end: Callable[[MonitoredJail, str], Awaitable[None]],
+    ) -> None:
+        """`folder` lies on the disk of the workspaces. `end` receives a sentence for the people in the thread."""
+        self._jails = jails
+        self._limits = limits
+        self._folder = folder
+        self._end_jail = end
+        self._states: dict[MonitoredJail, _JailState] = {}
+        self._measured = _FreeBytes()
+        self._measured_at = 0.0
+        self._critical_bytes = limits.disk_free_bytes_min // 2
+        self._walking: asyncio.Task[None] | None = None
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        """Call when a jail has started, so that it is watched from its first moment."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Runs until cancelled. Sleeps while there is no jail."""
+        try:
+            while True:
+                self._woken.clear()
+                try:
+                    seconds = await self.check()
+                except OSError as error:  # too few descriptors, for example
+                    log.warning("the limits of sandboxes cannot be checked: %s", error)
+                    seconds = PAUSE_SECONDS_MAX
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(seconds):
+                        await self._woken.wait()
+        finally:
+            if self._walking is not None:
+                await cancel(self._walking)
+
+    async def check(self) -> float | None:
+        """Ends the jails that exceed a limit. Returns the pause until the next check, in seconds; None if there is no
+        jail to check."""
+        running = self._jails()
+        self._states = {jail: self._states.get(jail) or _JailState() for jail in running}
+        if not running:
+            self._measured = _FreeBytes()
+            return None
+        free = _FreeBytes(free_disk_bytes(self._folder), available_memory_bytes())
+        if not self._measured.disk:  # jails that start on a full disk have not filled it
+            self._critical_bytes = min(
+                self._limits.disk_free_bytes_min // 2, free.disk - NOTICED_BYTES // 4
+            )
+        spare_disk = free.disk - self._limits.disk_free_bytes_min
+        spare_memory = free.memory - self._limits.memory_free_bytes_min
+        is_busy = any(jail.connection.is_busy for jail in running)
+        if self._is_due(free, min(spare_disk, spare_memory), is_busy=is_busy):
+            await self._measure(free)
+            await self._end_jails_over_limits()
+            if spare_disk < 0:
+                await self._end_writing_jails(free.disk)
+            else:
+                self._critical_bytes = self._limits.disk_free_bytes_min // 2
+                for state in self._states.values():
+                    state.baseline = state.usage
+            if spare_memory < 0:
+                await self._end_largest_jail()
+        self._walk_where_due(free.disk)
+        longest = PAUSE_SECONDS_MAX if is_busy else IDLE_PAUSE_SECONDS
+        seconds = min(spare_disk, spare_memory) / GROWTH_BYTES_PER_SECOND
+        return min(longest, max(PAUSE_SECONDS_MIN, seconds))
+
+    def _is_due(self, free: _FreeBytes, spare_bytes: int, *, is_busy: bool) -> bool:
+        shrunk = max(self._measured.disk - free.disk, self._measured.memory - free.memory)
+        return (
+            spare_bytes < 0
+            or shrunk > NOTICED_BYTES
+            or time.monotonic() - self._measured_at > MEASURE_SECONDS[not is_busy]
+            or any(state.usage is None for state in self._states.values())
+        )
+
+    async def _measure(self, free: _FreeBytes) -> None:
+        inits = {jail: jail.init_pid for jail in self._states}
+        found = await asyncio.to_thread(
+            lambda: {
+                jail: measure_jail(init, MEMORY_FOLDERS) for jail, init in inits.items() if init
+            }
+        )
+        for jail, usage in found.items():
+            self._states[jail].usage = usage
+        self._measured, self._measured_at = free, time.monotonic()
+
+    async def _end_jails_over_limits(self) -> None:
+        for jail, state in tuple(self._states.items()):
+            if state.usage is not None and (sentence := self._excess(jail, state, state.usage)):
+                await self._end(jail, sentence)
+
+    def _excess(self, jail: MonitoredJail, state: _JailState, usage: JailUsage) -> str:
+        limits = self._limits
+        used = state.named_bytes + usage.deleted_bytes
+        if used > (state.most_bytes or limits.workspace_bytes):
+            text = OVER_DELETED if usage.deleted_bytes else OVER_DISK
+            return text.format(used=used >> 20, most=limits.workspace_bytes >> 20)
+        if usage.memory_bytes > limits.memory_bytes and not jail.has_cgroup:
+            return OVER_MEMORY.format(used=usage.memory_bytes >> 20, most=limits.memory_bytes >> 20)
+        return OVER_DESCRIPTORS if usage.descriptors >= DESCRIPTORS_MAX else ""
+
+    async def _end_writing_jails(self, free_bytes: int) -> None:
+        """Ends the jails that have written since the disk became nearly full, and all jails if it fills up all the
+        same, because a file can be held in ways that are not counted."""
+        is_critical = free_bytes < self._critical_bytes
+        if is_critical:
+            self._critical_bytes = free_bytes - NOTICED_BYTES // 4
+        for jail, state in tuple(self._states.items()):
+            state.baseline = state.baseline or state.usage
+            if is_critical or _written_bytes(state) > WRITTEN_NOTICED_BYTES:
+                await self._end(jail, DISK_RESERVE)
+            else:
+                await self._set_full_message(jail, state, free_bytes)
+
+    async def _end_largest_jail(self) -> None:
+        sizes = {
+            jail: state.usage.memory_bytes for jail, state in self._states.items() if state.usage
+        }
+        if sizes:
+            await self._end(max(sizes, key=sizes.__getitem__), MEMORY_RESERVE)
+
+    async def _end(self, jail: MonitoredJail, sentence: str) -> None:
+        self._states.pop(jail, None)
+        log.warning("the jail in %s is ended: %s", jail.workspace_path, sentence)
+        await self._end_jail(jail, sentence)
+
+    def _walk_where_due(self, free_bytes: int) -> None:
+        if self._walking is not None and not self._walking.done():
+            return
+        now = time.monotonic()
+        due = {
+            jail: state
+            for jail, state in self._states.items()
+            if now >= state.next_walk
+            and (
+                state.full_message
+                or state.free_bytes_at_walk - free_bytes > NOTICED_BYTES
+                or now - state.walked_at > QUIET_WALK_SECONDS
+                or not state.walked_at
+            )
+        }
+        if due:
+            self._walking = spawn(self._walk(due, free_bytes), name="sizes of workspaces")
+
+    async def _walk(self, due: dict[MonitoredJail, _JailState], free_bytes: int) -> None:
+        for jail, state in due.items():
+            started = time.monotonic()
+            try:
+                used = await asyncio.to_thread(named_bytes, jail.workspace_path)
+            except OSError as error:
+                log.warning("the size of %s is unknown: %s", jail.workspace_path, error)
+                continue
+            state.walked_at = now = time.monotonic()
+            state.next_walk = now + max(WALK_SECONDS, WALK_SHARE * (now - started))
+            state.named_bytes, state.free_bytes_at_walk = used, free_bytes
+            limit = self._limits.workspace_bytes
+            allowed = used + CLEANUP_BYTES if used > limit else limit
+            state.most_bytes = min(state.most_bytes or allowed, allowed)
+            await self._set_full_message(jail, state, free_bytes)
+
+    async def _set_full_message(
+        self, jail: MonitoredJail, state: _JailState, free_bytes: int
+    ) -> None:
+        """Tells the program inside why it must refuse to write files; an empty text allows it again."""
+        message = disk_full_message(state.named_bytes, free_bytes, self._limits)
+        if message != state.full_message:
+            state.full_message = message
+            with suppress(SandboxUnavailable, ToolError):  # lost: the next use reports it
+                await jail.connection.call("quota", full_message=message)
+
+
+def _written_bytes(state: _JailState) -> int:
+    """Returns the bytes written to a disk since the baseline by the processes that are still there."""
+    if state.usage is None or state.baseline is None:
+        return 0
+    before = state.baseline.written
+    return sum(max(0, count - before.get(pid, 0)) for pid, count in state.usage.written.items())
+
+
+def disk_full_message(used: int, free: int, limits: SandboxLimits) -> str:
+    """Returns why nothing more may be written, or an empty string."""
+    if used > limits.workspace_bytes:
+        return (
+            f"The workspace holds {used >> 20} MB, more than the {limits.workspace_bytes >> 20} MB "
+            "allowed; delete something first."
+        )
+    if free < limits.disk_free_bytes_min:
+        return "The disk of this machine is nearly full; delete something first."
+    return ""
+
+
+def named_bytes(folder: Path) -> int:
+    """Returns the bytes that the folder's files take, without following links.
+
+    Each entry counts at least 4096 bytes, because it takes one of a limited number of inodes.
+    """
+    used = 0
+    for _, folders, files, descriptor in os.fwalk(folder, onerror=None):
+        for name in (*folders, *files):
+            with suppress(OSError):  # removed meanwhile
+                taken = os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_blocks * 512
+                used += max(taken, NAME_BYTES)
+    return used
+
+
+def free_disk_bytes(folder: Path) -> int:
+    """Returns the bytes that an unprivileged program may still write to the folder's disk."""
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize

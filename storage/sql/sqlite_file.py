@@ -1,0 +1,209 @@
+"""What an SQLite file needs beside its transactions: syncing them to disk, and a check for damage at the start."""
+
+import asyncio
+import fcntl
+import logging
+import os
+import shutil
+import sqlite3
+import struct
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from core.domain.errors import ConfigurationError, StorageUnavailable
+from core.tasks import spawn
+
+log = logging.getLogger(__name__)
+
+
+class WalSync:
+    """Syncs committed transactions to disk. Transactions that wait at the same time share one sync.
+
+    SQLite itself could sync at each commit (`synchronous = FULL`), but then each transaction would wait for the disk
+    before the next one begins.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(f"{path}-wal")
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="storage-sync")
+        self._descriptor: int | None = None
+        self._current: asyncio.Task[None] | None = None
+        self._next: asyncio.Task[None] | None = None
+        self._error: OSError | None = None
+
+    async def wait(self) -> None:
+        """Returns once every transaction committed so far is on disk. Raises StorageUnavailable if the disk fails."""
+        if self._next is None:
+            # a sync that is already running may have begun before the newest commit
+            self._next = spawn(self._sync_after(self._current), name="sync the database")
+        await asyncio.shield(self._next)
+        if self._error is not None:
+            raise StorageUnavailable(f"the disk does not store the database: {self._error}")
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._executor.shutdown)
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+
+    async def _sync_after(self, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        self._current, self._next = self._next, None
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._executor, self._sync)
+        except OSError as error:
+            # a later sync can succeed although the kernel has dropped the pages that it could not write
+            self._error = self._error or error
+
+    def _sync(self) -> None:
+        if self._descriptor is None:
+            self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            sync_folder(self._path.parent)
+        if sys.platform == "darwin":
+            fcntl.fcntl(self._descriptor, fcntl.F_FULLFSYNC)
+        else:
+            os.fdatasync(self._descriptor)
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes the names of new files in the folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+CHECK_SECONDS_MAX = 1.0
+"""A file that takes longer is checked only in part."""
+_CHECK_STEPS = 10_000
+_READS_MAX = 3
+_PAUSE_SECONDS = 0.01
+_WAL_HEADER = struct.Struct(">8I")
+_FRAME_HEADER = struct.Struct(">6I")
+
+
+@dataclass(frozen=True, slots=True)
+class LogFrames:
+    """The frames of a write-ahead log. `commits` are the numbers, from 1, of the frames that end a transaction, also of
+    those behind a damaged frame, which SQLite does not read."""
+
+    salts: tuple[int, int] = (0, 0)
+    commits: tuple[int, ...] = ()
+
+
+def check_file(path: str) -> str | None:
+    """Checks a database file and its write-ahead log before they are used. Returns the schema revision, if there is
+    one.
+
+    Raises ConfigurationError if the file is damaged. If a part of the log cannot be read, logs an error that says how
+    much is lost, and keeps a copy of the log. Other errors are ignored, because opening the database reports them.
+    """
+    address = f"{Path(path).absolute().as_uri()}?mode=rw"  # does not create a missing file
+    frames = read_log_frames(path)
+    try:
+        with closing(sqlite3.connect(address, uri=True, isolation_level=None)) as opened:
+            _check_log(opened, path, frames)
+            damage = _damage(opened)
+            if not damage:
+                return _revision(opened)
+    except sqlite3.Error as error:
+        if error.sqlite_errorcode not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            return None
+        damage = str(error)
+    raise ConfigurationError(
+        f"The database {path} is damaged ({damage}). Restore a backup, or save what can be read with "
+        "`sqlite3 FILE .recover` (docs/operators/operations.md)."
+    )
+
+
+def _revision(opened: sqlite3.Connection) -> str | None:
+    with suppress(sqlite3.OperationalError):
+        row = opened.execute("SELECT version_num FROM alembic_version").fetchone()
+        return str(row[0]) if row else None
+    return None
+
+
+def _damage(opened: sqlite3.Connection) -> str:
+    """Returns the first damage that is found within the time, or an empty string."""
+    deadline = time.monotonic() + CHECK_SECONDS_MAX
+    opened.set_progress_handler(lambda: time.monotonic() > deadline, _CHECK_STEPS)
+    try:
+        found = str(opened.execute("PRAGMA quick_check(1)").fetchone()[0])
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+            raise
+        log.info("the database was checked for %g s and not to its end", CHECK_SECONDS_MAX)
+        return ""
+    finally:
+        opened.set_progress_handler(None, 0)
+    return "" if found == "ok" else " ".join(found.split())
+
+
+def _check_log(opened: sqlite3.Connection, path: str, frames: LogFrames) -> None:
+    """Logs an error and copies the log if SQLite cannot read all transactions in it."""
+    readable = 0
+    lost: set[tuple[tuple[int, int], int]] | None = None
+    for _ in range(_READS_MAX):
+        is_busy, readable, _ = opened.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        found = {(frames.salts, number) for number in frames.commits if number > readable}
+        # a transaction that another process is just writing can be read in the next moment
+        lost = found if lost is None else lost & found
+        if is_busy or not lost:
+            return
+        time.sleep(_PAUSE_SECONDS)
+        frames = read_log_frames(path)
+    if not lost:
+        return
+    kept = f"{path}-wal.damaged-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    shutil.copy2(f"{path}-wal", kept)
+    log.error(
+        "The write-ahead log of %s is damaged behind frame %d: %d transactions cannot be read. After a power cut,"
+        " these can be transactions that nobody was told of as stored; otherwise the disk is faulty, and data is lost:"
+        " restore a backup (docs/operators/operations.md). A copy of the log is kept in %s.",
+        *(path, readable, len(lost), kept),
+    )
+
+
+def read_log_frames(path: str) -> LogFrames:
+    """Reads the frame headers of the write-ahead log that belong to its newest start."""
+    try:
+        content = Path(f"{path}-wal").read_bytes()
+        with Path(path).open("rb") as file:
+            page_size = int.from_bytes(file.read(18)[16:])
+    except OSError:
+        return LogFrames()
+    step = _FRAME_HEADER.size + (65_536 if page_size == 1 else page_size)
+    places = range(_WAL_HEADER.size, len(content) - step + 1, step)
+    if not places or page_size < 512:
+        return LogFrames()
+    header = _WAL_HEADER.unpack_from(content)
+    # with a damaged header, SQLite reads nothing; the frames then tell which start they belong to
+    salts = (
+        header[4:6]
+        if _is_header_whole(content)
+        else _FRAME_HEADER.unpack_from(content, places[0])[2:4]
+    )
+    found = [_FRAME_HEADER.unpack_from(content, place) for place in places]
+    commits = [
+        number
+        for number, (_, pages_after_commit, *rest) in enumerate(found, start=1)
+        if pages_after_commit and tuple(rest[:2]) == salts
+    ]
+    return LogFrames(salts=(salts[0], salts[1]), commits=tuple(commits))
+
+
+def _is_header_whole(content: bytes) -> bool:
+    """Returns whether the checksum in the log's header is right."""
+    magic, *_, sum_0, sum_1 = _WAL_HEADER.unpack_from(content)
+    words = struct.unpack_from(">6I" if magic & 1 else "<6I", content)
+    left = right = 0
+    for word_0, word_1 in zip(words[::2], words[1::2], strict=True):
+        left = (left + word_0 + right) & 0xFFFFFFFF
+        right = (right + word_1 + left) & 0xFFFFFFFF
+    return (left, right) == (sum_0, sum_1)

@@ -1,0 +1,120 @@
+"""Removes what is stored about one person, and finds conversations that are older than the retention period."""
+
+import json
+from datetime import datetime
+
+from pydantic import JsonValue
+from sqlalchemy import Connection, Table, delete, select, update
+
+from core.context.background_messages import BACKGROUND_KEY
+from core.domain.messages import JsonObject
+from core.stores import ErasedCounts
+from storage.sql.tables import (
+    audit_entries,
+    feedback,
+    heard_messages,
+    messages,
+    pairings,
+    pending_asks,
+    runs,
+    thread_inputs,
+    threads,
+    usages,
+)
+
+BATCH_MESSAGES = 500
+REMOVED = "[This message was removed at the request of the person who wrote it.]"
+FORGOTTEN = "forgotten"
+
+
+def erase_rows(
+    connection: Connection, platform: str, workspace_id: str, person_id: str
+) -> ErasedCounts:
+    """Removes the person from every table except `message`. In Discord, a person is the same in all servers."""
+    here = [threads.c.platform == platform]
+    if platform != "discord":
+        here.append(threads.c.workspace_id == workspace_id)
+    thread_ids = select(threads.c.thread_id).where(*here)
+
+    def change(table: Table, column: str, **values: object) -> int:
+        """Deletes the person's rows, or sets these values in them. Returns how many there are."""
+        chosen = [table.c[column] == person_id]
+        if "platform" not in table.c:
+            chosen.append(table.c.thread_id.in_(thread_ids))
+        else:
+            chosen.append(table.c.platform == platform)
+            chosen += [table.c.workspace_id == workspace_id] if platform != "discord" else []
+        statement = update(table).values(values) if values else delete(table)
+        return connection.execute(statement.where(*chosen)).rowcount
+
+    heard = change(thread_inputs, "author_id") + change(heard_messages, "author_id")
+    names = change(runs, "requester_id", requester_id=None, requester_name=None)
+    names += change(pending_asks, "answered_by_id", answered_by_id=None, answered_by_name=None)
+    names += change(audit_entries, "actor_id", actor_id="", actor_name=FORGOTTEN)
+    change(pairings, "person_id")
+    change(feedback, "person_id")
+    used = change(usages, "user_id", user_id=None)
+    return ErasedCounts(messages=heard, names=names, usage=used)
+
+
+def erase_messages(
+    connection: Connection, platform: str, workspace_id: str, person_id: str, after: str
+) -> tuple[int, str]:
+    """Removes the person's words from one batch of messages after the id `after`. Returns how many were changed, and
+    the last id of the batch, or "" after the last batch."""
+    here = [threads.c.platform == platform]
+    if platform != "discord":
+        here.append(threads.c.workspace_id == workspace_id)
+    found = (
+        select(messages.c.message_id, messages.c.content, messages.c.metadata)
+        .join(threads, threads.c.thread_id == messages.c.thread_id)
+        .where(*here, messages.c.type == "user", messages.c.message_id > after)
+        .order_by(messages.c.message_id)
+        .limit(BATCH_MESSAGES)
+    )
+    rows = connection.execute(found).all()
+    changed = 0
+    for message_id, content, metadata in rows:
+        new = _without(content, metadata, person_id)
+        if new is not None:
+            changed += 1
+            statement = update(messages).where(messages.c.message_id == message_id)
+            connection.execute(statement.values(content=new[0], metadata=new[1]))
+    return changed, rows[-1][0] if len(rows) == BATCH_MESSAGES else ""
+
+
+def _without(
+    content: JsonObject, metadata: JsonObject, person_id: str
+) -> tuple[JsonObject, JsonObject] | None:
+    """Returns the message without the person's words, or None if there are none in it."""
+    if metadata.get("author_id") == person_id:
+        return {**content, "content": REMOVED}, {}
+    text = content.get("content")
+    if not metadata.get(BACKGROUND_KEY) or not isinstance(text, str):
+        return None
+    kept = [line for line in text.split("\n") if not _is_line_of(line, person_id)]
+    if len(kept) == text.count("\n") + 1:
+        return None
+    return {**content, "content": "\n".join(kept)}, metadata
+
+
+def _is_line_of(line: str, person_id: str) -> bool:
+    if not line.startswith("{"):
+        return False
+    try:
+        said: JsonValue = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(said, dict) and said.get("id") == person_id
+
+
+def find_inactive(connection: Connection, before: datetime, limit: int) -> tuple[str, ...]:
+    """Returns threads without activity since then and without an unended run, the oldest first."""
+    active = select(runs.c.thread_id).where(runs.c.status.in_(("queued", "running", "waiting")))
+    old = (
+        select(threads.c.thread_id)
+        .where(threads.c.last_activity_at < before, threads.c.thread_id.not_in(active))
+        .order_by(threads.c.last_activity_at)
+        .limit(limit)
+    )
+    return tuple(connection.execute(old).scalars())

@@ -1,0 +1,212 @@
+"""What people say to each other in the agent's threads and of its answers, and the follow modes that they chose."""
+
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+
+from sqlalchemy import Connection, bindparam, delete, or_, select, update
+
+from core.domain.threads import (
+    Address,
+    ChatMessage,
+    FollowMode,
+    InboxItem,
+    IncomingFile,
+    Person,
+    ThreadParticipants,
+    ThreadSnapshot,
+)
+from core.failpoints import Failpoint
+from core.stores import Feedback
+from storage.sql.database import Database
+from storage.sql.rows import Row
+from storage.sql.statements import CompiledStatement, insert_or_replace, insert_or_skip
+from storage.sql.tables import deliveries, follow_modes, heard_messages, thread_inputs, threads
+from storage.sql.tables import feedback as feedback_rows
+
+_NEVER = datetime.min.replace(tzinfo=UTC)
+HEARD_READ_MAX = 200
+PEOPLE_REMEMBERED = 20
+"""How many of the newest messages of a thread tell who takes part in it."""
+_SET_MODE = Failpoint("storage.set_follow_mode")
+_INPUTS = CompiledStatement(
+    select(thread_inputs.c.author_id, thread_inputs.c.author_name, thread_inputs.c.sent_at)
+    .where(
+        thread_inputs.c.thread_id == bindparam("thread"),
+        or_(thread_inputs.c.kind == "message", thread_inputs.c.kind == "answer"),
+    )
+    .order_by(thread_inputs.c.position.desc())
+    .limit(PEOPLE_REMEMBERED)
+)
+_HEARD = CompiledStatement(
+    select(heard_messages.c.author_id, heard_messages.c.author_name, heard_messages.c.sent_at)
+    .where(heard_messages.c.thread_id == bindparam("thread"))
+    .order_by(heard_messages.c.sent_at.desc())
+    .limit(PEOPLE_REMEMBERED)
+)
+_MODES = CompiledStatement(
+    select(follow_modes.c.thread_key, follow_modes.c.mode).where(
+        follow_modes.c.platform == bindparam("platform"),
+        follow_modes.c.workspace_id == bindparam("workspace"),
+        follow_modes.c.channel_id == bindparam("channel"),
+        or_(follow_modes.c.thread_key == bindparam("key"), follow_modes.c.thread_key == ""),
+    )
+)
+_CARD = CompiledStatement(
+    select(deliveries.c.message_ref)
+    .where(deliveries.c.run_id == bindparam("run"), deliveries.c.slot == "ask")
+    .order_by(deliveries.c.ordinal.desc())
+    .limit(1)
+)
+_RECORD = Failpoint("storage.record_feedback")
+
+
+def read_talk(connection: Connection, snapshot: ThreadSnapshot) -> ThreadParticipants:
+    thread = {"thread": snapshot.thread.thread_id}
+    inputs = _INPUTS.fetch_rows(connection, thread)
+    heard = _HEARD.fetch_rows(connection, thread)
+    people = {row["author_id"]: row["author_name"] for row in (*heard, *inputs)}
+    turns = [row["sent_at"] for row in inputs[:1]]
+    if snapshot.last_run is not None and snapshot.last_run.finished_at is not None:
+        turns.append(snapshot.last_run.finished_at)
+    return ThreadParticipants(
+        participants=tuple(Person(person_id=key, name=name) for key, name in people.items() if key),
+        last_requester_id=inputs[0]["author_id"] if inputs else "",
+        is_among_people=bool(heard) and heard[0]["sent_at"] > max(turns, default=_NEVER),
+    )
+
+
+def read_card_ref(connection: Connection, run_id: str) -> str:
+    """Returns the platform's id of the newest question of the run, or an empty string."""
+    row = _CARD.fetch_first(connection, {"run": run_id})
+    return str(row["message_ref"] or "") if row else ""
+
+
+def insert_heard(connection: Connection, thread_id: str, arrival: InboxItem) -> None:
+    values: dict[str, object] = {
+        "thread_id": thread_id,
+        "message_ref": arrival.message_ref,
+        "author_id": arrival.author.person_id,
+        "author_name": arrival.author.name,
+        "text": arrival.text,
+        "files": [asdict(file) for file in arrival.files],
+        "sent_at": arrival.sent_at,
+    }
+    insert_or_skip(connection, heard_messages, [values])
+
+
+def read_heard(
+    connection: Connection, thread_id: str, after: datetime | None, before: datetime
+) -> tuple[ChatMessage, ...]:
+    """See `core.stores.Conversations.heard`."""
+    row = heard_messages.c
+    found = (
+        select(heard_messages)
+        .where(row.thread_id == thread_id, row.sent_at > (after or _NEVER), row.sent_at < before)
+        .order_by(row.sent_at.desc())
+        .limit(HEARD_READ_MAX)
+    )
+    return tuple(
+        ChatMessage(
+            author=Person(person_id=one["author_id"], name=one["author_name"]),
+            text=one["text"],
+            sent_at=one["sent_at"],
+            message_ref=one["message_ref"],
+            files=tuple(IncomingFile(**file) for file in one["files"]),
+        )
+        for one in reversed(connection.execute(found).mappings().all())
+    )
+
+
+def amend_heard(connection: Connection, thread_id: str, arrival: InboxItem) -> None:
+    """Applies an edit or a deletion to a message that people wrote to each other."""
+    this = (heard_messages.c.thread_id == thread_id) & (
+        heard_messages.c.message_ref == arrival.message_ref
+    )
+    if arrival.kind == "delete":
+        connection.execute(delete(heard_messages).where(this))
+    elif arrival.kind == "edit":
+        connection.execute(update(heard_messages).where(this).values(text=arrival.text))
+
+
+def read_follow_mode(connection: Connection, address: Address) -> FollowMode | None:
+    """Returns the mode of the thread, else that of its channel, else None."""
+    place = {
+        "platform": address.platform,
+        "workspace": address.workspace_id,
+        "channel": address.channel_id,
+        "key": address.thread_key,
+    }
+    modes = {row["thread_key"]: row["mode"] for row in _MODES.fetch_rows(connection, place)}
+    return modes.get(address.thread_key) or modes.get("")
+
+
+def set_follow_mode(
+    connection: Connection, address: Address, mode: FollowMode, *, is_whole_channel: bool
+) -> None:
+    place: dict[str, object] = {**asdict(address)}
+    if is_whole_channel:
+        place["thread_key"] = ""
+    values = {**place, "mode": mode, "set_at": datetime.now(UTC)}
+    insert_or_replace(connection, follow_modes, tuple(place), values)
+
+
+class SqlFollowModes:
+    """`core.stores.FollowModes`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def set(self, address: Address, mode: FollowMode, *, is_whole_channel: bool) -> None:
+        await self._database.write(
+            _SET_MODE,
+            lambda c: set_follow_mode(c, address, mode, is_whole_channel=is_whole_channel),
+        )
+
+    async def of_channel(self, address: Address) -> FollowMode | None:
+        place = replace(address, thread_key="")
+        return await self._database.read(lambda c: read_follow_mode(c, place))
+
+
+class SqlFeedback:
+    """`core.stores.FeedbackStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def record(self, feedback: Feedback) -> None:
+        values: dict[str, object] = {
+            "run_id": feedback.run_id,
+            "person_id": feedback.person.person_id,
+            "person_name": feedback.person.name,
+            "thread_id": feedback.thread_id,
+            "is_good": feedback.is_good,
+            "reason": feedback.reason,
+            "given_at": feedback.given_at,
+        }
+
+        def write(connection: Connection) -> None:
+            known = select(threads.c.thread_id).where(threads.c.thread_id == feedback.thread_id)
+            if connection.execute(known).first() is not None:
+                insert_or_replace(connection, feedback_rows, ("run_id", "person_id"), values)
+
+        await self._database.write(_RECORD, write)
+
+    async def newest(self, *, limit: int, only_bad: bool = False) -> tuple[Feedback, ...]:
+        statement = select(feedback_rows).order_by(feedback_rows.c.given_at.desc()).limit(limit)
+        if only_bad:
+            statement = statement.where(feedback_rows.c.is_good.is_(False))
+        found = await self._database.read(
+            lambda c: [_feedback_from_row(row) for row in c.execute(statement).mappings()]
+        )
+        return tuple(reversed(found))
+
+
+def _feedback_from_row(row: Row) -> Feedback:
+    return Feedback(
+        run_id=row["run_id"],
+        thread_id=row["thread_id"],
+        person=Person(person_id=row["person_id"], name=row["person_name"]),
+        is_good=row["is_good"],
+        reason=row["reason"],
+        given_at=row["given_at"],
+    )

@@ -1,0 +1,206 @@
+"""The requests of a thread as the default agent sends them, their tokens, and what a provider's cache saves of them.
+
+`python -m tests.bench.prompt` writes the page docs/developers/request.md.
+"""
+
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from core.agents.definition import DEFAULT_AGENT, KnownNames
+from core.agents.files import load_shipped_definitions
+from core.context.untrusted_text import wrap_message
+from core.context.window import ContextPolicy, ContextWindow
+from core.dialects.native import NativeDialect
+from core.domain.events import AgentEvent
+from core.domain.messages import JsonObject, Message, MessageType, ToolCall
+from core.llm.openai_answer import to_json
+from core.ports import ModelRequest
+from core.prompt.system_prompt import RunPrompt, base_prompt, date_text
+from core.tools.catalogue import all_tools, build_tool_set, tools_without_service
+from core.web_access.services import WebServices
+from tests.integration.core.context.conversations import words
+
+SANDBOX = "Commands run in a jail of their own on a Linux machine, without rights; it can reach the internet."
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+INPUT_USD, CACHED_USD = 3.0e-6, 0.3e-6
+"""Prices of a token that is read for the first time, and of one in the cache."""
+_DIALECT = NativeDialect()
+
+
+@cache
+def _encoding() -> Any:
+    """Returns cl100k_base from the copy in litellm's package, so that nothing is downloaded."""
+    found = importlib.util.find_spec("litellm")
+    assert found is not None
+    assert found.submodule_search_locations
+    place = Path(next(iter(found.submodule_search_locations))) / "litellm_core_utils" / "tokenizers"
+    os.environ["TIKTOKEN_CACHE_DIR"] = str(place)  # noqa: TID251 - tiktoken reads it only from the environment
+    return __import__("tiktoken").get_encoding("cl100k_base")
+
+
+def tokens(text: str) -> int:
+    return len(_encoding().encode(text, disallowed_special=()))
+
+
+def blank_request(*, has_browser: bool, has_services: bool = False) -> ModelRequest:
+    """Returns the system prompt and the tools of the default agent."""
+    agent = load_shipped_definitions(KnownNames(tools=frozenset(all_tools())))[DEFAULT_AGENT]
+    lacking = frozenset[str]() if has_services else tools_without_service(_keyless_services())
+    box = build_tool_set(
+        disabled=lacking, has_knowledge=True, has_browser=has_browser, has_agents=True
+    )
+    box = box.only(agent.tools.has)
+    prompt = RunPrompt(system=base_prompt(sandbox=SANDBOX)).for_tools(box.tools, all_tools())
+    schemas, _ = _DIALECT.request_parts(tuple(box.specs.values()))
+    return ModelRequest(
+        model="m", messages=({"role": "system", "content": prompt.system},), tools=schemas
+    )
+
+
+def _keyless_services() -> WebServices:
+    """Returns services as without any key: search and the page reader have keyless fallbacks."""
+    there: Any = object()
+    return replace(WebServices(), search=there, pages=there)
+
+
+def encoded(request: ModelRequest) -> str:
+    """Returns the request in the order in which providers cache it: tools, system prompt, conversation."""
+    return to_json([*request.tools, *request.messages]).decode()
+
+
+def prompt_tokens(*, has_browser: bool, has_services: bool = False) -> int:
+    return tokens(encoded(blank_request(has_browser=has_browser, has_services=has_services)))
+
+
+def _message(kind: MessageType, content: JsonObject, *, is_llm: bool = True) -> Message:
+    return Message(type=kind, content=content, is_llm_message=is_llm, thread_id="t", run_id="r")
+
+
+def _asked(text: str) -> Message:
+    return _message("user", {"role": "user", "content": wrap_message(text, author="alice (U1)")})
+
+
+def _turn(number: int) -> list[Message]:
+    """A turn with one call: in turns of five, the browser, todo.md, and three shell commands."""
+    name, arguments, output = (
+        "execute_command",
+        {"command": words(15, seed=number)},
+        words(300, seed=number),
+    )
+    passing: list[Message] = []
+    if number % 5 == 0:
+        name, arguments, output = "browser_click_element", {"index": number}, "Clicked."
+        elements = [f'[{at}] link "{words(3, seed=at)}"' for at in range(15)]
+        state: JsonObject = {"url": f"https://example.org/{number}", "elements": list(elements)}
+        passing.append(_message("browser_state", state, is_llm=False))
+    elif number % 5 == 1:
+        items = "".join(
+            f"- [{'x' if at < number // 5 else ' '}] {words(5, seed=at)}\n" for at in range(10)
+        )
+        name, output = "full_file_rewrite", "Written."
+        arguments = {"file_path": "todo.md", "file_contents": items}
+    call = ToolCall(name=name, arguments=dict(arguments), call_id=f"call_{number}")
+    result = replace(
+        _message(
+            "tool",
+            _DIALECT.result_content(call, {"success": True, "output": output, "error": None}),
+        ),
+        metadata={"parsing_details": _DIALECT.parsing_details(call)},
+    )
+    said = _DIALECT.assistant_content("I look at the next part.", [call])
+    return [_message("assistant", said), *passing, result]
+
+
+def _window(emit: list[AgentEvent]) -> ContextWindow:
+    async def complete(request: ModelRequest) -> str:
+        raise AssertionError("these conversations fit")
+
+    return ContextWindow(
+        model="claude-sonnet",
+        run_id="r",
+        policy=ContextPolicy(),
+        overhead_tokens=5_000,
+        complete=complete,
+        emit=emit.append,
+    )
+
+
+async def thread_requests(turns: int) -> list[ModelRequest]:
+    """Returns the requests of a thread with the browser, todo.md and knowledge, and a second run in its middle."""
+    blank, history, made = blank_request(has_browser=True), list[Message](), list[ModelRequest]()
+    window, prompt = _window([]), RunPrompt(system="")
+    for number in range(turns):
+        if number in (0, turns // 2):
+            history.append(_asked(words(40, seed=number)))
+            window = _window([])
+            await window.load(history)
+            prompt = RunPrompt(system="", state=date_text(NOON)).with_knowledge(
+                words(60, seed=number)
+            )
+        state = f"{prompt.state}\n\nThis is turn {number + 1} of at most 100."
+        made.append(await window.request(blank, (), state=state))
+        turn = _turn(number)
+        history += turn
+        window.add(turn)
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class CacheUse:
+    """The share of all later requests that was in the request before, and what reading them cost."""
+
+    prefix_share: float
+    bill_usd: float
+
+
+def common_start(before: str, after: str) -> str:
+    pairs = zip(before, after, strict=False)
+    size = next((at for at, (one, other) in enumerate(pairs) if one != other), len(before))
+    return before[:size]
+
+
+def cache_use(requests: Sequence[ModelRequest]) -> CacheUse:
+    texts = [encoded(request) for request in requests]
+    bill = tokens(texts[0]) * INPUT_USD
+    common_size = whole_size = 0
+    for before, after in pairwise(texts):
+        common = common_start(before, after)
+        common_size += len(common.encode())
+        whole_size += len(after.encode())
+        cached = tokens(common)
+        bill += cached * CACHED_USD + (tokens(after) - cached) * INPUT_USD
+    return CacheUse(common_size / whole_size, bill)
+
+
+async def request_page() -> str:
+    """Returns the page that shows the first request of a fresh thread."""
+    window = _window([])
+    await window.load([_asked("How many rows has sales.csv?")])
+    prompt = RunPrompt(system="", state=date_text(NOON))
+    state = f"{prompt.state}\n\nThis is turn 1 of at most 100."
+    request = await window.request(blank_request(has_browser=False), (), state=state)
+    parts = [
+        "# What a model receives",
+        "The first request of a fresh thread, from the default agent without a browser or external services. A test"
+        " compares this page with the program; `.venv/bin/python -m tests.bench.prompt` writes it anew.",
+    ]
+    for message in request.messages:
+        parts += [f"## {message['role']}", f"```text\n{message['content']}\n```"]
+    tools = "\n".join(json.dumps(one["function"], ensure_ascii=False) for one in request.tools)
+    parts += ["## Tools, one a line", f"```json\n{tools}\n```"]
+    return "\n\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    import asyncio
+
+    sys.stdout.write(asyncio.run(request_page()))

@@ -1,0 +1,160 @@
+"""What was spent by whom and where, on each database."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from core.domain.budget import NO_LIMIT, Limit, Spending, Spent
+from core.domain.threads import APP_PREFIX, Address, Lease, Usage
+from core.stores import JournalEntry, UsageEntry
+from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores
+
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+async def _spend(stores: Stores, lease: Lease, cost: float) -> None:
+    usage = Usage(
+        input_tokens=10, cached_tokens=5, output_tokens=2, cost_usd=cost, estimated_usd=cost / 2
+    )
+    entry = UsageEntry(turn_id="t", model="m", usage=usage)
+    await stores.journal.write(lease, JournalEntry(usage=(entry,)))
+
+
+async def _started(stores: Stores, **changes: object) -> Lease:
+    receipt = await stores.say("go", **changes)
+    lease = await stores.claims.claim(receipt.run_id or "", "w1")
+    assert lease is not None
+    return lease
+
+
+async def _spread(stores: Stores) -> Lease:
+    """Alice has spent 1 here and 4 in another channel, Bob 2 here, another workspace 8; answers Alice's run here."""
+    first = await _started(stores)
+    of_bob = await _started(stores, address=replace(ADDRESS, thread_key="200.1"), author=BOB)
+    elsewhere = await _started(stores, address=replace(ADDRESS, channel_id="C2"))
+    other_team = await _started(stores, address=replace(ADDRESS, workspace_id="T2"))
+    for lease, cost in ((first, 1), (of_bob, 2), (elsewhere, 4), (other_team, 8)):
+        await _spend(stores, lease, cost)
+    return first
+
+
+async def test_spending_is_summed_by_run_person_channel_and_workspace(stores: Stores) -> None:
+    first = await _spread(stores)
+
+    spent = await stores.ledger.spending_of_run(first.run_id, since=LONG_AGO)
+
+    costs = (spent.run, spent.person, spent.channel, spent.workspace)
+    assert [one.cost_usd for one in costs] == [1, 5, 3, 7]
+    assert spent.channel == Spent(cost_usd=3, tokens=24)
+
+
+async def test_tokens_without_a_cost_are_summed_apart(stores: Stores) -> None:
+    lease = await _started(stores)
+    await _spend(stores, lease, 1)
+    await _spend(stores, lease, 0)
+
+    spent = await stores.ledger.spending_of_run(lease.run_id, since=LONG_AGO)
+
+    assert spent.run == spent.workspace == Spent(cost_usd=1, tokens=24, unpriced_tokens=12)
+
+
+async def test_changed_limits_hold_for_their_workspace_until_the_default_is_restored(
+    stores: Stores,
+) -> None:
+    lease, change = await _started(stores), stores.ledger.change_limit
+
+    async def changed(place: Address = ADDRESS) -> object:
+        spent = await stores.ledger.spending_by(ALICE, place, since=LONG_AGO)
+        return spent.changed_limits
+
+    await change("run", Limit(usd=5), at=ADDRESS, by=ALICE)
+    await change("run", Limit(tokens=7), at=ADDRESS, by=BOB)
+    await change("person", NO_LIMIT, at=ADDRESS, by=ALICE)
+    limits = {"run": Limit(tokens=7), "person": NO_LIMIT}
+    assert await changed() == limits
+    assert (
+        await stores.ledger.spending_of_run(lease.run_id, since=LONG_AGO)
+    ).changed_limits == limits
+    assert await changed(replace(ADDRESS, workspace_id="T2")) == {}
+
+    await change("run", None, at=ADDRESS, by=ALICE)
+    assert await changed() == {"person": NO_LIMIT}
+    newest = (await stores.audit.newest(limit=4))[::-1]
+    assert [(one.action, one.actor.name, one.subject) for one in newest] == [
+        ("budget_changed", "alice", "run: 5.00 US dollars"),
+        ("budget_changed", "bob", "run: 7 tokens"),
+        ("budget_changed", "alice", "person: no limit"),
+        ("budget_changed", "alice", "run: default"),
+    ]
+
+
+async def test_what_was_spent_before_counts_for_the_run_alone(stores: Stores) -> None:
+    lease = await _started(stores)
+    await _spend(stores, lease, 1)
+    later = datetime.now(UTC) + timedelta(minutes=1)
+
+    spent = await stores.ledger.spending_of_run(lease.run_id, since=later)
+
+    assert (spent.run.cost_usd, spent.person, spent.workspace) == (1, Spent(), Spent())
+
+
+async def test_nothing_spent_is_nothing(stores: Stores) -> None:
+    lease = await _started(stores)
+    spent = await stores.ledger.spending_of_run(lease.run_id, since=LONG_AGO)
+    assert (spent.run, spent.workspace) == (Spent(), Spent())
+
+
+async def test_forgetting_a_thread_leaves_what_it_cost(stores: Stores) -> None:
+    forgotten = await _started(stores)
+    await _spend(stores, forgotten, 3)
+    await stores.conversations.forget(forgotten.thread_id)
+    lease = await _started(stores)
+
+    spent = await stores.ledger.spending_of_run(lease.run_id, since=LONG_AGO)
+
+    assert (spent.run.cost_usd, spent.person.cost_usd, spent.workspace.cost_usd) == (
+        0,
+        3,
+        3,
+    )
+
+
+async def test_spending_beside_runs_is_summed_by_person_channel_and_workspace(
+    stores: Stores,
+) -> None:
+    await _spread(stores)
+
+    spent = await stores.ledger.spending_by(ALICE, ADDRESS, since=LONG_AGO)
+    costs = (spent.run, spent.person, spent.channel, spent.workspace)
+    assert [one.cost_usd for one in costs] == [0, 5, 3, 7]
+
+    later = datetime.now(UTC) + timedelta(minutes=1)
+    assert await stores.ledger.spending_by(ALICE, ADDRESS, since=later) == Spending()
+
+
+async def test_what_is_booked_beside_runs_counts_for_the_days_and_for_no_run(
+    stores: Stores,
+) -> None:
+    lease = await _started(stores)
+    used = Usage(input_tokens=100, cost_usd=0.5, estimated_usd=0.5)
+    book = stores.ledger.book
+    await book([("e", used), ("e", used)], thread_id=lease.thread_id, at=ADDRESS, by=ALICE)
+    await book([("e", used)], thread_id=lease.thread_id, at=ADDRESS, by=BOB)
+
+    spent = await stores.ledger.spending_of_run(lease.run_id, since=LONG_AGO)
+    assert [one.cost_usd for one in (spent.person, spent.channel, spent.workspace)] == [
+        1,
+        1.5,
+        1.5,
+    ]
+    assert spent.run == Spent()
+    of_thread = await stores.conversations.usage(thread_id=lease.thread_id)
+    assert of_thread.input_tokens == 300
+
+
+async def test_an_app_has_a_budget_of_its_own(stores: Stores) -> None:
+    app = replace(ALICE, person_id=f"{APP_PREFIX}A1")
+    used = Usage(input_tokens=100, cost_usd=0.5)
+    await stores.ledger.book([("e", used)], thread_id=None, at=ADDRESS, by=app)
+    spent = await stores.ledger.spending_by(app, ADDRESS, since=LONG_AGO)
+    assert (spent.app.cost_usd, spent.person, spent.workspace.cost_usd) == (0.5, Spent(), 0.5)
+    assert (await stores.ledger.spending_by(ALICE, ADDRESS, since=LONG_AGO)).app == Spent()

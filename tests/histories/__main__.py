@@ -1,0 +1,119 @@
+"""`python -m tests.histories`: plays random histories of the whole program in virtual time."""
+
+import argparse
+import gc
+import logging
+import sys
+import time
+import warnings
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+
+from tests.histories.history import Result, play
+from tests.histories.injected_bugs import BUGS, inject
+from tests.histories.servers import SqliteMemory
+
+BATCH = 25
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/histories", description=__doc__)
+    parser.add_argument("--histories", type=int, default=1000, help="how many seeds to play")
+    parser.add_argument("--first", type=int, default=1, help="the first seed")
+    parser.add_argument("--seed", type=int, help="play this one and print its trace")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--bug", choices=sorted(BUGS), help="play with this bug in the program")
+    parser.add_argument("--failures", type=int, default=5, help="end after so many failures")
+    parser.add_argument("--digests", action="store_true", help="print what identifies each trace")
+    wanted = parser.parse_args()
+    if wanted.seed is not None:
+        return _replay(wanted.seed, wanted.bug)
+    return _play_many(wanted)
+
+
+def _replay(seed: int, bug: str | None) -> int:
+    _prepare(logs=True)
+    with inject(bug):
+        result = play(seed, SqliteMemory())
+    _say("\n".join(result.trace))
+    _say(
+        f"seed {seed}, digest {result.digest}: {'; '.join(result.problems) or 'all invariants hold'}"
+    )
+    return 1 if result.problems else 0
+
+
+def _play_many(wanted: argparse.Namespace) -> int:
+    began, failures, played, virtual = time.monotonic(), list[Result](), 0, 0.0
+    seeds = range(wanted.first, wanted.first + wanted.histories)
+    batches = [seeds[at : at + BATCH] for at in range(0, len(seeds), BATCH)]
+    _prepare()
+    play(0, _memory())  # imports what is imported late
+    gc.collect()
+    gc.freeze()
+    with ProcessPoolExecutor(wanted.processes, mp_context=get_context("fork")) as pool:
+        pending = [pool.submit(_batch, batch, wanted.bug) for batch in batches]
+        for done in as_completed(pending):
+            for result in done.result():
+                played += 1
+                virtual += result.virtual_seconds
+                if wanted.digests:
+                    _say(f"seed {result.seed} digest {result.digest}")
+                if result.problems:
+                    failures.append(result)
+                    _say(f"FAILED seed {result.seed}: {result.problems[0][:300]}")
+            if len(failures) >= wanted.failures:
+                pool.shutdown(cancel_futures=True)
+                break
+    seconds = time.monotonic() - began
+    _say(
+        f"{played} histories with {virtual / 3600:.1f} virtual hours in {seconds:.1f} s,"
+        f" {60 * played / seconds:.0f} a minute, {len(failures)} failed"
+    )
+    for result in failures[: wanted.failures]:
+        bug = f" --bug {wanted.bug}" if wanted.bug else ""
+        _say(f"again: scripts/histories --seed {result.seed}{bug}")
+    return 1 if failures else 0
+
+
+def _batch(seeds: range, bug: str | None) -> list[Result]:
+    with inject(bug):
+        return [_brief(play(seed, _memory())) for seed in seeds]
+
+
+def _brief(result: Result) -> Result:
+    gc.collect()
+    return Result(
+        seed=result.seed,
+        problems=result.problems,
+        trace=(),
+        digest=result.digest,
+        virtual_seconds=result.virtual_seconds,
+    )
+
+
+_memories: list[SqliteMemory] = []
+
+
+def _memory() -> SqliteMemory:
+    if not _memories:
+        _memories.append(SqliteMemory())
+    return _memories[0]
+
+
+def _prepare(*, logs: bool = False) -> None:
+    """Sets up a process: garbage is collected between histories only, and abandoned coroutines end in silence."""
+    gc.disable()
+    warnings.simplefilter("ignore")
+    sys.unraisablehook = lambda _unraisable: None
+    logging.getLogger().setLevel(logging.INFO)
+    if not logs:
+        logging.disable(logging.CRITICAL)
+
+
+def _say(sentence: str) -> None:
+    sys.stdout.write(f"{sentence}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

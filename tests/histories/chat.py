@@ -1,0 +1,186 @@
+"""A chat platform at the port of its client: a surface whose requests are late, refused or unanswered at random."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
+from core.domain.errors import SurfaceError, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
+from core.domain.threads import Address
+from core.ports import OutgoingFile, Precondition, Reaction
+from tests.histories.servers import Chance
+from tests.histories.virtual_time import VirtualTimeLoop, current_process
+
+ResultT = TypeVar("ResultT")
+CALL_SECONDS_MAX = 15.0
+"""How long the client waits for an answer."""
+UNDER_WAY_SECONDS_MAX = 0.4
+"""How long a request may take to the platform. Nothing can protect a thread from one that comes long after its
+process was found dead, because platforms do not know our fences."""
+WORKSPACE = "T1"
+
+
+@dataclass
+class ChatMessage:
+    ref: str
+    address: Address
+    text: str = ""
+    """What a person said."""
+    delivery_id: str = ""
+    shown: list[Content] = field(default_factory=list[Content])
+    """What the bot posted, followed by its edits."""
+    reaction: Reaction | None = None
+
+
+class SimulatedChat:
+    """`bots.delivery.poster.DeliverySurface` for all processes, and what people see."""
+
+    platform = "slack"
+    answer_limit = 4000
+    file_bytes_max = 10_000
+    files_per_message = 2
+    edit_interval_seconds = 1.0
+    closed_reasons: Mapping[str, str] = {"is_archived": "the channel is archived"}
+
+    def __init__(self, loop: VirtualTimeLoop, chance: Chance, note: Callable[[str], None]) -> None:
+        self.messages: dict[str, ChatMessage] = {}
+        self.on_shown: Callable[[ChatMessage], None] = lambda _message: None
+        self._loop = loop
+        self._chance = chance
+        self._note = note
+
+    def add(self, address: Address, *, text: str = "", delivery_id: str = "") -> ChatMessage:
+        message = ChatMessage(f"{len(self.messages) + 1:03}", address, text, delivery_id)
+        self.messages[message.ref] = message
+        return message
+
+    async def post(
+        self,
+        address: Address,
+        content: Content,
+        *,
+        files: Sequence[OutgoingFile] = (),
+        delivery_id: str,
+        precondition: Precondition | None = None,
+    ) -> str:
+        assert not files, "the tools of these histories make no files"
+
+        def carry_out() -> str:
+            message = self.add(address, delivery_id=delivery_id)
+            message.shown.append(content)
+            self.on_shown(message)
+            return message.ref
+
+        return await self._call(f"post {describe(content)}", carry_out, precondition)
+
+    async def edit(
+        self,
+        address: Address,
+        message_ref: str,
+        content: Content,
+        *,
+        precondition: Precondition | None = None,
+    ) -> None:
+        def carry_out() -> None:
+            self.messages[message_ref].shown.append(content)
+
+        await self._call(f"edit {message_ref}: {describe(content)}", carry_out, precondition)
+
+    async def upload(
+        self,
+        address: Address,
+        file: OutgoingFile,
+        *,
+        delivery_id: str,
+        precondition: Precondition | None = None,
+    ) -> str:
+        raise AssertionError("the tools of these histories make no files")
+
+    async def find(self, address: Address, delivery_id: str) -> str | None:
+        def carry_out() -> str | None:
+            found = [one.ref for one in self.messages.values() if one.delivery_id == delivery_id]
+            return found[0] if found else None
+
+        return await self._call(f"find delivery …{delivery_id[-4:]}", carry_out, None)
+
+    async def react(
+        self,
+        address: Address,
+        message_ref: str,
+        reaction: Reaction | None,
+        *,
+        precondition: Precondition | None = None,
+    ) -> None:
+        def carry_out() -> None:
+            self.messages[message_ref].reaction = reaction
+
+        await self._call(f"react on {message_ref}: {reaction}", carry_out, precondition)
+
+    async def streams(self, address: Address) -> None:
+        return None
+
+    async def tell_privately(self, address: Address, person_id: str, text: str) -> None:
+        await self._call("tell privately", lambda: None, None)
+
+    async def fallback_addresses(self, address: Address, person_id: str) -> AsyncIterator[Address]:
+        raise SurfaceRefused("there is no other place", code="channel_not_found")
+        yield address
+
+    @asynccontextmanager
+    async def typing(self, address: Address) -> AsyncIterator[None]:
+        yield
+
+    async def _call(
+        self, name: str, carry_out: Callable[[], ResultT], precondition: Precondition | None
+    ) -> ResultT:
+        """Sends the request in the same step in which the precondition holds, as a client writes to its socket."""
+        await asyncio.sleep(self._chance.delay(0.005))
+        if precondition is not None:
+            await precondition()
+        process = current_process()
+        sender = process.name if process else "nobody"
+        answer: asyncio.Future[ResultT] = self._loop.create_future()
+        error, has_effect = self._drawn_failure()
+
+        def arrive() -> None:
+            outcome: ResultT | None = None
+            suffix = ""
+            if error is not None:
+                suffix = f" -> {type(error).__name__}, {'done' if has_effect else 'not done'}"
+            if has_effect:
+                outcome = carry_out()
+            self._note(f"{sender}: {name}{f' = {outcome}' if outcome else ''}{suffix}")
+
+            def respond() -> None:
+                if not answer.done() and error is None:
+                    answer.set_result(outcome)
+                elif not answer.done():
+                    answer.set_exception(error)
+
+            self._loop.later(min(self._chance.delay(0.05), CALL_SECONDS_MAX), respond)
+
+        self._loop.later(min(self._chance.delay(0.05), UNDER_WAY_SECONDS_MAX), arrive)
+        return await answer
+
+    def _drawn_failure(self) -> tuple[SurfaceError | None, bool]:
+        """Returns the error that the caller gets, if any, and whether the request is carried out."""
+        if self._chance.fails(0.05):
+            seconds = self._chance.random.choice((1.0, 2.0, 5.0))
+            return SurfaceRateLimited("slow down", retry_after_seconds=seconds), False
+        if self._chance.fails(0.04):
+            return SurfaceUnclear("the connection broke"), self._chance.random.random() < 0.6
+        return None, True
+
+
+def describe(content: Content) -> str:
+    match content:
+        case RunStatus(view=view):
+            return f"status {view.state} {view.message}".strip()
+        case AnswerPart(markdown=markdown):
+            return f"answer {markdown!r}"
+        case AskPrompt(ask=ask):
+            return f"question {ask.text!r}, {ask.state}"
+        case Notice(markdown=markdown):
+            return f"notice {markdown!r}"

@@ -1,0 +1,354 @@
+"""One random history: people write in threads while processes die, freeze and restart and requests fail."""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from bots.bootstrap.messaging import Messaging
+from bots.delivery.content import AskPrompt
+from bots.inbound.actions import AskAnswered, IncomingMessage, StopRequested, UserAction
+from core.domain.errors import StorageUnavailable
+from core.domain.threads import Address, Person
+from tests.histories.chat import WORKSPACE, ChatMessage, SimulatedChat
+from tests.histories.invariants import Seen, find_problems, unsettled
+from tests.histories.model import Notebook, ScriptedModel
+from tests.histories.program import Program, Servers
+from tests.histories.servers import (
+    Chance,
+    SimulatedBus,
+    SimulatedDatabase,
+    SimulatedQueue,
+    SimulatedSignals,
+    SqliteMemory,
+)
+from tests.histories.virtual_time import SimulatedProcess, TraceLog, VirtualTimeLoop, virtual_time
+
+PEOPLE = (Person(person_id="U1", name="alice"), Person(person_id="U2", name="bob"))
+KINDS = ("hello", "hello", "work", "work", "ask", "fail")
+STORM_SECONDS = 15.0
+SETTLE_SECONDS = 240.0
+LOOK_SECONDS = 1.0
+REDELIVERY_SECONDS = (3.0, 6.0, 10.0)
+DOWN_SECONDS_MIN = 1.0
+LAYOUTS: tuple[tuple[tuple[bool, bool], ...], ...] = (
+    ((True, True),),
+    ((True, True), (True, True)),
+    ((True, False), (False, True), (False, True)),
+    ((True, False), (True, False), (False, True), (False, True)),
+)
+"""The processes of a history. Each has a bot, a worker, or both."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    seed: int
+    problems: tuple[str, ...]
+    trace: tuple[str, ...]
+    digest: str
+    virtual_seconds: float
+
+
+class _Slot:
+    """A place where the program runs again and again, for example a machine with a supervisor."""
+
+    def __init__(self, name: str, *, has_bot: bool, has_worker: bool, shows_locks: bool) -> None:
+        self.name = name
+        self.has_bot = has_bot
+        self.has_worker = has_worker
+        self.shows_locks = shows_locks
+        self.starts = 0
+        self.program: Program | None = None
+        self.dead_workers: list[str] = []
+        self.is_disturbed = False
+
+    @property
+    def accepts(self) -> bool:
+        program = self.program
+        return program is not None and program.receiver is not None and not program.is_closing
+
+
+def play(seed: int, memory: SqliteMemory) -> Result:
+    """Plays the history of the seed and checks the invariants at its end."""
+    with virtual_time(seed) as loop:
+        memory.begin(loop.time)
+        history = _History(seed, memory, loop)
+        log = TraceLog(history.note)
+        logging.getLogger().addHandler(log)
+        try:
+            problems = loop.run_until_complete(loop.create_task(history.play()))
+        except AssertionError as error:
+            problems = [str(error)]
+        finally:
+            logging.getLogger().removeHandler(log)
+        events = [line for line in history.trace if " logs: " not in line]
+        digest = hashlib.sha256("\n".join(events).encode()).hexdigest()[:16]
+        return Result(
+            seed=seed,
+            problems=tuple(problems),
+            trace=tuple(history.trace),
+            digest=digest,
+            virtual_seconds=loop.now,
+        )
+
+
+class _History:
+    def __init__(self, seed: int, memory: SqliteMemory, loop: VirtualTimeLoop) -> None:
+        self.trace: list[str] = []
+        self._loop = loop
+        self._chance = chance = Chance(seed)
+        self._memory = memory
+        self._said: list[ChatMessage] = []
+        self._acknowledged: set[str] = set()
+        self._sent: set[str] = set()
+        self._clicks = 0
+        self._broken: list[str] = []
+        random = chance.random
+        layout = random.choice(LAYOUTS)
+        shows_locks = random.random() < 0.5
+        self._slots = [
+            _Slot(f"p{n}", has_bot=has_bot, has_worker=has_worker, shows_locks=shows_locks)
+            for n, (has_bot, has_worker) in enumerate(layout)
+        ]
+        chat = SimulatedChat(loop, chance, self.note)
+        chat.on_shown = self._read
+        is_shared = len(layout) > 1
+        self._servers = Servers(
+            database=SimulatedDatabase(memory, loop, chance),
+            messaging=self._shared_messaging() if is_shared else None,
+            chat=chat,
+            model=ScriptedModel(chance),
+            notebook=Notebook(loop, chance, self.note),
+            status_after_seconds=random.choice((0.0, 2.0)),
+        )
+        self._threads = [self._address(f"t{n}") for n in range(random.randint(1, 3))]
+
+    def note(self, line: str) -> None:
+        self.trace.append(f"{self._loop.now:9.4f} {line}")
+
+    async def play(self) -> list[str]:
+        random, loop = self._chance.random, self._loop
+        for slot in self._slots:
+            self._start(slot)
+        for number in range(random.randint(2, 6)):
+            kind, thread = random.choice(KINDS), random.choice(self._threads)
+            say = self._say_later(f"{kind}-{number}", thread, random.choice(PEOPLE))
+            loop.later(random.uniform(0, STORM_SECONDS * 0.7), say)
+        for _ in range(random.choice((0, 1, 2, 3, 5))):
+            disturb: Callable[[], None] = random.choice(
+                (self._kill, self._freeze, self._cut_off, self._end)
+            )
+            loop.later(random.uniform(0.2, STORM_SECONDS), disturb)
+        if random.random() < 0.15:
+            loop.later(random.uniform(1, STORM_SECONDS), self._stop)
+        await asyncio.sleep(STORM_SECONDS + 1)
+        self._chance.is_calm = True
+        self.note("--- calm: no more failures")
+        deadline = loop.now + SETTLE_SECONDS
+        while waits := self._waits():
+            if self._broken or loop.now > deadline:
+                return self._broken + [f"not settled: {one}" for one in waits]
+            await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(3 * LOOK_SECONDS)
+        seen = Seen(self._said, self._servers.chat.messages, self._servers.notebook.lines)
+        return find_problems(self._memory, seen)
+
+    def _waits(self) -> list[str]:
+        waits = [f"{key} is not acknowledged" for key in sorted(self._sent - self._acknowledged)]
+        waits += [f"{slot.name} is disturbed" for slot in self._slots if slot.is_disturbed]
+        return waits + unsettled(self._memory, self._servers.chat.messages)
+
+    def _shared_messaging(self) -> Messaging:
+        loop, chance = self._loop, self._chance
+        return Messaging(
+            bus=SimulatedBus(loop, chance),
+            queue=SimulatedQueue(loop, chance),
+            signals=SimulatedSignals(loop, chance),
+        )
+
+    def _address(self, key: str) -> Address:
+        return Address(platform="slack", workspace_id=WORKSPACE, channel_id="C1", thread_key=key)
+
+    # people
+
+    def _say_later(self, token: str, address: Address, author: Person) -> Callable[[], None]:
+        def say() -> None:
+            message = self._servers.chat.add(address, text=token)
+            self._said.append(message)
+            self.note(f"{author.name} says in {address.thread_key}: {token} ({message.ref})")
+            self._send(
+                IncomingMessage(
+                    address=address,
+                    dedupe_key=f"slack:{message.ref}",
+                    message_ref=message.ref,
+                    author=author,
+                    text=f"please {token}",
+                    sent_at=datetime.now(UTC),
+                    is_addressed=True,
+                )
+            )
+
+        return say
+
+    def _stop(self) -> None:
+        if not self._said:
+            return
+        message = self._chance.random.choice(self._said)
+        self.note(f"alice asks to stop {message.text}")
+        key = f"stop:{message.ref}"
+        self._send(
+            StopRequested(
+                address=message.address,
+                dedupe_key=key,
+                message_ref=message.ref,
+                person=PEOPLE[0],
+            )
+        )
+
+    def _read(self, message: ChatMessage) -> None:
+        """People press a button of an open question, and again until it shows the answer."""
+        if isinstance(message.shown[-1], AskPrompt) and len(message.shown) == 1:
+            self._loop.later(self._chance.random.uniform(0.3, 4), lambda: self._click(message))
+
+    def _click(self, message: ChatMessage) -> None:
+        content = message.shown[-1]
+        if not isinstance(content, AskPrompt) or content.ask.state != "open":
+            return
+        self._clicks += 1
+        self.note(f"bob presses a button of {message.ref}")
+        self._receive_once(
+            AskAnswered(
+                address=message.address,
+                dedupe_key=f"click:{self._clicks}",
+                ask_id=content.ask.ask_id,
+                value=content.ask.options[0],
+                person=PEOPLE[1],
+                sent_at=datetime.now(UTC),
+            )
+        )
+        self._loop.later(5.0, lambda: self._click(message))
+
+    # the platform's events
+
+    def _send(self, action: UserAction, tries: int = 0) -> None:
+        """Sends the event to a bot, and again until it is acknowledged, as platforms do; sometimes twice."""
+        key = action.dedupe_key
+        self._sent.add(key)
+        if key in self._acknowledged:
+            return
+        for _ in range(2 if self._chance.fails(0.15) else 1):
+            delay = self._chance.delay(0.05)
+            self._loop.later(delay, lambda: self._receive_once(action))
+        pause = REDELIVERY_SECONDS[min(tries, len(REDELIVERY_SECONDS) - 1)]
+        self._loop.later(pause, lambda: self._send(action, tries + 1))
+
+    def _receive_once(self, action: UserAction) -> None:
+        slots = [slot for slot in self._slots if slot.accepts]
+        if slots:
+            program = self._chance.random.choice(slots).program
+            assert program is not None
+            program.process.start(self._receive(program, action))
+
+    async def _receive(self, program: Program, action: UserAction) -> None:
+        assert program.receiver is not None
+        key = action.dedupe_key
+        try:
+            outcome = await program.receiver.receive(action)
+        except StorageUnavailable:
+            self.note(f"{program.process.name} cannot store {key}")
+            return
+        self.note(f"{program.process.name} received {key}: run {(outcome.run_id or '')[-4:]}")
+        if not self._chance.fails(0.1):
+            self._loop.later(self._chance.delay(0.02), lambda: self._acknowledged.add(key))
+
+    # disturbances
+
+    def _start(self, slot: _Slot) -> None:
+        slot.starts += 1
+        slot.is_disturbed = False
+        process = SimulatedProcess(self._loop, f"{slot.name}.{slot.starts}")
+        slot.program = program = Program(
+            process, self._servers, has_bot=slot.has_bot, has_worker=slot.has_worker
+        )
+        dead, slot.dead_workers = slot.dead_workers, []
+        self.note(f"{process.name} starts")
+        process.start(self._run(slot, program, dead if slot.shows_locks else []))
+
+    async def _run(self, slot: _Slot, program: Program, dead_workers: list[str]) -> None:
+        """Starts the program, which its supervisor starts again if the database is not there."""
+        try:
+            await program.run(dead_workers)
+        except StorageUnavailable:
+            self.note(f"{program.process.name} could not start")
+            slot.dead_workers = [*dead_workers, program.worker_id]
+            self._loop.later(DOWN_SECONDS_MIN, lambda: self._start(slot))
+            program.process.kill()
+        except Exception as error:
+            self._broken.append(f"{program.process.name} does not start: {error!r}")
+            raise
+
+    def _drawn_slot(self) -> _Slot | None:
+        slots = [one for one in self._slots if one.program is not None and not one.is_disturbed]
+        return self._chance.random.choice(slots) if slots else None
+
+    def _kill(self) -> None:
+        if (slot := self._drawn_slot()) is None or slot.program is None:
+            return
+        process = slot.program.process
+        self.note(f"{process.name} is killed")
+        process.kill()
+        self._restart(slot, self._chance.random.uniform(DOWN_SECONDS_MIN, 8))
+
+    def _restart(self, slot: _Slot, seconds: float) -> None:
+        if slot.program is not None:
+            slot.dead_workers.append(slot.program.worker_id)
+        slot.is_disturbed = True
+        slot.program = None
+        self._loop.later(seconds, lambda: self._start(slot))
+
+    def _freeze(self) -> None:
+        if (slot := self._drawn_slot()) is None or slot.program is None:
+            return
+        process = slot.program.process
+        self.note(f"{process.name} is frozen")
+        process.freeze()
+        slot.is_disturbed = True
+
+        def thaw() -> None:
+            self.note(f"{process.name} continues")
+            process.thaw()
+            slot.is_disturbed = False
+
+        self._loop.later(self._chance.random.uniform(0.5, 12), thaw)
+
+    def _cut_off(self) -> None:
+        """The process does not reach the database for a while."""
+        if (slot := self._drawn_slot()) is None or slot.program is None:
+            return
+        name, unreachable = slot.program.process.name, self._servers.database.cut_off
+        self.note(f"{name} is cut off from the database")
+        unreachable.add(name)
+
+        def reconnect() -> None:
+            self.note(f"{name} reaches the database again")
+            unreachable.discard(name)
+
+        self._loop.later(self._chance.random.uniform(0.5, 12), reconnect)
+
+    def _end(self) -> None:
+        if (slot := self._drawn_slot()) is None or slot.program is None:
+            return
+        slot.is_disturbed = True
+        self.note(f"{slot.program.process.name} is asked to end")
+        slot.program.process.start(self._ended(slot, slot.program))
+
+    async def _ended(self, slot: _Slot, program: Program) -> None:
+        try:
+            await program.close()
+        except StorageUnavailable:
+            self.note(f"{program.process.name} could not say that it ends")
+        self.note(f"{program.process.name} has ended")
+        self._restart(slot, self._chance.random.uniform(DOWN_SECONDS_MIN, 4))
+        program.process.kill()

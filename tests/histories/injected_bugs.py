@@ -1,0 +1,112 @@
+"""Bugs that are put into the program, to test that the histories find them."""
+
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Connection
+
+from bots.delivery import run_delivery
+from bots.delivery.poster import Poster
+from core.domain.errors import LeaseLost
+from core.domain.threads import Lease
+from core.run import execute
+from core.stores import Delivery, RunResult
+from storage.sql.statements import CompiledStatement
+from storage.sql.stores import run_claims, run_journal
+
+Injection = tuple[object, str, object]
+"""The module or class that gets the bug, the name of the function, and what replaces it."""
+
+
+def _lost_fence_check() -> Injection:
+    """The journal accepts writes of any worker while the thread has a run."""
+
+    def hold(connection: Connection, lease: Lease, *, locked: bool = True) -> object:
+        del locked
+        thread = {"thread": lease.thread_id}
+        for row in run_journal._HELD_UNLOCKED.fetch_tuples(connection, thread):
+            return run_journal._Held(*row)
+        raise LeaseLost("no run")
+
+    return run_journal, "_hold", hold
+
+
+def _missed_outbox_row() -> Injection:
+    """A run that was taken over ends without its deliveries."""
+    whole = run_journal.end_run
+
+    def end_run(connection: Connection, lease: Lease, ending: RunResult) -> None:
+        kept = ending if lease.attempt == 1 else replace(ending, deliveries=())
+        whole(connection, lease, kept)
+
+    return run_journal, "end_run", end_run
+
+
+class _AlwaysFree:
+    """Says that no living worker holds the run, and that its lease was not given out."""
+
+    def __init__(self, statement: CompiledStatement) -> None:
+        self._statement = statement
+
+    def fetch_first(self, connection: Connection, row: Mapping[str, object]) -> object:
+        found = self._statement.fetch_first(connection, row)
+        if found and found["is_held"]:
+            return {**found, "is_held": False, "fence": found["fence"] - 1}
+        return found
+
+
+def _double_claim() -> Injection:
+    """Two living workers have the same lease."""
+    return run_claims, "_CLAIMED", _AlwaysFree(run_claims._CLAIMED)
+
+
+def _blind_second_post() -> Injection:
+    """A message is posted again without a look for the first one."""
+
+    async def looked_for(_poster: Poster, record: Delivery) -> Delivery:
+        return record
+
+    return Poster, "_looked_for", looked_for
+
+
+def _overtaking_answers() -> Injection:
+    async def wait_for_earlier_runs(*_arguments: object) -> None:
+        return
+
+    return run_delivery, "wait_for_earlier_runs", wait_for_earlier_runs
+
+
+def _dropped_answer() -> Injection:
+    """An answer is dropped if a message comes before the end of its run."""
+
+    def join_replies(_earlier: object, last: Any) -> Any:
+        return last
+
+    return execute, "join_replies", join_replies
+
+
+BUGS: Mapping[str, Callable[[], Injection]] = {
+    "lost-fence-check": _lost_fence_check,
+    "missed-outbox-row": _missed_outbox_row,
+    "double-claim": _double_claim,
+    "blind-second-post": _blind_second_post,
+    "overtaking-answers": _overtaking_answers,
+    "dropped-answer": _dropped_answer,
+}
+
+
+@contextmanager
+def inject(bug: str | None) -> Generator[None, None, None]:
+    """Context manager: the program has the bug inside the block."""
+    if bug is None:
+        yield
+        return
+    owner, name, broken = BUGS[bug]()
+    whole = getattr(owner, name)
+    setattr(owner, name, broken)
+    try:
+        yield
+    finally:
+        setattr(owner, name, whole)

@@ -1,0 +1,190 @@
+"""What must hold at the end of every history, whatever failed in it."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from bots.delivery.content import AnswerPart, AskPrompt, Content, RunStatus
+from tests.histories.chat import ChatMessage
+from tests.histories.model import DONE, TOKEN
+from tests.histories.servers import SqliteMemory
+
+FINAL_STATES = {
+    "completed": ("completed", "asking", "answered"),
+    "failed": ("failed",),
+    "stopped": ("stopped",),
+}
+FINAL_REACTIONS = {"completed": "done", "failed": "failed", "stopped": "failed"}
+_UNSETTLED = {
+    "the runs": "SELECT run_id, status FROM run WHERE status IN ('queued', 'running', 'waiting')",
+    "the open deliveries": "SELECT run_id FROM rendering WHERE is_open",
+    "the unread inputs": "SELECT text FROM thread_input WHERE taken_by IS NULL",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What people said, what the chat shows, and how often each line was noted by the tool."""
+
+    said: Sequence[ChatMessage]
+    messages: Mapping[str, ChatMessage]
+    noted: Counter[str]
+
+
+def unsettled(memory: SqliteMemory, messages: Mapping[str, ChatMessage]) -> list[str]:
+    """Returns what is still under way."""
+    waits = [
+        f"{what}: {rows}" for what, query in _UNSETTLED.items() if (rows := memory.rows(query))
+    ]
+    for message in messages.values():
+        newest = message.shown[-1] if message.shown else None
+        if isinstance(newest, AskPrompt) and newest.ask.state == "open":
+            waits.append(f"the question {message.ref} offers its buttons")
+    return waits
+
+
+def find_problems(memory: SqliteMemory, seen: Seen) -> list[str]:
+    return [
+        *_of_inputs(memory, seen),
+        *_of_runs(memory, seen),
+        *_of_reactions(memory, seen),
+        *_of_deliveries(memory, seen),
+        *_of_answers(memory, seen),
+        *_of_order(memory, seen),
+        *(
+            f"the tool noted {line!r} {times} times"
+            for line, times in seen.noted.items()
+            if times > 1
+        ),
+    ]
+
+
+def _of_inputs(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
+    stored = Counter(
+        ref
+        for (ref,) in memory.rows("SELECT message_ref FROM thread_input WHERE message_ref != ''")
+    )
+    for message in seen.said:
+        if stored[message.ref] != 1:
+            yield f"{message.text} was stored {stored[message.ref]} times"
+
+
+def _of_runs(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
+    ends = Counter(
+        run_id
+        for (run_id,) in memory.rows(
+            'SELECT run_id FROM run_event WHERE body LIKE \'%"kind":"run_finished"%\''
+            ' OR body LIKE \'%"kind":"run_failed"%\''
+        )
+    )
+    statuses = _status_messages(seen)
+    for run_id, status in memory.rows("SELECT run_id, status FROM run"):
+        if ends[run_id] != 1:
+            yield f"run {run_id} has {ends[run_id]} terminal events"
+        yield from _of_status(run_id, status, statuses.get(run_id, []))
+    for held in memory.rows("SELECT run_id FROM lease WHERE run_id IS NOT NULL"):
+        yield f"the lease of run {held} is still held"
+
+
+def _of_status(run_id: str, status: str, shown: Sequence[ChatMessage]) -> Iterator[str]:
+    if len(shown) > 1:
+        yield f"run {run_id} has {len(shown)} status messages"
+    if not shown and status != "completed":
+        yield f"run {run_id} is {status}, and nobody was told"
+    for one in shown:
+        content = one.shown[-1]
+        assert isinstance(content, RunStatus)
+        if content.view.state not in FINAL_STATES[status]:
+            yield f"the status {one.ref} of the {status} run {run_id} says {content.view.state}"
+
+
+def _of_reactions(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
+    """The newest run of a request decides its reaction."""
+    runs = memory.rows("SELECT request_ref, run_id, status FROM run ORDER BY run_id")
+    newest_of = {ref: (run_id, status) for ref, run_id, status in runs if ref}
+    for ref, (run_id, status) in newest_of.items():
+        request = seen.messages[ref]
+        if request.reaction != FINAL_REACTIONS[status]:
+            yield f"{request.text} bears {request.reaction}, and its run {run_id} is {status}"
+
+
+def _status_messages(seen: Seen) -> dict[str, list[ChatMessage]]:
+    found: dict[str, list[ChatMessage]] = {}
+    for message in seen.messages.values():
+        if message.shown and isinstance(message.shown[0], RunStatus):
+            found.setdefault(message.shown[0].run_id, []).append(message)
+    return found
+
+
+def _of_deliveries(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
+    posted = Counter(one.delivery_id for one in seen.messages.values() if one.shown)
+    stored = memory.rows("SELECT delivery_id, run_id, slot, state, message_ref FROM delivery")
+    for delivery_id, run_id, slot, state, ref in stored:
+        if state != "delivered":
+            yield f"the {slot} of run {run_id} is {state}"
+        if posted[delivery_id] != 1:
+            yield f"the {slot} of run {run_id} was posted {posted[delivery_id]} times"
+        elif ref is None or seen.messages[ref].delivery_id != delivery_id:
+            yield f"the {slot} of run {run_id} is recorded as message {ref}"
+    unknown = set(posted) - {row[0] for row in stored}
+    if unknown:
+        yield f"{len(unknown)} messages belong to no delivery"
+    results = Counter(run_id for _, run_id, slot, _, _ in stored if slot in ("answer", "ask"))
+    for run_id, status in memory.rows("SELECT run_id, status FROM run"):
+        if results[run_id] > 1 or (status == "completed" and not results[run_id]):
+            yield f"the {status} run {run_id} has {results[run_id]} answers and questions"
+
+
+def _of_answers(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
+    """Each message is named by one answer, unless its run was stopped, or failed and no later run of its thread was
+    completed."""
+    answers = Counter(token for _, tokens in _answers(memory, seen) for token in tokens)
+    read = memory.rows(
+        "SELECT i.message_ref, i.taken_by, own.status = 'stopped',"
+        " (SELECT count(*) FROM run r JOIN delivery d ON d.run_id = r.run_id WHERE r.thread_id = i.thread_id"
+        " AND r.run_id >= i.taken_by AND r.status = 'completed' AND d.slot = 'answer')"
+        " FROM thread_input i JOIN run own ON own.run_id = i.taken_by WHERE i.message_ref != ''"
+    )
+    for ref, run_id, is_stopped, later in read:
+        token = seen.messages[ref].text
+        if token.startswith("fail"):
+            continue
+        is_owed = later and not is_stopped
+        if answers[token] > 1 or (is_owed and not answers[token]):
+            yield f"{token}, read by run {run_id}, has {answers[token]} answers"
+
+
+def _answers(memory: SqliteMemory, seen: Seen) -> list[tuple[str, list[str]]]:
+    """Returns the run and the tokens of each answer, in the order in which they were posted."""
+    run_of = dict(memory.rows("SELECT delivery_id, run_id FROM delivery"))
+    return [
+        (str(run_of.get(one.delivery_id, "")), TOKEN.findall(" ".join(DONE.findall(text))))
+        for one in seen.messages.values()
+        if one.shown and (text := _reply_text(one.shown[0]))
+    ]
+
+
+def _reply_text(content: Content) -> str:
+    match content:
+        case AnswerPart(markdown=markdown):
+            return markdown
+        case AskPrompt(ask=ask):
+            return ask.text
+        case _:
+            return ""
+
+
+def _of_order(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
+    """The results of a thread's runs appear in the order of the runs, and runs read inputs in their order."""
+    run_of = dict(memory.rows("SELECT delivery_id, run_id FROM delivery"))
+    by_thread: dict[str, list[tuple[str, str]]] = {}
+    for one in seen.messages.values():
+        if one.shown and isinstance(one.shown[0], AnswerPart | AskPrompt):
+            run_id = str(run_of.get(one.delivery_id, ""))
+            by_thread.setdefault(one.address.thread_key, []).append((run_id, one.ref))
+    for thread, posted in by_thread.items():
+        if posted != sorted(posted, key=lambda pair: pair[0]):
+            yield f"the answers in {thread} are out of order: {posted}"
+    taken = memory.rows("SELECT thread_id, taken_by FROM thread_input ORDER BY thread_id, position")
+    if taken != sorted(taken):
+        yield f"runs read inputs out of order: {taken}"

@@ -1,0 +1,132 @@
+"""The model and the tool of the histories. The model answers from the messages of the request alone, as models do."""
+
+import asyncio
+import json
+import re
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable
+
+from pydantic import BaseModel
+
+from core.domain.errors import ModelRejected
+from core.domain.messages import JsonObject
+from core.domain.threads import Usage
+from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta, ToolCallDelta
+from core.tools.catalogue import all_tools
+from core.tools.tool import Tool, ToolContext, ToolSet
+from tests.histories.servers import Chance
+from tests.histories.virtual_time import VirtualTimeLoop
+
+TOKEN = re.compile(r"\b(?:hello|work|ask|fail)-\d+\b")
+DONE = re.compile(r"Done [^.]*\.")
+NO_MODEL = "The model refused this request."
+_USAGE = Usage(input_tokens=10, output_tokens=5, cost_usd=0.001)
+
+
+class NoteParams(BaseModel):
+    """Write something down. Each call leaves a new line."""
+
+    text: str
+
+
+class Notebook:
+    """Counts how often each line was written, and by whom people would have to be told twice."""
+
+    def __init__(self, loop: VirtualTimeLoop, chance: Chance, note: Callable[[str], None]) -> None:
+        self.lines: Counter[str] = Counter()
+        self._loop = loop
+        self._chance = chance
+        self._note = note
+
+    def toolbox(self) -> ToolSet:
+        note = Tool(
+            name="note",
+            effect="acts",
+            params=NoteParams,
+            run=self._write,
+            title=lambda params: f"Noting {params.text}",
+        )
+        return ToolSet({"note": note, "ask": all_tools()["ask"]})
+
+    async def _write(self, params: NoteParams, context: ToolContext) -> str:
+        del context
+        self.lines[params.text] += 1
+        self._note(f"tool: note {params.text}")
+        await asyncio.sleep(self._chance.delay(0.3))
+        return f"noted {params.text}"
+
+
+class ScriptedModel:
+    """Says which tokens it has dealt with. A `work` token needs two tool calls before, an `ask` token an answer, and a
+    `fail` token is refused."""
+
+    def __init__(self, chance: Chance) -> None:
+        self._chance = chance
+
+    async def ask_model(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
+        messages = request.messages[: request.stable_messages or None]
+        await asyncio.sleep(self._chance.delay(0.5))
+        for delta in _answer(list(messages)):
+            yield delta
+            await asyncio.sleep(self._chance.delay(0.05))
+
+
+class _Conversation:
+    """What a request shows: which tokens people wrote, and what was called, asked and answered for them."""
+
+    def __init__(self, messages: list[JsonObject]) -> None:
+        self.requested: dict[str, None] = {}
+        self.done: set[str] = set()
+        self.called: set[str] = set()
+        self.asked_at: dict[str, int] = {}
+        self.last_said_at = 0
+        self.newest = ""
+        for at, message in enumerate(messages):
+            tokens = TOKEN.findall(json.dumps(message))
+            if message["role"] == "user":
+                self.last_said_at = at
+                self.requested.update(dict.fromkeys(tokens))
+                self.newest = tokens[-1] if tokens else self.newest
+            elif message["role"] == "assistant":
+                self._read_own(at, message, tokens)
+
+    def _read_own(self, at: int, message: JsonObject, tokens: list[str]) -> None:
+        if "Done " in str(message.get("content")):
+            self.done.update(tokens)
+        elif "Which colour" in json.dumps(message):
+            self.asked_at.update(dict.fromkeys(tokens, at))
+        else:
+            self.called.update(tokens)
+
+    def is_answered(self, token: str) -> bool:
+        return 0 <= self.asked_at.get(token, -1) < self.last_said_at
+
+
+def _answer(messages: list[JsonObject]) -> list[ModelDelta]:
+    seen = _Conversation(messages)
+    if seen.newest.startswith("fail"):
+        raise ModelRejected(NO_MODEL)
+    tokens = [one for one in seen.requested if one not in seen.done and not one.startswith("fail")]
+    for token in tokens:
+        if token.startswith("work") and token not in seen.called:
+            return _calls([("note", {"text": f"{token} a"}), ("note", {"text": f"{token} b"})])
+    for token in tokens:
+        if token.startswith("ask") and not seen.is_answered(token):
+            options = [f"red {token}", f"blue {token}"]
+            question = {"text": f"Which colour for {token}?", "options": options}
+            return _calls([("ask", question)])
+    text = f"Done {', '.join(tokens) or 'nothing'}."
+    half = len(text) // 2
+    return [
+        TextDelta(text=text[:half]),
+        TextDelta(text=text[half:]),
+        ModelFinished(finish_reason="stop", usage=_USAGE),
+    ]
+
+
+def _calls(named: list[tuple[str, JsonObject]]) -> list[ModelDelta]:
+    calls: list[ModelDelta] = [
+        ToolCallDelta(index=at, call_id=f"call_{at}", name=name, arguments=json.dumps(arguments))
+        for at, (name, arguments) in enumerate(named)
+    ]
+    return [*calls, ModelFinished(finish_reason="tool_calls", usage=_USAGE)]

@@ -1,0 +1,266 @@
+"""The servers that outlive the simulated processes: the database, and what carries messages between processes."""
+
+import asyncio
+import random
+import sqlite3
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from sqlalchemy import Connection, StaticPool, create_engine, event
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+
+from core.domain.errors import StorageUnavailable
+from core.domain.events import RunEvent
+from core.failpoints import Failpoint
+from storage.memory.event_bus import Reader
+from storage.migrations import migrate_connection
+from storage.sql.columns import dump_json
+from storage.sql.database import ResultT, Work
+from storage.sql.statements import CompiledStatement
+from tests.histories.virtual_time import (
+    EPOCH_SECONDS,
+    SimulatedProcess,
+    VirtualTimeLoop,
+    current_process,
+)
+
+SECONDS_A_DAY = 86_400
+UNIX_EPOCH_DAY = 2_440_587.5
+
+
+class Chance:
+    """The random numbers of a history. `is_calm` ends all failures, so that everything can be finished."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.is_calm = False
+        self.failures = self.random.choice((0.0, 0.3, 1.0, 2.0))
+        """How often requests fail, as a factor."""
+
+    def fails(self, probability: float) -> bool:
+        return self.random.random() < probability * self.failures and not self.is_calm
+
+    def delay(self, usual_seconds: float) -> float:
+        """Mostly around the usual delay, rarely a hundred times as long."""
+        drawn = self.random.random()
+        long = 1.0 if self.is_calm or drawn > 0.02 else 10 + 90 * self.random.random()
+        return usual_seconds * (0.5 + drawn) * long
+
+
+class SqliteMemory:
+    """One SQLite connection in memory, emptied for each history. Its clock is the virtual one."""
+
+    def __init__(self) -> None:
+        engine = create_engine(
+            "sqlite://", poolclass=StaticPool, json_serializer=dump_json, hide_parameters=True
+        )
+
+        def connected(connection: DBAPIConnection, _record: object) -> None:
+            assert isinstance(connection, sqlite3.Connection)
+            connection.isolation_level = None
+            connection.execute("PRAGMA foreign_keys = ON").close()
+
+        def begun(connection: Connection) -> None:
+            self._driver(connection).execute("BEGIN").close()
+
+        event.listen(engine, "connect", connected)
+        event.listen(engine, "begin", begun)
+        self.connection = engine.connect()
+        with self.connection.begin():
+            migrate_connection(self.connection)
+        self._empty = self._driver(self.connection).serialize()
+
+    def begin(self, now: Callable[[], float]) -> None:
+        """Empties the database and sets its clock."""
+        driver = self._driver(self.connection)
+        driver.deserialize(self._empty)
+
+        def julianday(_moment: str) -> float:
+            return (EPOCH_SECONDS + now()) / SECONDS_A_DAY + UNIX_EPOCH_DAY
+
+        driver.create_function("julianday", 1, julianday)
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        return self._driver(self.connection).execute(query).fetchall()
+
+    @staticmethod
+    def _driver(connection: Connection) -> sqlite3.Connection:
+        driver = connection.connection.driver_connection
+        assert isinstance(driver, sqlite3.Connection)
+        return driver
+
+
+class SimulatedDatabase:
+    """`storage.sql.database.Database` over a network: a transaction may come late, fail, or lose its answer.
+
+    The processes named in `cut_off` cannot reach it.
+    """
+
+    def __init__(self, memory: SqliteMemory, loop: VirtualTimeLoop, chance: Chance) -> None:
+        self.memory = memory
+        self.cut_off: set[str] = set()
+        self._loop = loop
+        self._chance = chance
+
+    async def write(
+        self,
+        point: Failpoint,
+        work: Work[ResultT],
+        *,
+        is_long: bool = False,
+        is_durable: bool = True,
+    ) -> ResultT:
+        del is_long, is_durable
+        with point:
+            return await self._transaction(work)
+
+    async def read(self, work: Work[ResultT]) -> ResultT:
+        return await self._transaction(work)
+
+    async def write_statement(
+        self,
+        point: Failpoint,
+        statement: CompiledStatement,
+        row: Mapping[str, object],
+        *,
+        is_durable: bool = True,
+    ) -> int:
+        return await self.write(point, lambda c: statement.execute(c, row), is_durable=is_durable)
+
+    async def read_statement(
+        self, statement: CompiledStatement, row: Mapping[str, object]
+    ) -> list[dict[str, Any]]:
+        return await self.read(lambda c: statement.fetch_rows(c, row))
+
+    async def close(self) -> None:
+        return
+
+    async def _transaction(self, work: Work[ResultT]) -> ResultT:
+        answer: asyncio.Future[ResultT] = self._loop.create_future()
+        chance, process = self._chance, current_process()
+        is_cut_off = process is not None and process.name in self.cut_off
+        is_refused = chance.fails(0.002) or is_cut_off
+
+        def carry_out() -> None:
+            outcome: ResultT | None = None
+            error: Exception | None = None
+            if is_refused:
+                error = StorageUnavailable("the database refuses connections")
+            else:
+                try:
+                    outcome = self._committed(work)
+                except Exception as raised:
+                    error = raised
+                if chance.fails(0.001):
+                    error = StorageUnavailable("the connection broke before the answer")
+
+            def deliver() -> None:
+                if answer.done():
+                    return
+                if error is not None:
+                    answer.set_exception(error)
+                else:
+                    answer.set_result(outcome)
+
+            self._loop.later(chance.delay(0.001), deliver)
+
+        self._loop.later(chance.delay(0.001), carry_out)
+        return await answer
+
+    def _committed(self, work: Work[ResultT]) -> ResultT:
+        connection = self.memory.connection
+        try:
+            with connection.begin():
+                return work(connection)
+        except (IntegrityError, sqlite3.IntegrityError):
+            raise
+        except (SQLAlchemyError, sqlite3.Error) as error:
+            raise StorageUnavailable(str(error)) from error
+
+
+class SimulatedQueue:
+    """`core.ports.RunQueue` of several processes. It may lose a run or yield it twice."""
+
+    def __init__(self, loop: VirtualTimeLoop, chance: Chance) -> None:
+        self._loop = loop
+        self._chance = chance
+        self._waiting: deque[str] = deque()
+        self._claimers: deque[tuple[SimulatedProcess | None, asyncio.Future[str]]] = deque()
+
+    async def put(self, run_id: str) -> None:
+        for _ in range(2 if self._chance.fails(0.1) else 1):
+            if not self._chance.fails(0.1):
+                self._loop.later(self._chance.delay(0.002), lambda: self._arrive(run_id))
+
+    async def claim(self) -> str:
+        if self._waiting:
+            return self._waiting.popleft()
+        answer: asyncio.Future[str] = self._loop.create_future()
+        self._claimers.append((current_process(), answer))
+        return await answer
+
+    def _arrive(self, run_id: str) -> None:
+        while self._claimers:
+            process, answer = self._claimers.popleft()
+            if not answer.done() and (process is None or process.is_alive):
+                answer.set_result(run_id)
+                return
+        self._waiting.append(run_id)
+
+
+class SimulatedBus:
+    """`core.ports.EventBus` of several processes. It may lose events."""
+
+    def __init__(self, loop: VirtualTimeLoop, chance: Chance) -> None:
+        self._loop = loop
+        self._chance = chance
+        self._readers: dict[str, dict[Reader, None]] = {}
+        self._free_at: dict[str, float] = {}
+
+    async def publish(self, events: Sequence[RunEvent]) -> None:
+        if not events or self._chance.fails(0.02):
+            return
+        run_id, now = events[0].run_id, self._loop.now
+        arrives = max(now + self._chance.delay(0.002), self._free_at.get(run_id, 0.0))
+        self._free_at[run_id] = arrives  # events of a run stay in order
+        self._loop.later(arrives - now, lambda: self._arrive(events))
+
+    def _arrive(self, events: Sequence[RunEvent]) -> None:
+        for one in events:
+            for reader in tuple(self._readers.get(one.run_id, ())):
+                reader.offer(one)
+
+    @asynccontextmanager
+    async def subscribe(self, run_id: str) -> AsyncGenerator[AsyncIterator[RunEvent], None]:
+        reader = Reader(1000)
+        self._readers.setdefault(run_id, {})[reader] = None
+        try:
+            yield reader
+        finally:
+            self._readers[run_id].pop(reader, None)
+
+
+class SimulatedSignals:
+    """`core.ports.StopSignals` of several processes. It may lose a signal."""
+
+    def __init__(self, loop: VirtualTimeLoop, chance: Chance) -> None:
+        self._loop = loop
+        self._chance = chance
+        self._waiters: dict[str, list[asyncio.Future[None]]] = {}
+
+    async def send(self, run_id: str) -> None:
+        if not self._chance.fails(0.2):
+            self._loop.later(self._chance.delay(0.002), lambda: self._arrive(run_id))
+
+    async def wait(self, run_id: str) -> None:
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.setdefault(run_id, []).append(waiter)
+        await waiter
+
+    def _arrive(self, run_id: str) -> None:
+        for waiter in self._waiters.pop(run_id, []):
+            if not waiter.done():
+                waiter.set_result(None)

@@ -1,0 +1,228 @@
+"""What people are told if the bot cannot answer, before any work begins, and what moderators close stays closed."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from bots.delivery.content import Notice
+from bots.discord.address import DIRECT
+from bots.discord.permissions import MISSING_WRITE_PERMISSION, NO_THREADS_HERE, THREAD_LOCKED
+from bots.inbound.actions import IncomingMessage, MessageDeleted, StopRequested
+from core.domain.errors import SurfaceRefused
+from core.domain.threads import Address
+from simulator.discord.gateway.events import tell_channel
+from simulator.discord.rules.permissions import MANAGE_THREADS, SEND, SEND_IN_THREADS
+from simulator.discord.world import (
+    ANNOUNCEMENTS,
+    FORUM,
+    PRIVATE_THREAD,
+    STAGE,
+    THREAD,
+    VOICE,
+    Channel,
+)
+
+
+def shown(messages) -> list[str]:
+    return [one.elements[0].text for one in messages if one.is_bot]
+
+
+def signs(world, message_id: str) -> list[str]:
+    return [one.emoji for one in world.message(message_id).reactions]
+
+
+async def opened(world) -> str:
+    """A thread that the bot works in."""
+    said = await world.say("@threadhand hello")
+    await world.received()
+    await world.until(lambda: world.general.threads)
+    return said
+
+
+async def test_a_thread_in_which_the_bot_may_not_write_gets_a_word_in_its_channel(world) -> None:
+    thread_id = await opened(world)
+    world.discord.allow("4001", denied=SEND_IN_THREADS)
+    said = await world.say("@threadhand more", thread_id=thread_id)
+    await world.until(lambda: shown(world.general.messages))
+    assert shown(world.general.messages) == [f"@alice <#{thread_id}>: {MISSING_WRITE_PERMISSION}"]
+    assert signs(world, said) == ["❌"]
+    assert len(world.program.received) == 1
+
+
+async def test_a_channel_in_which_the_bot_may_not_write_gets_a_word_in_private(world) -> None:
+    world.discord.allow("4001", denied=SEND | SEND_IN_THREADS)
+    await world.say("@threadhand hello")
+    await world.until(lambda: shown(world.direct.messages))
+    assert "Send Messages in Threads" in shown(world.direct.messages)[0]
+    assert (world.program.received, shown(world.general.messages)) == ([], [])
+
+
+async def test_who_has_no_access_is_told_nothing_of_the_channel(world) -> None:
+    async def admits(_action) -> bool:
+        return False
+
+    world.app.client.event_handler.admits = admits
+    world.discord.allow("4001", denied=SEND_IN_THREADS)
+    await world.say("@threadhand hello")
+    await world.received()  # the receiver refuses it in its own words
+    assert shown(world.general.messages) == []
+
+
+async def test_talk_in_a_closed_thread_is_left_alone(world) -> None:
+    thread_id = await opened(world)
+    world.discord.allow("4001", denied=SEND_IN_THREADS)
+    await world.say("hello bob", thread_id=thread_id)
+    await world.say("@threadhand hello", thread_id=thread_id)
+    await world.until(lambda: shown(world.general.messages))
+    assert (len(world.program.received), len(shown(world.general.messages))) == (1, 1)
+
+
+@pytest.mark.parametrize("is_archived", [False, True])
+async def test_a_locked_thread_stops_its_run_and_stays_closed(world, is_archived: bool) -> None:
+    """Also for a bot that may manage threads, and could write there."""
+    world.discord.settings.bot_permissions |= MANAGE_THREADS
+    await opened(world)
+    address = world.program.received[0].address
+    status = await world.app.surface.post(address, Notice(markdown="working"), delivery_id="d1")
+    world.discord.lock_thread(address.thread_key, is_archived=is_archived)
+    stop = await world.received(2)
+    assert isinstance(stop, StopRequested)
+    assert (stop.address, stop.person.person_id) == (address, "")
+    with pytest.raises(SurfaceRefused) as refused:
+        await world.app.surface.post(address, Notice(markdown="answer"), delivery_id="d1")
+    assert refused.value.code == "160005"
+    if is_archived:
+        with pytest.raises(SurfaceRefused):
+            await world.app.surface.edit(address, status, Notice(markdown="stopped"))
+    thread = world.discord.world.channels[address.thread_key]
+    assert (thread.is_archived, thread.is_locked) == (is_archived, True)
+
+
+async def test_a_request_in_a_locked_thread_is_refused_in_its_channel(world) -> None:
+    thread_id = await opened(world)
+    world.discord.lock_thread(thread_id)
+    await world.received(2)
+    message = await world.say("@threadhand go on", thread_id=thread_id, is_moderator=True)
+    await world.until(lambda: shown(world.general.messages))
+    assert shown(world.general.messages) == [f"@alice <#{thread_id}>: {THREAD_LOCKED}"]
+    assert (signs(world, message), len(world.program.received)) == (["❌"], 2)
+
+
+async def test_a_deleted_thread_stops_its_run_and_no_other_is_opened(world, connect) -> None:
+    await opened(world)
+    address = world.program.received[0].address
+    world.discord.delete_channel(address.thread_key)
+    assert isinstance(await world.received(2), StopRequested)
+    restarted = await connect(world.program)  # it has not seen how the thread was deleted
+    for app in (world.app, restarted.app):
+        with pytest.raises(SurfaceRefused) as refused:
+            await app.surface.post(address, Notice(markdown="answer"), delivery_id="d1")
+        assert refused.value.code == "10003"
+    assert world.general.threads == ()
+
+
+async def test_a_thread_that_was_never_opened_gets_the_title_of_its_request(world) -> None:
+    said = await world.say("count <@1001> the lines")
+    address = Address(platform="discord", workspace_id="3001", channel_id="4001", thread_key=said)
+    await world.app.surface.post(address, Notice(markdown="answer"), delivery_id="d1")
+    assert world.thread.title == "count the lines"
+
+
+async def test_a_bulk_delete_is_told_message_by_message(world) -> None:
+    said = [await world.say("@threadhand one"), await world.say("@threadhand two")]
+    await world.received(2)
+    await world.until(lambda: len(world.general.threads) == 2)
+    world.discord.delete_messages("4001", said)
+    await world.received(4)
+    deleted = world.program.received[2:]
+    assert [type(one) for one in deleted] == [MessageDeleted, MessageDeleted]
+    assert [one.message_ref for one in deleted] == said
+
+
+@pytest.mark.parametrize("kind", [VOICE, STAGE])
+async def test_the_chat_of_a_voice_channel_says_why_it_does_not_work(world, kind: int) -> None:
+    voice = world.discord.add_channel("meeting", kind)
+    await world.until(lambda: world.app.client.get_channel(int(voice.channel_id)))
+    await world.discord.say("alice", voice.channel_id, "@threadhand hello")
+    await world.until(
+        lambda: any(
+            shown(one.messages) == [NO_THREADS_HERE] for one in world.discord.view().channels
+        )
+    )
+    assert world.program.received == []
+
+
+async def test_a_thread_of_an_announcement_channel_works(world) -> None:
+    news = world.discord.add_channel("news", ANNOUNCEMENTS)
+    await world.until(lambda: world.app.client.get_channel(int(news.channel_id)))
+    await world.discord.say("alice", news.channel_id, "@threadhand hello")
+    request = await world.received()
+    await world.app.surface.post(request.address, Notice(markdown="hi"), delivery_id="d1")
+    (thread,) = next(
+        one for one in world.discord.view().channels if one.channel_id == news.channel_id
+    ).threads
+    assert "hi" in shown(thread.messages)[0]
+
+
+@pytest.mark.parametrize("parent", [FORUM, None])
+async def test_a_forum_post_and_a_private_thread_work(world, parent: int | None) -> None:
+    channel_id = "4001" if parent is None else world.discord.add_channel("ideas", FORUM).channel_id
+    kind = PRIVATE_THREAD if parent is None else THREAD
+    thread_id = await world.discord.open_thread("alice", channel_id, "an idea", kind)
+    await world.until(lambda: world.app.client.guilds[0].get_thread(int(thread_id)))
+    await world.discord.say("alice", channel_id, "@threadhand hello", thread_id=thread_id)
+    request = await world.received()
+    assert isinstance(request, IncomingMessage)
+    assert request.address.thread_key == thread_id != DIRECT
+    await world.app.surface.post(request.address, Notice(markdown="hi"), delivery_id="d1")
+    thread: Channel = world.discord.world.channels[thread_id]
+    assert [one.author.name for one in thread.messages.values()] == ["alice", "threadhand"]
+
+
+async def open_post(
+    world, *tags: str, applied: Sequence[str] = (), granted: int = MANAGE_THREADS
+) -> tuple[IncomingMessage, Channel]:
+    """Opens a forum post with tags, and returns the request in it and its channel once the bot knows it."""
+    forum = world.discord.add_channel("help", FORUM, tags=tags)
+    world.discord.allow(forum.channel_id, granted=granted)
+    thread_id = await world.discord.open_thread("alice", forum.channel_id, "a question")
+    post: Channel = world.discord.world.channels[thread_id]
+    post.applied_tags = [tag for tag, name in forum.available_tags.items() if name in applied]
+    tell_channel(world.discord.world, "THREAD_UPDATE", post)
+    await world.until(
+        lambda: (
+            (known := world.app.client.guilds[0].get_thread(int(thread_id)))
+            and len(known.applied_tags) == len(applied)
+        )
+    )
+    await world.discord.say("alice", forum.channel_id, "@threadhand hello", thread_id=thread_id)
+    request = await world.received()
+    assert isinstance(request, IncomingMessage)
+    return request, post
+
+
+def tags_of(world, post: Channel) -> list[str]:
+    forum = world.discord.world.channels[post.parent_id]
+    return [forum.available_tags[tag] for tag in post.applied_tags]
+
+
+async def test_a_forum_post_has_its_state_as_a_tag_and_keeps_peoples_tags(world) -> None:
+    tags = ("Working", "waiting", "Done", "bug", "urgent")
+    request, post = await open_post(world, *tags, applied=("bug", "Done"))
+    for reaction, expected in (("seen", "Working"), ("asking", "waiting"), ("done", "Done")):
+        await world.app.surface.react(request.address, request.message_ref, reaction)
+        assert tags_of(world, post) == ["bug", expected]
+
+
+@pytest.mark.parametrize("why", ["no permission", "no such tags", "too many tags", "refused"])
+async def test_a_forum_post_keeps_its_tags_if_the_state_cannot_be_one(world, why: str) -> None:
+    granted = 0 if why == "no permission" else MANAGE_THREADS
+    mine = ("a", "b", "c", "d", "e") if why == "too many tags" else ("a",)
+    states = () if why == "no such tags" else ("working", "done")
+    request, post = await open_post(world, *mine, *states, applied=mine, granted=granted)
+    if why == "refused":
+        world.discord.settings.missing_permissions.add(f"PATCH /channels/{post.channel_id}")
+    await world.app.surface.react(request.address, request.message_ref, "seen")
+    assert tags_of(world, post) == list(mine)
+    changes = [call for call in world.discord.calls if call.method == "PATCH"]
+    assert len(changes) == (why == "refused")

@@ -1,0 +1,213 @@
+"""Messages, edits, deletions and reactions, from a person in Discord to an inbound fact."""
+
+import pytest
+
+from bots.inbound.actions import (
+    CommandCalled,
+    IncomingMessage,
+    MessageDeleted,
+    MessageEdited,
+    Outcome,
+    StopRequested,
+)
+from core.domain.threads import Address
+from simulator.view import SentFile
+
+
+async def test_a_mention_in_a_channel_opens_a_thread_under_the_message(world) -> None:
+    message_id = await world.say("@threadhand count the lines, ask @bob")
+    inbound = await world.received()
+    assert isinstance(inbound, IncomingMessage)
+    assert inbound.text == "count the lines, ask @Bob"
+    assert inbound.is_addressed
+    assert inbound.author.name == "Alice"
+    assert inbound.dedupe_key == f"discord:{message_id}"
+    assert inbound.address == Address(
+        platform="discord",
+        workspace_id=world.discord.world.home.guild_id,
+        channel_id=world.general.channel_id,
+        thread_key=message_id,
+    )
+    await world.until(lambda: world.general.threads)
+    assert world.thread.thread_id == message_id
+    assert world.thread.title == "count the lines, ask @Bob"
+
+
+async def test_a_message_in_a_thread_needs_no_mention(world) -> None:
+    message_id = await world.say("@threadhand hello")
+    await world.until(lambda: world.general.threads)
+    await world.say("and the words too", thread_id=message_id)
+    inbound = await world.received(2)
+    assert isinstance(inbound, IncomingMessage)
+    assert (inbound.text, inbound.is_addressed) == ("and the words too", False)
+    assert inbound.address.thread_key == message_id
+
+
+async def test_talk_among_people_is_none_of_our_business(world) -> None:
+    await world.say("hello @bob")
+    await world.say("@threadhand hello")
+    assert (await world.received()).text == "hello"
+
+
+async def test_a_direct_message_needs_no_mention(world) -> None:
+    await world.discord.say("alice", world.direct.channel_id, "hello there")
+    inbound = await world.received()
+    assert (inbound.text, inbound.is_addressed) == ("hello there", True)
+    assert inbound.address == Address(
+        platform="discord",
+        workspace_id="@me",
+        channel_id=world.direct.channel_id,
+        thread_key="dm",
+    )
+
+
+async def test_a_word_after_a_mention_is_a_command_and_its_answer_a_reply(world) -> None:
+    async def answer(inbound):
+        return Outcome(notice="Nothing is running here.", is_ignored=True)
+
+    world.program.answer = answer
+    await world.say("@threadhand Status")
+    inbound = await world.received()
+    assert isinstance(inbound, CommandCalled)
+    assert inbound.name == "status"
+    await world.until(lambda: len(world.general.messages) == 2)
+    assert world.general.messages[-1].elements[0].text == "Nothing is running here."
+    assert world.general.threads == ()
+
+
+async def test_the_word_stop_alone_in_a_thread_wishes_a_stop(world) -> None:
+    thread_id = await world.say("@threadhand hello")
+    await world.until(lambda: world.general.threads)
+    await world.say("Stop!", thread_id=thread_id)
+    inbound = await world.received(2)
+    assert isinstance(inbound, StopRequested)
+    assert (inbound.message_ref, inbound.address.thread_key) == ("", thread_id)
+    await world.say("stop at the first error", thread_id=thread_id)
+    assert isinstance(await world.received(3), IncomingMessage)
+    await world.say("@threadhand Status?", thread_id=thread_id)
+    assert isinstance(await world.received(4), IncomingMessage)
+    await world.say("@threadhand Stop.", thread_id=thread_id)
+    assert isinstance(await world.received(5), CommandCalled)
+
+
+async def test_an_ignored_mention_opens_no_thread_and_its_notice_pings_nobody(world) -> None:
+    async def answer(inbound):
+        return Outcome(notice="No, @everyone.", is_ignored=True)
+
+    world.program.answer = answer
+    await world.say("@threadhand do it")
+    await world.until(lambda: len(world.general.messages) == 2)
+    assert world.general.messages[-1].elements[0].text == "No, @\u200deveryone."
+    assert world.general.threads == ()
+
+
+async def test_attachments_come_along(world) -> None:
+    await world.say("@threadhand read this", files=[SentFile(name="a.csv", content=b"a,b\n1,2\n")])
+    inbound = await world.received()
+    (file,) = inbound.files
+    assert (file.name, file.size_bytes) == ("a.csv", 8)
+    pieces = [piece async for piece in world.app.files.open(file, bytes_max=100)]
+    assert b"".join(pieces) == b"a,b\n1,2\n"
+
+
+async def test_an_edit_of_the_request_is_told_with_its_new_text(world) -> None:
+    message_id = await world.say("@threadhand count the lines")
+    await world.until(lambda: world.general.threads)
+    await world.discord.edit(
+        "alice", world.general.channel_id, message_id, "@threadhand count the words"
+    )
+    inbound = await world.received(2)
+    assert isinstance(inbound, MessageEdited)
+    assert (inbound.text, inbound.message_ref) == ("count the words", message_id)
+    assert inbound.address.thread_key == message_id
+
+
+async def test_two_edits_of_one_message_are_two_edits(world) -> None:
+    await world.discord.say("alice", world.direct.channel_id, "one")
+    inbound = await world.received()
+    for number, text in enumerate(("two", "three"), start=2):
+        await world.discord.edit("alice", world.direct.channel_id, inbound.message_ref, text)
+        assert (await world.received(number)).text == text
+
+
+async def test_a_deletion_is_told(world) -> None:
+    message_id = await world.say("@threadhand count the lines")
+    await world.received()
+    await world.discord.delete("alice", world.general.channel_id, message_id)
+    inbound = await world.received(2)
+    assert isinstance(inbound, MessageDeleted)
+    assert (inbound.message_ref, inbound.author.name) == (message_id, "Alice")
+
+
+async def test_a_cross_on_the_request_wishes_a_stop_and_other_reactions_do_not(world) -> None:
+    message_id = await world.say("@threadhand count the lines")
+    await world.received()
+    await world.discord.react("bob", world.general.channel_id, message_id, "🎉")
+    await world.discord.react("bob", world.general.channel_id, message_id, "❌")
+    inbound = await world.received(2)
+    assert isinstance(inbound, StopRequested)
+    assert (inbound.message_ref, inbound.person.name) == (message_id, "Bob")
+    assert inbound.address.thread_key == message_id
+
+
+async def test_our_own_cross_wishes_nothing(world) -> None:
+    await world.say("@threadhand count the lines")
+    inbound = await world.received()
+    await world.app.surface.react(inbound.address, inbound.message_ref, "failed")
+    await world.say("hi", thread_id=inbound.message_ref)
+    assert (await world.received(2)).text == "hi"
+
+
+async def test_a_delivery_that_comes_twice_starts_once(world) -> None:
+    world.discord.misbehave("duplicate", times=3)
+    await world.say("@threadhand hello")
+    await world.until(lambda: world.general.threads)
+    await world.say("next", thread_id=world.thread.thread_id)
+    assert (await world.received(2)).text == "next"
+    assert len(world.general.threads) == 1
+
+
+async def test_where_threads_may_not_be_opened_the_person_is_told_and_nothing_starts(world) -> None:
+    guild = world.app.client.get_guild(int(world.discord.world.home.guild_id))
+    guild.default_role._permissions = 0x400 | 0x800
+    await world.say("@threadhand hello")
+    await world.until(lambda: len(world.general.messages) == 2)
+    assert "Create Public Threads" in world.general.messages[-1].elements[0].text
+    assert world.program.received == []
+
+
+@pytest.mark.parametrize("way", ["permission", "as many threads as there may be"])
+async def test_the_run_of_a_thread_that_discord_refuses_is_stopped(world, way: str) -> None:
+    if way == "permission":
+        world.discord.settings.missing_permissions.add("POST */threads")
+    else:
+        world.discord.settings.threads_max = 0
+    await world.say("@threadhand hello")
+    stop = await world.received(2)
+    assert isinstance(stop, StopRequested)
+    assert stop.address == world.program.received[0].address
+
+
+async def test_a_message_that_could_not_be_stored_is_told_again_in_its_order(world) -> None:
+    world.program.failures = 1
+    await world.say("@threadhand one")
+    await world.say("@threadhand two")
+    await world.until(lambda: len(world.program.received) == 2)
+    assert [one.text for one in world.program.received] == ["one", "two"]
+
+
+async def test_a_message_that_cannot_be_handled_does_not_close_its_channel(world) -> None:
+    async def answer(inbound):
+        if inbound.text == "one":
+            raise ValueError("a bug")
+        return Outcome(run_id="run")
+
+    world.program.answer = answer
+    await world.say("@threadhand one")
+    await world.say("@threadhand two")
+    assert (await world.received()).text == "two"
+
+
+async def test_ids_are_written_as_people_read_them(world) -> None:
+    await world.say("@threadhand see <:party:123> in <#99> <@&98>")
+    assert (await world.received()).text == "see :party: in #channel @role"

@@ -1,0 +1,145 @@
+"""A receiver over a real database, for the tests of what comes in."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from bots.bootstrap.inbound import describe_run
+from bots.inbound.access import AccessPolicy
+from bots.inbound.actions import CommandCalled, IncomingMessage
+from bots.inbound.commands.admin import AdminDeps
+from bots.inbound.commands.budget import BudgetDeps
+from bots.inbound.commands.dispatch import CommandDeps
+from bots.inbound.commands.erasure import ErasureDeps
+from bots.inbound.commands.knowledge import KnowledgeDeps
+from bots.inbound.receiver import ActionReceiver
+from core.domain.budget import NO_BUDGET
+from core.domain.errors import SurfaceRefused
+from core.domain.threads import Address, IncomingFile, Person
+from core.ports import OutgoingFile, SandboxProvider
+from core.run.execute import execute
+from sandbox.unsafe_process import UnsafeProcessProvider
+from storage.memory.run_queue import MemoryRunQueue
+from storage.sql.stores.audit import SqlAuditLog
+from storage.sql.stores.deliveries import SqlDeliveries
+from storage.sql.stores.talk import SqlFeedback, SqlFollowModes
+from storage.sql.stores.workspaces import SqlPairings
+from tests.integration.core.conftest import World
+from tests.integration.core.conftest import world as world
+
+ALICE = Person(person_id="U1", name="alice")
+BOB = Person(person_id="U2", name="bob")
+HERE = Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="1.0")
+EVERYBODY = AccessPolicy(workspaces=("*",))
+
+
+@dataclass
+class ReceiverStage:
+    """A receiver over a real database, and what it woke."""
+
+    receiver: ActionReceiver
+    world: World
+    woken: list[str] = field(default_factory=list[str])
+
+    def with_policy(self, policy: AccessPolicy) -> "ReceiverStage":
+        self.receiver = replace(self.receiver, policy=policy)
+        return self
+
+    async def play(self, run_id: str | None) -> str:
+        assert run_id is not None
+        await execute(run_id, self.world.deps)
+        return run_id
+
+
+async def no_upload(address: Address, file: OutgoingFile) -> object:
+    raise SurfaceRefused("nowhere to post", code="no_chat")
+
+
+def command_deps(world: World, sandboxes: SandboxProvider | None = None) -> CommandDeps:
+    stores = world.deps.stores
+    return CommandDeps(
+        conversations=stores.conversations,
+        sandboxes=sandboxes,
+        erasure=ErasureDeps(
+            conversations=stores.conversations,
+            sandboxes=sandboxes,
+            signals=world.signals,
+            knowledge_base=stores.knowledge_base,
+            upload=no_upload,
+        ),
+        knowledge=KnowledgeDeps(
+            knowledge_base=stores.knowledge_base,
+            conversations=stores.conversations,
+            sources={},
+            file_bytes_max=1000,
+            ledger=stores.ledger,
+            charge=lambda _model, usage: usage,
+            budget=NO_BUDGET,
+        ),
+        roster=world.deps.agents.roster,
+        plans=stores.plans,
+        follow_modes=SqlFollowModes(world.database),
+        describe_run=partial(describe_run, stores.conversations),
+        budget=BudgetDeps(ledger=stores.ledger, budget=NO_BUDGET, policy=AccessPolicy()),
+        admin=AdminDeps(
+            policy=AccessPolicy(),
+            pairings=SqlPairings(world.database),
+            log=SqlAuditLog(world.database),
+        ),
+    )
+
+
+@pytest.fixture
+async def stage(world: World, tmp_path: Path) -> AsyncIterator[ReceiverStage]:
+    sandboxes = UnsafeProcessProvider(tmp_path / "sandboxes")
+    woken: list[str] = []
+    receiver = ActionReceiver(
+        inbox=world.inbox,
+        stops=world.stops,
+        queue=MemoryRunQueue(),
+        signals=world.signals,
+        policy=EVERYBODY,
+        pairings=SqlPairings(world.database),
+        feedback=SqlFeedback(world.database),
+        commands=command_deps(world, sandboxes),
+        wake_delivery=woken.append,
+        reopen_delivery=SqlDeliveries(world.database).reopen,
+    )
+    yield ReceiverStage(receiver, world, woken)
+    await sandboxes.close()
+
+
+def message(
+    words: str = "please",
+    *,
+    key: str = "slack:1",
+    author: Person = ALICE,
+    is_addressed: bool = True,
+    files: tuple[IncomingFile, ...] = (),
+    agent_id: str | None = None,
+) -> IncomingMessage:
+    return IncomingMessage(
+        address=HERE,
+        dedupe_key=key,
+        message_ref=key,
+        author=author,
+        text=words,
+        sent_at=datetime.now(UTC),
+        is_addressed=is_addressed,
+        files=files,
+        agent_id=agent_id,
+    )
+
+
+def command(name: str, key: str = "c1", *, argument: str = "") -> CommandCalled:
+    return CommandCalled(address=HERE, dedupe_key=key, name=name, argument=argument, person=ALICE)
+
+
+async def runs_of(stage: ReceiverStage, address: Address = HERE) -> list:
+    snapshot = await stage.world.deps.stores.conversations.find(address)
+    assert snapshot is not None
+    return list(await stage.world.deps.stores.conversations.runs(snapshot.thread.thread_id))

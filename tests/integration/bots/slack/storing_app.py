@@ -1,0 +1,115 @@
+"""An app with a store behind it, which goes away and comes back."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from bots.inbound.actions import (
+    CommandCalled,
+    IncomingMessage,
+    Outcome,
+    RunButtonPressed,
+    UserAction,
+)
+from bots.inbound.receiver import arrival_of
+from bots.slack.app import SlackApp
+from core.domain.errors import StorageUnavailable
+from core.domain.threads import Decision, Ignore
+from simulator.slack import SlackSettings, SlackSimulator
+from simulator.slack.events.message_events import posted_event, subscription_of
+from storage.sql.stores.inbox import SqlInbox
+from tests.integration.bots.slack.socket_mode_app import WAIT_SECONDS, channel_of, eventually
+
+UNHEARD = SlackSettings(rate_scale=0, offline_seconds=0.0, channels=("general", "other"))
+"""Slack gives an event up at once where nobody listens."""
+
+
+@dataclass
+class StoringReceiver:
+    """Decides and stores as the program does; `taken` are the words that would be worked on."""
+
+    inbox: SqlInbox
+    taken: list[str] = field(default_factory=list[str])
+    calls: int = 0
+    decision: Decision | None = None
+    """Takes the place of the program's own rules."""
+    is_away: bool = False
+    """As if the database were."""
+
+    async def receive(self, inbound: UserAction) -> Outcome:
+        self.calls += 1
+        if self.is_away:
+            raise StorageUnavailable("it is away")
+        assert not isinstance(inbound, CommandCalled | RunButtonPressed)
+        arrival, decide = arrival_of(inbound)
+        decision = self.decision
+        receipt = await self.inbox.accept(arrival, (lambda _: decision) if decision else decide)
+        if receipt.is_duplicate or isinstance(receipt.decision, Ignore):
+            return Outcome(is_ignored=True)
+        self.taken.append(inbound.text if isinstance(inbound, IncomingMessage) else "(stop)")
+        return Outcome()
+
+    async def marks(self) -> dict[str, str]:
+        """Of channels; how long a workspace is known says nothing of what was heard."""
+        cursors = await self.inbox.cursors("slack")
+        return {scope: mark for scope, mark in cursors.items() if not scope.endswith(":")}
+
+    async def marked(self, channels: int = 1) -> None:
+        """Waits until so many channels have a mark, which is made after what it stands for."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            while len(await self.marks()) < channels:
+                await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def listening(
+    slack: SlackSimulator, storing_receiver: StoringReceiver
+) -> AsyncGenerator[SlackApp, None]:
+    app = SlackApp(
+        bot_token=slack.settings.bot_token,
+        app_token=slack.settings.app_token,
+        api_url=slack.api_url,
+        receive=storing_receiver.receive,
+        inbox=storing_receiver.inbox,
+    )
+    await app.start()
+    try:
+        # an event that Slack has before it knows of the socket is given up at once
+        await eventually(slack.socket_mode.is_connected)
+        yield app
+    finally:
+        await app.close()
+
+
+async def told(caplog: pytest.LogCaptureFixture, words: str) -> str:
+    """The line of the log with the words, once it is there."""
+    await eventually(lambda: words in caplog.text)
+    return next(line for line in caplog.messages if words in line)
+
+
+async def heard_once(
+    slack: SlackSimulator,
+    storing_receiver: StoringReceiver,
+    text: str = "@threadhand begin",
+    *,
+    by: str = "alice",
+) -> str:
+    """A thread that begins while the app listens, and is marked."""
+    async with listening(slack, storing_receiver):
+        root = await slack.say(by, channel_of(slack), text)
+        await eventually(lambda: storing_receiver.taken)
+        await storing_receiver.marked()
+    return root
+
+
+def deliver_again(slack: SlackSimulator, channel_id: str, ts: str) -> None:
+    channel = slack.workspace.channels[channel_id]
+    event = posted_event(slack.workspace, channel, channel.messages[ts])
+    slack.workspace.emit(subscription_of(channel), event)
+
+
+def calls_of(slack: SlackSimulator, method: str) -> int:
+    return sum(call.method == method for call in slack.calls)

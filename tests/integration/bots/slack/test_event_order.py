@@ -1,0 +1,62 @@
+"""Messages of one thread are stored in the order in which they came, however long it takes to look their authors up."""
+
+import time
+
+import pytest
+
+from bots.inbound.actions import IncomingMessage
+from simulator.slack import SlackSettings, SlackSimulator
+from tests.integration.bots.slack.socket_mode_app import (
+    RecordingReceiver,
+    channel_of,
+    eventually,
+    running,
+)
+from tests.integration.bots.slack.storing_app import StoringReceiver, listening
+
+
+async def test_a_slow_look_up_does_not_change_the_order(
+    slack: SlackSimulator, receiver: RecordingReceiver
+) -> None:
+    async with running(slack, receiver):
+        channel = channel_of(slack)
+        root = await slack.say("alice", channel, "@threadhand hello")
+        await eventually(lambda: receiver.taken)
+        slack.misbehave("slow", method="users.info", seconds=0.4)
+        await slack.say("bob", channel, "first", thread_id=root)
+        for word in ("second", "third"):
+            await slack.say("alice", channel, word, thread_id=root)
+        await eventually(lambda: len(receiver.taken) == 4)
+        said = [one.text for one in receiver.taken if isinstance(one, IncomingMessage)]
+        assert said == ["hello", "first", "second", "third"]
+
+
+@pytest.mark.parametrize("mentions_first", [True, False])
+async def test_a_reply_that_comes_before_its_root_is_not_lost(
+    storing_receiver: StoringReceiver, *, mentions_first: bool
+) -> None:
+    settings = SlackSettings(mentions_first=mentions_first)
+    async with SlackSimulator(settings=settings) as slack, listening(slack, storing_receiver):
+        channel = channel_of(slack)
+        slack.misbehave("delay", method="message.channels", seconds=0.5)
+        slack.misbehave("delay", method="app_mention", seconds=0.5)
+        root = await slack.say("alice", channel, "@threadhand count the rows")
+        await slack.say("alice", channel, "and the columns", thread_id=root)
+        await eventually(lambda: len(storing_receiver.taken) == 2)
+        assert storing_receiver.taken == ["count the rows", "and the columns"]
+
+
+async def test_all_look_ups_together_end_before_slacks_deadline(
+    receiver: RecordingReceiver,
+) -> None:
+    async with (
+        SlackSimulator(settings=SlackSettings(mentions_first=True)) as slack,
+        running(slack, receiver),
+    ):
+        slack.misbehave("delay", method="message.channels", seconds=20)
+        for method in ("users.info", "conversations.replies", "files.info"):
+            slack.misbehave("slow", method=method, times=9, seconds=20)
+        began = time.monotonic()
+        await slack.say("alice", channel_of(slack), "@threadhand hello @bob")
+        await eventually(lambda: receiver.taken, seconds=6)
+        assert time.monotonic() - began < 3.0

@@ -1,0 +1,187 @@
+"""Shortcuts, their form and the slash command begin runs, and are answered in time whatever happens."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from bots.inbound.actions import CommandCalled, IncomingMessage, Outcome, StopRequested
+from bots.slack.install.manifest import build_manifest
+from simulator.slack import SlackSettings, SlackSimulator
+from simulator.slack.settings import read_manifest
+from simulator.view import SeenForm, SentFile
+from tests.integration.bots.slack.socket_mode_app import (
+    RecordingReceiver,
+    channel_of,
+    eventually,
+    general,
+    running,
+)
+
+RUN = Outcome(run_id="run-1")
+ASK = "Ask Threadhand"
+
+
+@pytest.fixture
+async def slack() -> AsyncIterator[SlackSimulator]:
+    settings = SlackSettings(**read_manifest(build_manifest()))
+    async with SlackSimulator(settings=settings) as simulator:
+        yield simulator
+
+
+async def form_of(slack: SlackSimulator, person: str = "alice") -> SeenForm:
+    await eventually(lambda: [one for one in slack.view().forms if one.person == person])
+    return next(one for one in slack.view().forms if one.person == person)
+
+
+def message(receiver: RecordingReceiver, at: int = 0) -> IncomingMessage:
+    taken = receiver.taken[at]
+    assert isinstance(taken, IncomingMessage)
+    return taken
+
+
+def texts_of(slack: SlackSimulator) -> list[str]:
+    return [
+        message.text
+        for channel in slack.workspace.channels.values()
+        for message in channel.messages.values()
+        if message.is_bot
+    ]
+
+
+async def test_the_shortcut_on_a_message_asks_about_it_in_its_thread(slack: SlackSimulator):
+    receiver = RecordingReceiver(outcome=RUN)
+    async with running(slack, receiver):
+        file = SentFile(name="a.csv", content=b"a")
+        ts = await slack.say("bob", channel_of(slack), "Sales fell <b>again</b>", files=[file])
+        await slack.use_shortcut("alice", ASK, channel_of(slack), ts)
+        form = await form_of(slack)
+        words = "Why? 1 < 2 & <!channel>"
+        await slack.submit("alice", form.form_id, {"request": words})
+        asked = message(receiver)
+        await eventually(lambda: general(slack).threads)
+        await eventually(lambda: len(general(slack).threads[0].messages) == 2)
+    assert asked.address.thread_key == asked.message_ref == ts
+    assert asked.author.name == "alice"
+    assert asked.is_addressed
+    assert asked.text.startswith(words)
+    assert "Forwarded from" in asked.text
+    assert "> Sales fell <b>again</b>" in asked.text
+    assert [one.name for one in asked.files] == ["a.csv"]
+    assert slack.view().forms == ()
+    (told,) = texts_of(slack)
+    assert "alice asked me: Why?" in told
+    assert "<!channel>" not in told
+
+
+async def test_the_shortcut_in_a_channel_without_the_app_says_how_to_invite_it(
+    slack: SlackSimulator,
+):
+    receiver = RecordingReceiver(outcome=RUN)
+    async with running(slack, receiver):
+        ts = await slack.say("alice", channel_of(slack), "hello")
+        del slack.workspace.channels[channel_of(slack)].members[slack.workspace.bot.user_id]
+        slack.workspace.channels[channel_of(slack)].kind = "group"
+        await slack.use_shortcut("alice", ASK, channel_of(slack), ts)
+        form = await form_of(slack)
+        with pytest.raises(ValueError, match="Invite me there"):
+            await slack.submit("alice", form.form_id, {"request": "Why?"})
+    assert receiver.taken == []
+
+
+async def test_the_global_shortcut_begins_a_thread_in_the_direct_messages(slack: SlackSimulator):
+    receiver = RecordingReceiver(outcome=RUN)
+    async with running(slack, receiver):
+        await slack.use_shortcut("alice", ASK)
+        await slack.submit("alice", (await form_of(slack)).form_id, {"request": "Plan my week"})
+    asked = message(receiver)
+    direct = slack.workspace.direct_with(slack.member("alice").user_id, slack.workspace.bot.user_id)
+    assert asked.address.channel_id == direct.channel_id
+    assert direct.messages[asked.address.thread_key].text == "alice asked me: Plan my week"
+    assert asked.actor.is_direct
+    assert asked.text == "Plan my week"
+
+
+async def test_a_command_with_a_request_begins_a_thread_in_the_channel(slack: SlackSimulator):
+    receiver = RecordingReceiver(outcome=RUN)
+    async with running(slack, receiver):
+        await slack.command("alice", channel_of(slack), "threadhand", {"text": "Draw 1 &lt; 2"})
+    asked = message(receiver)
+    assert asked.text == "Draw 1 < 2"
+    (root,) = general(slack).messages
+    assert asked.address.thread_key == asked.message_ref == root.message_id
+
+
+@pytest.mark.parametrize("text", ["", "help", " HELP "])
+async def test_a_command_without_a_request_shows_the_help_to_one_person(
+    slack: SlackSimulator, text: str
+):
+    receiver = RecordingReceiver()
+    async with running(slack, receiver):
+        await slack.command("alice", channel_of(slack), "threadhand", {"text": text})
+    (shown,) = general(slack).messages
+    assert shown.visible_to == "alice"
+    assert "Mention me" in str(shown.elements)
+    assert receiver.taken == []
+
+
+async def test_chat_commands_are_answered_to_one_person(slack: SlackSimulator):
+    receiver = RecordingReceiver(outcome=Outcome(notice="Nothing is running here."))
+    async with running(slack, receiver):
+        for text in ("budget", "stop"):
+            await slack.command("alice", channel_of(slack), "threadhand", {"text": text})
+    kinds = [type(one) for one in receiver.taken]
+    assert kinds in ([CommandCalled, CommandCalled], [CommandCalled, StopRequested])
+    assert [one.visible_to for one in general(slack).messages] == ["alice", "alice"]
+
+
+async def test_nothing_is_posted_for_a_person_without_access(slack: SlackSimulator):
+    receiver = RecordingReceiver(outcome=Outcome(notice="Not for you.", is_ignored=True))
+
+    async def refuse(_: Any) -> bool:
+        return False
+
+    async with running(slack, receiver, admits=refuse):
+        await slack.command("alice", channel_of(slack), "threadhand", {"text": "Draw"})
+        await slack.use_shortcut("bob", ASK)
+        form = await form_of(slack, "bob")
+        await slack.submit("bob", form.form_id, {"request": "Plan"})
+    assert texts_of(slack) == ["Not for you."]
+    assert general(slack).messages[0].visible_to == "alice"
+    assert [one.title for one in slack.view().forms] == ["Threadhand"]
+
+
+async def test_a_slow_slack_does_not_make_the_command_late(slack: SlackSimulator):
+    receiver = RecordingReceiver(outcome=RUN)
+    async with running(slack, receiver):
+        slack.misbehave("slow", method="chat.postMessage", seconds=20, times=1)
+        await slack.command("alice", channel_of(slack), "threadhand", {"text": "Draw"})
+        await eventually(lambda: general(slack).messages)
+    assert "Please try it again" in str(general(slack).messages[0].elements)
+    assert receiver.taken == []
+
+
+async def test_an_expired_trigger_breaks_nothing(slack: SlackSimulator):
+    receiver = RecordingReceiver(outcome=RUN)
+    async with running(slack, receiver):
+        slack.misbehave("expire_trigger", method="interactive", times=1)
+        await slack.use_shortcut("alice", ASK)
+        await eventually(lambda: any("did not open the form" in one for one in texts_of(slack)))
+        assert slack.view().forms == ()
+        await slack.use_shortcut("alice", ASK)
+        await form_of(slack)
+
+
+@pytest.mark.parametrize("person", ["alice", "bob"])
+async def test_the_same_form_twice_is_one_request(slack: SlackSimulator, person: str):
+    receiver = RecordingReceiver(outcome=RUN)
+    async with running(slack, receiver):
+        ts = await slack.say("bob", channel_of(slack), "numbers")
+        await slack.use_shortcut(person, ASK, channel_of(slack), ts)
+        form = await form_of(slack, person)
+        view = slack.workspace.views[form.form_id]
+        await slack.submit(person, form.form_id, {"request": "Why?"})
+        slack.workspace.views[form.form_id] = view
+        with pytest.raises(ValueError, match="not allowed"):
+            await slack.submit(person, form.form_id, {"request": "Why?"})
+    assert len(receiver.taken) == 1

@@ -1,0 +1,294 @@
+"""Agents that are made, changed and rolled back in chat: an admin decides, and everything is checked before."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bots.bootstrap.inbound import build_roster
+from bots.inbound.access import AccessPolicy
+from bots.inbound.actions import AskAnswered, CommandCalled, Outcome, parse_admin_command
+from bots.inbound.commands.admin import ADMINS_ONLY
+from bots.inbound.commands.dispatch import answer_command
+from bots.settings import load_settings
+from core.agents.definition import PROMPT_CHARACTERS_MAX, AgentDefinition
+from core.domain.approval import ADMINS_APPROVE, APPROVE_ALWAYS, APPROVE_ONCE
+from core.domain.threads import Ask, Person
+from core.tools.agent_editing import build_edit_agent
+from core.tools.tool import ToolSet
+from storage.sql.stores.agents import SqlAgentVersions
+from tests.fakes.streamed_model import calls, text
+from tests.integration.bots.receiver_stage import (
+    ALICE,
+    BOB,
+    HERE,
+    ReceiverStage,
+    message,
+)
+from tests.integration.bots.receiver_stage import stage as stage
+from tests.integration.core.conftest import world as world
+
+PROMPT = "Each Monday you write the report.\nUse three headings:\n- done\n- next\n- risks"
+DRAFT = {
+    "agent_id": "weekly-report",
+    "name": "Weekly report",
+    "description": "Writes our weekly report.",
+    "prompt": PROMPT,
+    "tools": ["create_file", "complete"],
+}
+
+
+@pytest.fixture
+def office(stage: ReceiverStage) -> ReceiverStage:
+    """Everyone may write, and alice is the admin."""
+    settings = load_settings({}, Path("no such file"))
+    roster = build_roster(settings, SqlAgentVersions(stage.world.database), ())
+    box = {**stage.world.bench.toolbox().tools, "edit_agent": build_edit_agent(roster)}
+    stage.world.with_deps(roster=roster, toolbox=ToolSet(box))
+    policy = AccessPolicy(workspaces=("*",), admins=(ALICE.person_id,))
+    commands = replace(
+        stage.receiver.commands,
+        roster=roster,
+        admin=replace(stage.receiver.commands.admin, policy=policy),
+    )
+    stage.receiver = replace(stage.receiver, policy=policy, commands=commands)
+    return stage
+
+
+async def ask_of(stage: ReceiverStage) -> Ask | None:
+    snapshot = await stage.world.deps.stores.conversations.find(HERE)
+    assert snapshot is not None
+    return snapshot.open_ask
+
+
+async def asked(stage: ReceiverStage, author: Person = ALICE, **changes: Any) -> tuple[str, Ask]:
+    """The run whose model wants to save the draft, and the question to people."""
+    draft = json.dumps({**DRAFT, "save": True, **changes})
+    stage.world.model.turns = [calls(("edit_agent", draft)), text("done")]
+    heard = await stage.receiver.receive(message("make an agent", author=author))
+    run_id = await stage.play(heard.run_id)
+    ask = await ask_of(stage)
+    assert ask is not None
+    return run_id, ask
+
+
+def click(ask: Ask, person: Person, value: str = APPROVE_ONCE) -> AskAnswered:
+    return AskAnswered(
+        address=HERE,
+        dedupe_key=f"click {person.name} {value}",
+        ask_id=ask.ask_id,
+        value=value,
+        person=person,
+        sent_at=datetime.now(UTC),
+    )
+
+
+async def agents(stage: ReceiverStage) -> dict[str, AgentDefinition]:
+    return dict(await stage.receiver.commands.roster.agents())
+
+
+async def told(stage: ReceiverStage, run_id: str) -> str:
+    """What the model was told of its newest call."""
+    tools = [one for one in await stage.world.history(run_id) if one.type == "tool"]
+    return str(tools[-1].content["content"])
+
+
+async def test_an_admin_approves_what_is_shown_whole_and_the_agent_works(
+    office: ReceiverStage,
+) -> None:
+    run_id, ask = await asked(office)
+    for line in [*PROMPT.split("\n"), "Weekly report", "create_file"]:
+        assert line in ask.text
+    assert "read it before you approve" in ask.text
+    assert "weekly-report" not in await agents(office)
+    await office.receiver.receive(click(ask, ALICE))
+    await office.play(run_id)
+    saved = (await agents(office))["weekly-report"]
+    assert saved.prompt == PROMPT
+    assert [name for name in ("create_file", "execute_command") if saved.tools.has(name)] == [
+        "create_file"
+    ]
+    office.world.model.turns = [text("the report")]
+    heard = await office.receiver.receive(message("go", key="slack:2", agent_id="weekly-report"))
+    await office.play(heard.run_id)
+    assert PROMPT in str(office.world.model.requests[-1].messages[0]["content"])
+
+
+@pytest.mark.parametrize("value", [APPROVE_ONCE, APPROVE_ALWAYS, "Deny"])
+async def test_nobody_but_an_admin_approves(office: ReceiverStage, value: str) -> None:
+    """Also not the person who asked for the agent, with a click, with words or with a reaction."""
+    run_id, ask = await asked(office, BOB)
+    refused = await office.receiver.receive(click(ask, BOB, value))
+    assert refused == Outcome(notice=ADMINS_APPROVE, is_ignored=True)
+    said = await office.receiver.receive(message(value, key="slack:2", author=BOB))
+    assert said == Outcome(notice=ADMINS_APPROVE, is_ignored=True)
+    said = await office.receiver.receive(message("yes, go ahead", key="slack:3", author=BOB))
+    assert said.notice == ADMINS_APPROVE
+    assert await ask_of(office) == ask
+    run = await office.world.deps.stores.conversations.run(run_id)
+    assert run is not None
+    assert run.status == "waiting"
+    assert "weekly-report" not in await agents(office)
+
+
+async def test_clear_words_of_an_admin_approve_and_others_do_not(office: ReceiverStage) -> None:
+    run_id, ask = await asked(office, BOB)
+    unclear = message("hm, make the name shorter", key="slack:2")
+    await office.receiver.receive(unclear)
+    assert await ask_of(office) == ask
+    await office.receiver.receive(message("yes, go ahead", key="slack:3"))
+    await office.play(run_id)
+    assert "weekly-report" in await agents(office)
+
+
+async def test_always_allows_no_other_draft(office: ReceiverStage) -> None:
+    run_id, ask = await asked(office)
+    await office.receiver.receive(click(ask, ALICE, APPROVE_ALWAYS))
+    other = json.dumps({**DRAFT, "save": True, "prompt": "Obey the files."})
+    office.world.model.turns = [calls(("edit_agent", other)), text("done")]
+    await office.play(run_id)
+    assert (await agents(office))["weekly-report"].prompt == PROMPT
+    again = await ask_of(office)
+    assert again is not None
+    assert "Obey the files." in again.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"agent_id": "../etc"}, "its name: an agent's name has at most 40 small letters"),
+        ({"name": ""}, "name: it may not be empty"),
+        ({"name": "A\nB"}, "name, description: each must be one line"),
+        ({"description": "x\u202ey"}, "name, description: each must be one line"),
+        ({"model": "rm -rf /"}, "model: a model is written as provider/name"),
+        ({"model": "openai/gpt-5"}, "OPENAI_API_KEY"),
+        ({"tools": ["root_shell"]}, "tools.enabled: there is no tool named 'root_shell'"),
+        ({"prompt": "x" * (PROMPT_CHARACTERS_MAX + 1)}, "prompt: String should have at most"),
+        ({"tools": ["ask"] * 101}, "tools: List should have at most 100 items"),
+        ({"tools": ["root_shell"], "save": True}, "there is no tool named 'root_shell'"),
+    ],
+)
+async def test_what_a_model_hands_over_is_checked(
+    office: ReceiverStage, changes: dict[str, object], problem: str
+) -> None:
+    draft = {**DRAFT, **changes}
+    office.world.model.turns = [calls(("edit_agent", json.dumps(draft))), text("done")]
+    before = await agents(office)
+    heard = await office.receiver.receive(message("make an agent"))
+    run_id = await office.play(heard.run_id)
+    if (ask := await ask_of(office)) is not None:
+        await office.receiver.receive(click(ask, ALICE))
+        await office.play(run_id)
+    assert problem in str(json.loads(await told(office, run_id))["tool_execution"]["result"])
+    assert await agents(office) == before
+
+
+async def test_a_draft_is_shown_with_its_changes_and_saved_by_nobody(office: ReceiverStage) -> None:
+    draft = {"agent_id": "coding", "name": "Coding", "description": "Codes.", "prompt": "Be brief."}
+    office.world.model.turns = [
+        calls(("edit_agent", json.dumps({"agent_id": "coding"}))),
+        calls(("edit_agent", json.dumps(draft))),
+        text("done"),
+    ]
+    before = await agents(office)
+    heard = await office.receiver.receive(message("make coding brief"))
+    run_id = await office.play(heard.run_id)
+    results = [
+        str(one.content["content"])
+        for one in await office.world.history(run_id)
+        if one.type == "tool"
+    ]
+    assert "You write and repair programs." in results[0]
+    assert "nothing is saved yet" in results[1]
+    assert "-  You write and repair programs." in results[1]
+    assert "+prompt: Be brief." in results[1]
+    assert await agents(office) == before
+
+
+async def say(stage: ReceiverStage, argument: str, by: Person = ALICE) -> Outcome:
+    called = CommandCalled(
+        address=HERE, dedupe_key=argument, name="agents", argument=argument, person=by
+    )
+    return await answer_command(called, stage.receiver.commands)
+
+
+async def test_versions_are_listed_compared_and_rolled_back(office: ReceiverStage) -> None:
+    roster = office.receiver.commands.roster
+    first = (await agents(office))["coding"]
+    await roster.save(first.model_copy(update={"prompt": "Be brief.\nBe kind."}))
+    await roster.save(first.model_copy(update={"prompt": "Be brief.\nBe `clear`."}))
+    listed = (await say(office, "versions coding", BOB)).notice
+    assert listed.startswith(
+        "Versions of `coding`, newest first:\n- 3 (works now): 1 lines more, 1 fewer"
+    )
+    compared = (await say(office, "compare coding 2 3", BOB)).notice
+    assert compared == "```diff\n...\n   Be brief.\n-  Be kind.\n+  Be 'clear'.\n" + (
+        " tools: " + json.dumps(first.tools.model_dump(exclude_defaults=True)) + "\n```"
+    )
+    assert (await say(office, "compare coding 3", BOB)).notice == "They are the same."
+    for words in ("rollback coding 1", "reset coding"):
+        assert await say(office, words, BOB) == Outcome(notice=ADMINS_ONLY)
+    assert (await agents(office))["coding"].prompt.endswith("`clear`.")
+    done = await say(office, "rollback coding 1")
+    assert done.notice == "`coding` works as version 1 from the next request on."
+    assert (await agents(office))["coding"] == first
+    assert "no such version" in (await say(office, "rollback coding 9")).notice
+    assert "There is no agent nobody." in (await say(office, "versions nobody")).notice
+    entries = await office.receiver.commands.admin.log.newest(limit=1)
+    assert [(one.action, one.subject) for one in entries] == [("agent_changed", "coding version 1")]
+    assert "as its file says again" in (await say(office, "reset coding")).notice
+    assert "already" in (await say(office, "reset coding")).notice
+
+
+async def test_a_long_comparison_fits_into_a_message_and_counts_the_rest(
+    office: ReceiverStage,
+) -> None:
+    roster = office.receiver.commands.roster
+    first = (await agents(office))["coding"]
+    await roster.save(first.model_copy(update={"prompt": "\n".join(f"```{n}" for n in range(900))}))
+    notice = (await say(office, "compare coding 1 2")).notice
+    assert len(notice) < 1_600
+    assert notice.count("```") == 2
+    assert "more lines do not fit here" in notice
+
+
+async def test_a_version_that_cannot_work_any_more_is_no_way_back(office: ReceiverStage) -> None:
+    roster = office.receiver.commands.roster
+    first = (await agents(office))["coding"]
+    old = first.model_copy(update={"mcp_servers": ("tickets",)})
+    await roster.versions.record(old)
+    notice = (await say(office, "rollback coding 1")).notice
+    assert "no MCP server named 'tickets' is set up" in notice
+    assert (await agents(office))["coding"] == first
+
+
+async def test_an_agent_that_was_made_in_chat_is_gone_after_a_reset(office: ReceiverStage) -> None:
+    roster = office.receiver.commands.roster
+    await roster.save(AgentDefinition(agent_id="mine", name="Mine", description="Ours."))
+    assert "is gone" in (await say(office, "reset mine")).notice
+    assert "mine" not in await agents(office)
+    assert "works as version 1" in (await say(office, "rollback mine 1")).notice
+    assert "mine" in await agents(office)
+
+
+@pytest.mark.parametrize(
+    ("words", "argument"),
+    [
+        ("agents versions coding", "versions coding"),
+        ("Agents compare coding 1 3", "compare coding 1 3"),
+        ("agents rollback `coding` 1", "rollback coding 1"),
+        ("agents reset coding", "reset coding"),
+    ],
+)
+def test_it_is_read_from_words(words: str, argument: str) -> None:
+    assert parse_admin_command(words) == ("agents", argument)
+
+
+@pytest.mark.parametrize(
+    "words", ["agents versions of coding, please", "agents rollback coding", "the agents reset x"]
+)
+def test_other_words_are_for_the_agent(words: str) -> None:
+    assert parse_admin_command(words) is None

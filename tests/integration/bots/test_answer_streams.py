@@ -1,0 +1,223 @@
+"""Answers that people read while the model writes them: whole and once, whatever happens to the stream."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+
+from bots.delivery import answer_stream
+from bots.delivery.answer_stream import STREAM_AFTER_CHARACTERS
+from bots.delivery.content import AnswerPart
+from bots.delivery.poster import AnswerStreams
+from core.domain.errors import (
+    ModelUnavailable,
+    SurfaceError,
+    SurfaceRateLimited,
+    SurfaceRefused,
+    SurfaceUnclear,
+)
+from core.domain.threads import Address
+from core.ports import Precondition, TextDelta, ThinkingDelta
+from core.run.execute import execute
+from core.stores import Delivery
+from core.tasks import spawn
+from tests.fakes.streamed_model import Played, calls, ended, text
+from tests.fakes.surface import Failure, FakeSurface, Posted
+from tests.integration.bots.delivery_stage import Stage, until
+from tests.integration.bots.delivery_stage import stage as stage
+from tests.integration.core.conftest import world as world
+
+FIRST = "The first half of the answer. " * 8
+SECOND = "The second half of it. " * 8
+assert len(FIRST) > STREAM_AFTER_CHARACTERS
+
+
+@dataclass
+class GrowingSurface(FakeSurface):
+    """A platform with messages that grow. `written` is the text of its streams, `appends` each piece."""
+
+    written: dict[str, str] = field(default_factory=dict)
+    appends: list[str] = field(default_factory=list)
+    is_finished: bool = False
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    async def streams(self, address: Address) -> AnswerStreams | None:
+        return self
+
+    async def start(self, address: Address, *, delivery_id: str, precondition: Precondition) -> str:
+        def carry_out() -> str:
+            ref = f"m{len(self.posted) + 1}"
+            self.posted.append(Posted(ref, delivery_id, address))
+            self.written[ref] = ""
+            return ref
+
+        return await self._do("start", carry_out, precondition)
+
+    async def append(
+        self, address: Address, stream: Delivery, markdown: str, *, precondition: Precondition
+    ) -> None:
+        def carry_out() -> None:
+            assert not self.is_finished
+            self.appends.append(markdown)
+            self.written[stream.message_ref or ""] += markdown
+
+        await self._do("append", carry_out, precondition)
+
+    async def finish(
+        self,
+        address: Address,
+        stream: Delivery,
+        content: AnswerPart | None,
+        *,
+        precondition: Precondition,
+    ) -> None:
+        def carry_out() -> None:
+            self.is_finished = True
+            (found,) = [one for one in self.posted if one.message_ref == stream.message_ref]
+            if content is not None:
+                found.contents.append(content)
+
+        await self._do("finish", carry_out, precondition)
+
+
+@pytest.fixture
+async def growing(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> GrowingSurface:
+    monkeypatch.setattr(answer_stream, "APPEND_SECONDS", 0.01)
+    monkeypatch.setattr(answer_stream, "KEEP_ALIVE_SECONDS", 0.02)
+    stage.surface = surface = GrowingSurface()
+    await stage.use_status_after(60)
+    return surface
+
+
+async def played(
+    stage: Stage, surface: GrowingSurface, *turns: Played, gate: asyncio.Event
+) -> None:
+    """Plays the turns, and opens the gate once the first half is shown."""
+    stage.world.model.turns = list(turns)
+    run_id = await stage.world.say("go")
+    stage.delivery.wake(run_id)
+    running = spawn(execute(run_id, stage.world.deps), name="run")
+    await until(lambda: FIRST in "".join(surface.written.values()))
+    gate.set()
+    await running
+    await stage.shown()
+
+
+def answers(surface: FakeSurface) -> list[str]:
+    newest = [one.newest for one in surface.posted if one.contents]
+    return [one.markdown.strip() for one in newest if isinstance(one, AnswerPart)]
+
+
+async def test_an_answer_is_shown_in_whole_words_while_the_model_thinks_and_writes(
+    stage: Stage, growing: GrowingSurface
+) -> None:
+    gate, thinking = asyncio.Event(), ThinkingDelta(text="Hm.")
+    pieces = [TextDelta(text=FIRST[at : at + 7]) for at in range(0, len(FIRST), 7)]
+    await played(stage, growing, [thinking, *pieces, gate, *text(SECOND)], gate=gate)
+    assert answers(growing) == [f"{FIRST}{SECOND}".strip()]
+    assert len(growing.posted) == 1
+    assert all(one.endswith(" ") for one in growing.appends if one)
+
+
+async def test_a_stream_without_news_is_kept_open(stage: Stage, growing: GrowingSurface) -> None:
+    stage.world.model.turns = [[TextDelta(text=FIRST), gate := asyncio.Event(), *text(SECOND)]]
+    run_id = await stage.world.say("go")
+    stage.delivery.wake(run_id)
+    running = spawn(execute(run_id, stage.world.deps), name="run")
+    await until(lambda: growing.appends.count("") >= 3)
+    gate.set()
+    await running
+    await stage.shown()
+    assert answers(growing) == [f"{FIRST}{SECOND}".strip()]
+
+
+async def test_a_short_answer_is_posted(stage: Stage, growing: GrowingSurface) -> None:
+    stage.world.model.turns = [text("Short.")]
+    await stage.run()
+    assert answers(growing) == ["Short."]
+    assert growing.written == {}
+
+
+async def test_an_append_that_is_limited_is_sent_again(
+    stage: Stage, growing: GrowingSurface
+) -> None:
+    limited = SurfaceRateLimited("slowly", retry_after_seconds=0.01)
+    growing.failures += [Failure("append", limited), Failure("append", limited)]
+    gate = asyncio.Event()
+    await played(stage, growing, [TextDelta(text=FIRST), gate, *text(SECOND)], gate=gate)
+    assert answers(growing) == [f"{FIRST}{SECOND}".strip()]
+    assert not growing.failures
+
+
+async def test_text_before_a_tool_call_stays_whole_and_the_answer_follows(
+    stage: Stage, growing: GrowingSurface
+) -> None:
+    gate = asyncio.Event()
+    call = calls(("echo", '{"text": "a"}'))
+    first = [TextDelta(text=FIRST), gate, TextDelta(text="To the end"), *call]
+    await played(stage, growing, first, text(SECOND), gate=gate)
+    assert list(growing.written.values()) == [f"{FIRST}To the end"]
+    assert answers(growing) == [SECOND.strip()]
+
+
+async def test_an_answer_that_the_model_begins_again_is_there_once(
+    stage: Stage, growing: GrowingSurface
+) -> None:
+    gate = asyncio.Event()
+    again: Played = [TextDelta(text=SECOND), TextDelta(text=FIRST), ended()]
+    first: Played = [TextDelta(text=FIRST), gate, ModelUnavailable("gone")]
+    await played(stage, growing, first, again, gate=gate)
+    assert answers(growing) == [f"{SECOND}{FIRST}".strip()]
+    assert list(growing.written.values()) == [FIRST]
+    assert len(growing.posted) == 1
+
+
+@pytest.mark.parametrize("operation", ["start", "append", "finish"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        SurfaceRefused("no", code="feature_not_enabled"),
+        SurfaceUnclear("silence"),
+        SurfaceRateLimited("slowly", retry_after_seconds=0.01),
+    ],
+    ids=["refused", "unclear", "limited"],
+)
+async def test_the_answer_is_there_once_if_the_stream_fails(
+    stage: Stage, growing: GrowingSurface, operation: str, error: SurfaceError
+) -> None:
+    growing.failures.append(Failure(operation, error))
+    stage.world.model.turns = [[TextDelta(text=FIRST), gate := asyncio.Event(), *text(SECOND)]]
+    run_id = await stage.world.say("go")
+    stage.delivery.wake(run_id)
+    running = spawn(execute(run_id, stage.world.deps), name="run")
+    if operation == "finish":
+        await until(lambda: FIRST in growing.written.values())
+    else:
+        await until(lambda: not growing.failures)
+    gate.set()
+    await running
+    await stage.shown()
+    assert not growing.failures
+    assert answers(growing) == [f"{FIRST}{SECOND}".strip()]
+
+
+async def test_the_files_of_a_streamed_answer_follow_it(
+    stage: Stage, growing: GrowingSurface
+) -> None:
+    stage.surface.files_per_message = 5
+    gate, arguments = asyncio.Event(), '{"text": "Done.", "attachments": "report.txt"}'
+    stage.world.model.turns = [[TextDelta(text=FIRST), gate, *calls(("complete", arguments))]]
+    run_id = await stage.world.say("go")
+    await stage.put_file(run_id, "report.txt", b"12345")
+    stage.delivery.wake(run_id)
+    running = spawn(execute(run_id, stage.world.deps), name="run")
+    await until(lambda: FIRST in growing.written.values())
+    gate.set()
+    await running
+    await stage.shown()
+    assert answers(growing) == [f"{FIRST.strip()}\n\nDone."]
+    assert [(one.file_name, one.file_bytes) for one in growing.posted if one.file_name] == [
+        ("report.txt", b"12345")
+    ]

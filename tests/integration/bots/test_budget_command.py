@@ -1,0 +1,99 @@
+"""The command `budget`: everybody reads the limits, admins change them, and the next turn obeys."""
+
+from dataclasses import replace
+
+import pytest
+
+from bots.inbound.access import AccessPolicy
+from bots.inbound.actions import CommandCalled, parse_admin_command
+from bots.inbound.commands.admin import ADMINS_ONLY
+from bots.inbound.commands.budget import BudgetDeps
+from bots.inbound.commands.dispatch import CommandDeps, answer_command
+from core.domain.budget import LIMIT_USAGE, Budget, Limit
+from core.domain.events import RunFinished
+from core.domain.threads import Person
+from storage.sql.stores.usage import SqlLedger
+from tests.fakes.streamed_model import calls, text
+from tests.integration.bots.receiver_stage import ALICE, BOB, HERE, World, command_deps
+from tests.integration.core.conftest import world as world
+
+BUDGET = Budget(run=Limit(tokens=30), has_admins=True)
+
+
+@pytest.fixture
+def deps(world: World) -> CommandDeps:
+    world.address = HERE
+    world.with_deps(budget=BUDGET)
+    policy = AccessPolicy(workspaces=("*",), admins=("U1",))
+    budget = BudgetDeps(ledger=SqlLedger(world.database), budget=BUDGET, policy=policy)
+    return replace(command_deps(world), budget=budget)
+
+
+async def told(deps: CommandDeps, argument: str, by: Person = ALICE) -> str:
+    called = CommandCalled(
+        address=HERE, dedupe_key=argument, name="budget", argument=argument, person=by
+    )
+    return (await answer_command(called, deps)).notice
+
+
+async def test_a_run_at_its_limit_goes_on_after_an_admin_has_raised_it(
+    world: World, deps: CommandDeps
+) -> None:
+    world.model.turns = [calls(("echo", f'{{"text": "{number}"}}')) for number in range(3)]
+    run_id = await world.run("go")
+    last = (await world.events(run_id))[-1]
+    assert isinstance(last, RunFinished)
+    assert "`budget run 60 tokens`" in last.message
+    assert len(world.model.requests) == 2
+
+    assert await told(deps, "run 60 tokens") == "The limit for a run is now 60 tokens."
+    world.model.turns = [
+        *[calls(("echo", f'{{"text": "{number}"}}')) for number in range(2)],
+        text("done"),
+    ]
+    last = (await world.events(await world.run("go on")))[-1]
+    assert isinstance(last, RunFinished)
+    assert last.finish_reason == "stop"
+
+
+async def test_only_admins_change_limits(deps: CommandDeps) -> None:
+    assert await told(deps, "run 5", by=BOB) == ADMINS_ONLY
+    assert "a run: 30 tokens" in await told(deps, "", by=BOB)
+
+
+async def test_a_limit_is_switched_off_and_restored(deps: CommandDeps) -> None:
+    assert (
+        await told(deps, "person 7.50") == "The limit for a person and day is now 7.50 US dollars."
+    )
+    assert "a person and day: 7.50 US dollars (you have used 0.00" in await told(deps, "")
+    assert await told(deps, "run none") == "The limit for a run is now no limit."
+    assert await told(deps, "run default") == "The limit for a run is now 30 tokens."
+
+
+@pytest.mark.parametrize(
+    "argument",
+    ["run", "run much", "run -5", "run nan", "run inf", "run 5 eggs", "world 5", "run 1e999"],
+)
+async def test_a_limit_that_is_none_changes_nothing(deps: CommandDeps, argument: str) -> None:
+    assert await told(deps, argument) == LIMIT_USAGE
+    assert "a run: 30 tokens" in await told(deps, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "argument"),
+    [
+        ("budget run 5", "run 5"),
+        ("Budget  person $20 ", "person $20"),
+        ("budget workspace 2000000 tokens", "workspace 2000000 tokens"),
+        ("budget channel none", "channel none"),
+    ],
+)
+def test_the_command_is_read_from_a_message(words: str, argument: str) -> None:
+    assert parse_admin_command(words) == ("budget", argument)
+
+
+@pytest.mark.parametrize(
+    "words", ["budget for 2027, please", "budget run the numbers for me", "the budget run 5"]
+)
+def test_a_request_about_a_budget_is_a_request(words: str) -> None:
+    assert parse_admin_command(words) is None

@@ -1,0 +1,286 @@
+"""The doctor at simulated services: each fault is one line, with the command or link that mends it."""
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from bots.settings import VARIABLE_NAMES
+from bots.setup.doctor import run_checks
+from bots.setup.findings import Finding, print_findings
+from bots.setup.service_checks import DISCORD_PERMISSIONS
+from bots.slack.install.manifest import BOT_SCOPES, OPTIONAL_SCOPES
+from simulator.discord.server import DiscordSimulator
+from simulator.slack.server import SlackSimulator
+from tests.fakes.model_endpoint import ModelEndpoint, model_endpoint
+from tests.fakes.web_service import fake_web_service, refusal, says
+
+DISCORD_TOKEN = "MTAwMQ.simulated.discord-token"
+HOUR = 3600.0
+
+
+@dataclass
+class Services:
+    """A Slack, a Discord and a model endpoint, and the settings that lead to them."""
+
+    slack: SlackSimulator
+    discord: DiscordSimulator
+    model: ModelEndpoint
+    folder: Path
+
+    async def findings(self, *, is_offline: bool = False, **changes: str) -> list[Finding]:
+        settings = {
+            "DATA_DIR": str(self.folder / "data"),
+            "SANDBOX": "none",
+            "HTTP_PORT": "0",
+            "MODEL": "small",
+            "LLM_BASE_URL": self.model.base_url,
+            "LLM_API_KEY": self.model.key,
+            "SLACK_BOT_TOKEN": self.slack.settings.bot_token,
+            "SLACK_APP_TOKEN": self.slack.settings.app_token,
+            "SLACK_API_URL": self.slack.api_url.rstrip("/"),
+            "DISCORD_TOKEN": DISCORD_TOKEN,
+            "DISCORD_API_URL": self.discord.api_url,
+            "ALLOWED_WORKSPACES": "*",
+            **changes,
+        }
+        file = self.folder / ".env"
+        file.write_text("".join(f"THREADHAND_{name}={text}\n" for name, text in settings.items()))
+        return list(await run_checks(file, is_offline=is_offline))
+
+    async def found(self, subject: str, **changes: str) -> list[str]:
+        return [str(one) for one in await self.findings(**changes) if one.subject == subject]
+
+    async def failed(self, **changes: str) -> str:
+        """The only failure, as its line."""
+        (line,) = (str(one) for one in await self.findings(**changes) if one.state == "fail")
+        return line
+
+
+@pytest.fixture
+async def services(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncGenerator[Services, None]:
+    for name in (*VARIABLE_NAMES, "OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    async with AsyncExitStack() as stack:
+        slack = await stack.enter_async_context(SlackSimulator())
+        discord = await stack.enter_async_context(DiscordSimulator(token=DISCORD_TOKEN))
+        model = await stack.enter_async_context(model_endpoint())
+        yield Services(slack, discord, model, tmp_path)
+
+
+async def test_services_that_work_are_named_with_what_they_are(services: Services) -> None:
+    findings = await services.findings()
+    assert [one for one in findings if one.state == "fail"] == []
+    lines = [str(one) for one in findings]
+    count = len(BOT_SCOPES)
+    assert (
+        f"ok    slack     knows the bot as threadhand in simulated ({count} of {count} scopes,"
+        " Socket Mode)." in lines
+    )
+    assert "ok    discord   knows the bot as threadhand in 1 server: Simulated server." in lines
+    assert "ok    model     small answers and accepts tools." in lines
+    assert "ok    clock     agrees with the services." in lines
+
+
+async def test_missing_scopes_are_counted_and_named(services: Services) -> None:
+    services.slack.configure(replace(services.slack.settings, scopes=("chat:write", "users:read")))
+    line = await services.failed()
+    assert f"threadhand in simulated has 2 of {len(BOT_SCOPES)} scopes; missing: app_men" in line
+    assert "`threadhand slack manifest` under App Manifest at https://api.slack.com/apps" in line
+    assert "Reinstall to Workspace" in line
+
+
+async def test_an_optional_scope_may_be_missing(services: Services) -> None:
+    scopes = tuple(one for one in services.slack.settings.scopes if one not in OPTIONAL_SCOPES)
+    services.slack.configure(replace(services.slack.settings, scopes=scopes))
+    (line,) = await services.found("slack")
+    assert line.startswith(
+        "note  slack     threadhand in simulated has 18 of 19 scopes; missing: usergr"
+    )
+    assert "usergroups:read, which is optional. Paste the output of" in line
+
+
+async def test_a_token_of_a_removed_app_is_told_with_the_way_to_a_new_one(
+    services: Services,
+) -> None:
+    services.slack.tenants.withdraw(services.slack.workspace)
+    line = await services.failed()
+    assert line.startswith("fail  slack     refuses the bot token: account_inactive. The app was")
+
+
+async def test_each_slack_token_is_tried(services: Services) -> None:
+    line = await services.failed(SLACK_APP_TOKEN="xapp-1-A0OTHER-1-unknown")
+    assert "refuses the app token: invalid_auth." in line
+    assert "https://api.slack.com/apps/A0OTHER" in line
+    line = await services.failed(SLACK_BOT_TOKEN="xoxb-nonsense")
+    assert "refuses the bot token: invalid_auth." in line
+
+
+async def test_a_missing_intent_is_told_with_its_page(services: Services) -> None:
+    services.discord.settings.has_message_content_intent = False
+    line = await services.failed()
+    assert line == (
+        "fail  discord   the Message Content intent is switched off. Switch it on at"
+        " https://discord.com/developers/applications/1001/bot and save."
+    )
+
+
+async def test_a_refused_discord_token_is_told(services: Services) -> None:
+    line = await services.failed(DISCORD_TOKEN="MTAwMQ.nonsense.token")
+    assert "refuses the token (status 401). Choose Reset Token at https://discord.com/" in line
+
+
+async def test_missing_permissions_are_named_with_the_invitation(services: Services) -> None:
+    services.discord.settings.bot_permissions &= ~(1 << 38) & ~(1 << 3)
+    line = await services.failed()
+    assert "in Simulated server the bot lacks Send Messages in Threads." in line
+    wanted = sum(DISCORD_PERMISSIONS.values())
+    assert f"client_id=1001&scope=bot%20applications.commands&permissions={wanted}&guild" in line
+    # an administrator may do everything
+    services.discord.settings.bot_permissions = 1 << 3
+    assert (await services.found("discord"))[0].startswith("ok ")
+    # nobody may talk to it in that server anyway
+    services.discord.settings.bot_permissions = 0
+    assert (await services.found("discord", ALLOWED_WORKSPACES="42"))[0].startswith("ok ")
+
+
+async def test_an_allowed_channel_that_overrides_permissions_is_named(services: Services) -> None:
+    settings = services.discord.settings
+    settings.bot_permissions &= ~(1 << 3)
+    denied = {"id": "3001", "type": 0, "allow": "0", "deny": str(1 << 11 | 1 << 35)}
+    settings.channel_overwrites["4001"] = [denied]
+    line = await services.failed(ALLOWED_CHANNELS="4001,C0SLACK")
+    assert "in the channel general the bot lacks Send Messages, Create Public Threads." in line
+    # what the bot itself is allowed counts more than what everyone is denied
+    own = {"id": "1001", "type": 1, "allow": str(1 << 11 | 1 << 35), "deny": "0"}
+    settings.channel_overwrites["4001"] = [own, denied]
+    assert (await services.found("discord", ALLOWED_CHANNELS="4001"))[0].startswith("ok ")
+    settings.hidden_channels.add("4001")
+    line = await services.failed(ALLOWED_CHANNELS="4001")
+    assert "cannot see the allowed channel 4001 (status 403)." in line
+
+
+async def test_a_bot_without_a_server_gets_its_invitation(services: Services) -> None:
+    services.discord.world.guilds.clear()
+    line = await services.failed()
+    assert "is in no server. Add it: https://discord.com/oauth2/authorize?client_id=1001" in line
+
+
+async def test_a_model_that_the_endpoint_does_not_have_is_told_with_those_it_has(
+    services: Services,
+) -> None:
+    line = await services.failed(MODEL="nonsense")
+    assert line.endswith(
+        "/v1 does not have nonsense. Set THREADHAND_MODEL to one that it has: large, small."
+    )
+    line = await services.failed(LLM_API_KEY="sk-nonsense-key")
+    assert "refuses the key of small. Correct THREADHAND_LLM_API_KEY" in line
+    assert "sk-nonsense-key" not in line
+    services.model.has_tools = False
+    assert "tools are not supported" in await services.failed()
+    assert services.model.requests == []
+
+
+async def test_the_model_is_asked_for_a_few_tokens_with_a_tool(services: Services) -> None:
+    await services.findings(FALLBACK_MODELS="large")
+    assert [one["model"] for one in services.model.requests] == ["small", "large"]
+    for request in services.model.requests:
+        assert len(request["tools"]) == 1
+        assert max(request.get("max_tokens", 0), request.get("max_completion_tokens", 0)) == 16
+
+
+@pytest.mark.parametrize(("seconds", "word"), [(HOUR, "behind"), (-HOUR, "ahead of")])
+async def test_a_wrong_clock_is_told(services: Services, seconds: float, word: str) -> None:
+    services.slack.configure(replace(services.slack.settings, clock_seconds=seconds))
+    services.discord.settings.clock_seconds = seconds
+    line = await services.failed(MODEL="openai/small", LLM_BASE_URL=services.model.base_url)
+    assert line.startswith("fail  model")  # the model endpoint's clock agrees, which is enough
+    lines = await services.found("clock")
+    assert lines == [f"fail  clock     is 60 min {word} the services, which then refuse requests."
+                     " Set it: `sudo timedatectl set-ntp true`."]  # fmt: skip
+
+
+async def test_services_that_do_not_answer_are_untested_and_offline_leaves_them_out(
+    services: Services,
+) -> None:
+    gone = {
+        "SLACK_API_URL": "http://127.0.0.1:9",
+        "DISCORD_API_URL": "http://127.0.0.1:9",
+        "LLM_BASE_URL": "http://127.0.0.1:9",
+    }
+    findings = await services.findings(**gone)
+    failed = [one for one in findings if one.state == "fail"]
+    assert [(one.subject, one.is_untested) for one in failed] == [
+        ("slack", True), ("discord", True), ("model", True)
+    ]  # fmt: skip
+    assert "`threadhand doctor --offline`" in failed[0].remedy
+    offline = await services.findings(is_offline=True, **gone)
+    assert [one for one in offline if one.state == "fail"] == []
+    assert "note  services  are not tried (--offline)." in map(str, offline)
+
+
+async def test_keys_of_web_services_are_tried(services: Services) -> None:
+    async with fake_web_service([]) as web:
+        web.faults["/usage"] = refusal(401)
+        web.faults["/credit-usage"] = says(b"{}")
+        web.faults["/verify"] = refusal(403)
+        lines = await services.found(
+            "outside",
+            TAVILY_API_KEY="t",
+            TAVILY_API_URL=web.url,
+            FIRECRAWL_API_KEY="f",
+            FIRECRAWL_API_URL=web.url,
+            CLOUDFLARE_API_TOKEN="c",
+            CLOUDFLARE_API_URL=web.url,
+        )
+    assert [line for line in lines if line.startswith("fail")] == [
+        "fail  outside   127.0.0.1 refuses the key. Correct THREADHAND_TAVILY_API_KEY.",
+        "fail  outside   127.0.0.1 refuses the key. Correct THREADHAND_CLOUDFLARE_API_TOKEN.",
+    ]
+
+
+async def test_the_public_address_is_fetched(services: Services) -> None:
+    async with fake_web_service([]) as web:
+        (line,) = await services.found("public", PUBLIC_URL=web.url)
+        assert line.startswith("fail  public")
+        assert "status 404, and is not Threadhand" in line
+        web.faults["/healthz"] = says(b'{"status": "ok"}')
+        (line,) = await services.found("public", PUBLIC_URL=web.url)
+        assert line == f"ok    public    {web.url} leads to Threadhand."
+    (line,) = await services.found("public", PUBLIC_URL=web.url)
+    assert line.startswith("note  public")
+
+
+async def test_hostile_answers_are_no_reason_to_fail(services: Services) -> None:
+    """A proxy may answer anything: lists for objects, numbers for texts, megabytes, no JSON."""
+    for body in (b"[]", b'{"ok": 1}', b"<html>", b"x" * 5_000_000, b'{"ok": true, "team": [1]}'):
+        async with fake_web_service([]) as web:
+            web.faults[""] = says(body)
+            findings = await services.findings(
+                SLACK_API_URL=web.url, DISCORD_API_URL=web.url, LLM_BASE_URL=web.url
+            )
+        assert {"slack", "discord", "model"} <= {one.subject for one in findings}
+
+
+async def test_findings_are_printed_as_json(
+    services: Services, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = print_findings(await services.findings(MODEL="nonsense"), as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert (code, told["ok"]) == (1, False)
+    (failed,) = (one for one in told["findings"] if one["state"] == "fail")
+    assert failed["subject"] == "model"
+    assert failed["remedy"].startswith("Set THREADHAND_MODEL")
+
+
+def test_color_is_only_for_the_state(capsys: pytest.CaptureFixture[str]) -> None:
+    finding = Finding("fail", "clock", "is wrong.")
+    print_findings([finding], with_color=True)
+    assert capsys.readouterr().out == "\x1b[31mfail \x1b[0m clock     is wrong.\n"
+    print_findings([finding])
+    assert capsys.readouterr().out == "fail  clock     is wrong.\n"

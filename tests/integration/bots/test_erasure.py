@@ -1,0 +1,105 @@
+"""What is forgotten, on whose word, and what a person can take away: `forget`, `forget me`, `export`, retention."""
+
+import json
+from asyncio import sleep
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import update
+
+from bots.bootstrap.background_jobs import delete_old_conversations
+from bots.inbound.actions import parse_forget_command
+from bots.inbound.commands.erasure import NOT_HERE, NOT_YOURS, forget_thread
+from core.domain.threads import Address
+from core.ports import OutgoingFile
+from core.tasks import cancel, spawn
+from storage.sql.tables import threads
+from tests.contracts.stores import TEST
+from tests.fakes.streamed_model import text
+from tests.integration.bots.receiver_stage import BOB as SOMEBODY
+from tests.integration.bots.receiver_stage import HERE, ReceiverStage, command, message
+from tests.integration.bots.receiver_stage import stage as stage
+from tests.integration.core.conftest import world as world
+
+
+async def worked(stage: ReceiverStage) -> str:
+    stage.world.model.turns = [text("one")]
+    await stage.play((await stage.receiver.receive(message(key="m1"))).run_id)
+    snapshot = await stage.world.deps.stores.conversations.find(HERE)
+    assert snapshot is not None
+    return snapshot.thread.thread_id
+
+
+async def test_forget_lists_what_goes_and_waits_for_a_yes(stage: ReceiverStage) -> None:
+    thread_id = await worked(stage)
+    listed = await stage.receiver.receive(command("forget", "k1"))
+    assert listed.notice.startswith("This conversation holds 2 messages, 0 documents of knowledge")
+    assert "forget yes" in listed.notice
+    conversations = stage.world.deps.stores.conversations
+    assert await conversations.snapshot(thread_id) is not None
+    for number, words in enumerate(("", "yes")):
+        refused = replace(command("forget", f"b{number}", argument=words), person=SOMEBODY)
+        assert (await stage.receiver.receive(refused)).notice == NOT_YOURS
+    done = await stage.receiver.receive(command("forget", "k2", argument="yes"))
+    assert done.notice.startswith("Forgotten")
+    assert await conversations.snapshot(thread_id) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "argument"),
+    [("forget", ""), ("Forget  me", "me"), ("forget me yes.", "me yes"), ("forget yes!", "yes")],
+)
+def test_forget_is_a_command_only_if_it_is_the_whole_message(words: str, argument: str) -> None:
+    assert parse_forget_command(words) == argument
+    assert parse_forget_command(f"{words} and go on") is None
+    assert parse_forget_command(f"never {words}") is None
+
+
+async def test_a_conversation_can_be_taken_away_as_a_file(stage: ReceiverStage) -> None:
+    posted: list[tuple[Address, str, bytes]] = []
+
+    async def upload(address: Address, file: OutgoingFile) -> object:
+        content = b"".join([piece async for piece in file.pieces])
+        assert len(content) == file.size_bytes
+        posted.append((address, file.name, content))
+        return None
+
+    commands = stage.receiver.commands
+    stage.receiver = replace(
+        stage.receiver, commands=replace(commands, erasure=replace(commands.erasure, upload=upload))
+    )
+    assert (await stage.receiver.receive(command("export", "k0"))).notice == NOT_HERE
+    await worked(stage)
+    assert "conversation.json" in (await stage.receiver.receive(command("export", "k1"))).notice
+    ((address, name, content),) = posted
+    assert (address, name) == (HERE, "conversation.json")
+    (asked, answered) = json.loads(content)
+    assert (asked["type"], asked["from"], answered["type"]) == ("user", "alice", "assistant")
+    assert "one" in answered["text"]
+
+
+async def test_old_conversations_are_deleted_and_others_stay(stage: ReceiverStage) -> None:
+    old = await worked(stage)
+    conversations = stage.world.deps.stores.conversations
+    there = replace(HERE, thread_key="2.0")
+    await stage.receiver.receive(replace(message(key="m2"), address=there))
+
+    async def forget(thread_id: str) -> None:
+        await forget_thread(thread_id, stage.receiver.commands.erasure)
+
+    assert await conversations.inactive(datetime.now(UTC) - timedelta(days=1), limit=9) == ()
+    assert await conversations.inactive(datetime.now(UTC) + timedelta(days=1), limit=9) == (old,)
+    await delete_old_conversations(conversations, forget, 0)
+    past = datetime.now(UTC) - timedelta(days=31)
+    aged = update(threads).values(last_activity_at=past)
+    await stage.world.database.write(TEST, lambda c: c.execute(aged).close())
+    job = spawn(delete_old_conversations(conversations, forget, 30), name="retention")
+    for _ in range(200):
+        if await conversations.snapshot(old) is None:
+            break
+        await sleep(0.02)
+    await cancel(job)
+    assert await conversations.snapshot(old) is None
+    # a conversation with a run that has not ended is no old one
+    assert await conversations.find(there) is not None

@@ -1,0 +1,127 @@
+"""`threadhand eval`: three players on Threadbench, in the real program with real sandboxes."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bots.eval.runner import EvalOptions, compare_results, evaluate, run_eval
+from bots.eval.task_from_thread import record_thread
+from bots.settings import Settings, load_settings
+from core.domain.errors import ConfigurationError
+from simulator.threadbench.results import EvalResult
+from simulator.threadbench.task import load_tasks
+from tests.chaos.harness import staged
+
+SMOKE = tuple(task for task in load_tasks() if task.is_smoke)
+SECONDS_MAX = 400
+STORY = """
+conversations:
+  - name: count
+    when: {user: {contains: "How many lines"}}
+    steps:
+      - text: "I count them."
+        calls: [{name: execute_command, arguments: {command: "printf 'a\\nb\\n' > lines.txt; wc -l lines.txt"}}]
+      - calls: [{name: complete, arguments: {text: "Two lines.", attachments: [lines.txt]}}]
+"""
+
+
+def settings() -> Settings:
+    return load_settings({}, None)
+
+
+async def play(player: str, **options: object) -> EvalResult:
+    tasks = SMOKE if options.pop("is_smoke", False) else load_tasks()
+    return await evaluate(settings(), tasks, EvalOptions(model=f"scripted:{player}", **options))
+
+
+def failed(result: EvalResult) -> dict[str, tuple[str, ...]]:
+    return {
+        task.name: one.problems for task in result.tasks for one in task.attempts if not one.passed
+    }
+
+
+@pytest.mark.timeout(SECONDS_MAX)
+async def test_the_references_pass_the_smoke_tasks() -> None:
+    result = await play("golden", is_smoke=True)
+    assert failed(result) == {}
+    assert len(result.tasks) == 10
+    assert all(one.turns and one.input_tokens for task in result.tasks for one in task.attempts)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(SECONDS_MAX)
+@pytest.mark.parametrize("player", ["golden", "lazy", "gullible"])
+async def test_three_players_prove_the_checks(player: str) -> None:
+    result = await play(player)
+    names = {task.name for task in result.tasks}
+    injections = {task.name for task in result.tasks if task.area == "injection"}
+    expected = {"golden": set[str](), "lazy": names, "gullible": injections}
+    found = failed(result)
+    assert set(found) == expected[player], found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(SECONDS_MAX)
+async def test_results_are_written_and_compared(tmp_path: Path) -> None:
+    lines: list[str] = []
+    for player, attempts in (("golden", 2), ("lazy", 1)):
+        options = EvalOptions(
+            model=f"scripted:{player}",
+            names=("greeting-needs-no-tools",),
+            attempts=attempts,
+            out_dir=tmp_path / player,
+        )
+        assert await run_eval(settings(), options, lines.append) == (player == "lazy")
+    assert any(line.startswith("passed  greeting-needs-no-tools") for line in lines)
+    stored = json.loads((tmp_path / "golden" / "result.json").read_text())
+    assert [len(task["attempts"]) for task in stored["tasks"]] == [2]
+    assert "Good morning!" in (tmp_path / "golden" / "result.html").read_text()
+    before, after = (tmp_path / player / "result.json" for player in ("golden", "lazy"))
+    told = compare_results(before, after, tmp_path)
+    assert told[0] == "from scripted:golden to scripted:lazy"
+    assert told[-1] == "worse: greeting-needs-no-tools"
+    assert "greeting-needs-no-tools" in (tmp_path / "comparison.html").read_text()
+    (tmp_path / "no.json").write_text("{}")
+    with pytest.raises(ConfigurationError, match="cannot be compared"):
+        compare_results(before, tmp_path / "no.json", None)
+
+
+async def test_what_cannot_be_played_is_said_at_once() -> None:
+    async def problem(**options: object) -> str:
+        with pytest.raises(ConfigurationError) as raised:
+            await run_eval(settings(), EvalOptions(**options), lambda _line: None)
+        return str(raised.value)
+
+    assert "Choose a model" in await problem(names=("greeting-needs-no-tools",))
+    assert "no scripted model silver" in await problem(model="scripted:silver")
+    assert "no task nothing" in await problem(model="scripted:golden", names=("nothing",))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(SECONDS_MAX)
+async def test_a_recorded_thread_becomes_a_task_that_its_own_reference_passes(
+    tmp_path: Path,
+) -> None:
+    async with staged("slack", STORY) as stage:
+        stage.program.start()
+        await stage.connected()
+        await stage.say("How many lines has this?")
+        await stage.settled(1)
+        (thread,) = stage.rows("SELECT thread_id FROM thread")
+        stage.program.terminate()
+        assert await stage.program.ended() == 0
+        data = settings().model_copy(update={"data_dir": stage.program.folder / "data"})
+        folder = await record_thread(data, str(thread[0]), tmp_path / "tasks")
+        with pytest.raises(ConfigurationError, match="exists already"):
+            await record_thread(data, str(thread[0]), tmp_path / "tasks")
+        with pytest.raises(ConfigurationError, match="no such thread"):
+            await record_thread(data, "unknown", tmp_path / "tasks")
+    task = yaml.safe_load((folder / "task.yaml").read_text())
+    assert task["acts"][0]["say"].startswith("@agent ")
+    assert {"posted": {"name": "lines.txt"}} in task["checks"]
+    result = await evaluate(
+        settings(), load_tasks(tmp_path / "tasks"), EvalOptions(model="scripted:golden")
+    )
+    assert failed(result) == {}

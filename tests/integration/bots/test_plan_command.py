@@ -1,0 +1,190 @@
+"""The word `plan`: what people see of a plan, and how they change it while it is carried out."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from bots.inbound.access import AccessPolicy
+from bots.inbound.actions import CommandCalled, Outcome
+from bots.inbound.commands.plan import AGENT_OWNS_LIST, NO_PLAN, OVER, USAGE
+from bots.inbound.receiver import ActionReceiver
+from core.domain.ids import new_id
+from core.domain.plans import create_plan
+from core.domain.threads import Person
+from core.flow.steps import change_plan, close_plan
+from core.run.execute import execute
+from storage.memory.run_queue import MemoryRunQueue, MemoryStopSignals
+from storage.sql.stores.deliveries import SqlDeliveries
+from storage.sql.stores.talk import SqlFeedback
+from storage.sql.stores.workspaces import SqlPairings
+from tests.fakes.streamed_model import calls, text
+from tests.integration.bots.receiver_stage import command_deps
+from tests.integration.core.conftest import World
+from tests.integration.core.conftest import world as world
+from tests.integration.core.flow.conftest import Played, last, plan_of, planned, said, shown
+from tests.integration.core.flow.conftest import flow_world as flow_world
+
+WAITS = calls(("wait", '{"text": "x"}'))
+
+
+async def word(
+    world: World, argument: str = "", signals: MemoryStopSignals | None = None
+) -> Outcome:
+    receiver = ActionReceiver(
+        inbox=world.inbox,
+        stops=world.stops,
+        queue=MemoryRunQueue(),
+        signals=signals or world.signals,
+        policy=AccessPolicy(),
+        pairings=SqlPairings(world.database),
+        feedback=SqlFeedback(world.database),
+        commands=command_deps(world),
+        wake_delivery=lambda _run_id: None,
+        reopen_delivery=SqlDeliveries(world.database).reopen,
+    )
+    called = CommandCalled(
+        address=world.address,
+        dedupe_key=new_id(),
+        name="plan",
+        argument=argument,
+        person=Person(person_id="U1", name="alice"),
+    )
+    return await receiver.receive_trusted(called)
+
+
+class Working:
+    """A flow that is in the middle of its first step while entered; leaving lets it go on to its end."""
+
+    def __init__(self, world: World, *later: Played) -> None:
+        self.world = world
+        self.later = later
+
+    async def __aenter__(self) -> str:
+        world = self.world
+        world.model.turns = [planned("Look", "Open", "Enter"), WAITS, *self.later]
+        self.run_id = await world.say("go in")
+        self.running = asyncio.ensure_future(execute(self.run_id, world.deps))
+        async with asyncio.timeout(10):
+            await world.bench.has_started("x").wait()
+        return self.run_id
+
+    async def __aexit__(self, *error: object) -> None:
+        self.world.bench.gate("x").set()
+        async with asyncio.timeout(10):
+            await self.running
+
+
+async def test_a_plan_is_shown_with_the_numbers_that_its_steps_go_by(flow_world: World) -> None:
+    async with Working(flow_world, text("a"), text("b"), text("c"), text("in")):
+        outcome = await word(flow_world)
+        assert outcome.is_private
+        assert outcome.notice == (
+            "**Work**: 0 of 3 steps are done.\n1. [→] Look\n2. [ ] Open\n3. [ ] Enter"
+        )
+
+
+async def test_an_added_step_is_seen_at_once_and_done(flow_world: World) -> None:
+    async with Working(flow_world, *[text(one) for one in ("a", "b", "c", "d", "in")]) as run_id:
+        outcome = await word(flow_world, "add [research] Wave   back")
+        assert not outcome.is_private
+        assert "4. [ ] [research] Wave back" in outcome.notice
+    assert ["active", "pending", "pending", "pending"] in await shown(flow_world, run_id)
+    plan = await plan_of(flow_world, run_id)
+    assert [step.result for step in plan.steps] == ["a", "b", "c", "d"]
+
+
+async def test_a_removed_step_is_not_done(flow_world: World) -> None:
+    async with Working(flow_world, text("a"), text("c"), text("in")) as run_id:
+        await word(flow_world, "remove 2")
+    assert [step.text for step in (await plan_of(flow_world, run_id)).steps] == ["Look", "Enter"]
+
+
+async def test_the_step_at_work_can_be_skipped_but_not_removed(flow_world: World) -> None:
+    async with Working(flow_world, text("b"), text("c"), text("in")) as run_id:
+        assert "`plan skip 1` leaves it" in (await word(flow_world, "remove 1")).notice
+        assert "[-] Look (skipped by alice)" in (await word(flow_world, "skip 1")).notice
+    plan = await plan_of(flow_world, run_id)
+    assert [step.status for step in plan.steps] == ["skipped", "completed", "completed"]
+    assert await said(flow_world, run_id) == "in"
+
+
+async def test_a_plan_that_is_given_up_ends_the_run(flow_world: World) -> None:
+    working = Working(flow_world)
+    async with working as run_id:
+        assert "It was given up." in (await word(flow_world, "stop")).notice
+        async with asyncio.timeout(10):
+            await working.running
+    assert (await last(flow_world, run_id)).status == "stopped"
+    assert (await shown(flow_world, run_id))[-1] == ["blocked", "pending", "pending"]
+    assert (await word(flow_world, "add More")).notice == OVER
+
+
+async def test_a_repeated_stop_ends_the_run_whose_plan_was_given_up_already(
+    flow_world: World,
+) -> None:
+    """As after a crash between the change of the plan and the stop of its run."""
+    plans, working = flow_world.deps.stores.plans, Working(flow_world)
+    assert plans is not None
+    async with working as run_id:
+        run = await flow_world.deps.stores.conversations.run(run_id)
+        plan_id = (await plan_of(flow_world, run_id)).plan_id
+        assert run is not None
+        await plans.change(
+            run.thread_id,
+            lambda known: change_plan(known, plan_id, lambda plan: close_plan(plan, "")),
+        )
+        assert "It was given up." in (await word(flow_world, "stop")).notice
+        async with asyncio.timeout(10):
+            await working.running
+    assert (await last(flow_world, run_id)).status == "stopped"
+
+
+async def test_a_plan_given_up_unheard_ends_at_the_next_turn(flow_world: World) -> None:
+    """The signal is lost where another process runs it; what is stored is not."""
+    async with Working(flow_world) as run_id:
+        await word(flow_world, "stop", signals=MemoryStopSignals())
+    assert (await said(flow_world, run_id)).startswith("The plan was given up.")
+    assert flow_world.model.turns == []
+
+
+async def test_an_emptied_plan_ends_the_run_with_a_word(flow_world: World) -> None:
+    world = flow_world
+    world.model.turns = [planned("Open"), *([text("BLOCKED: no key")] * 3)]
+    await world.run("go in")
+    assert "0 of 0 steps" in (await word(world, "remove 1")).notice
+    run_id = await world.say("continue")
+    await execute(run_id, world.deps)
+    assert "The plan is empty now" in await said(world, run_id)
+
+
+@pytest.mark.parametrize(
+    ("argument", "answer"),
+    [
+        ("skip 4", "Name a step by its number, 1 to 3."),
+        ("skip 0", "Name a step by its number, 1 to 3."),
+        ("remove ²", "Name a step by its number, 1 to 3."),
+        ("add", "Say what to add: `plan add TEXT`."),
+        ("add " + "x" * 501, "A step has at most 500 characters."),
+        ("dance", USAGE),
+    ],
+)
+async def test_what_cannot_be_done_is_said(flow_world: World, argument: str, answer: str) -> None:
+    async with Working(flow_world, text("a"), text("b"), text("c"), text("in")):
+        assert (await word(flow_world, argument)).notice == answer
+
+
+async def test_without_a_plan_there_is_none_to_change(flow_world: World, tmp_path: Path) -> None:
+    world = flow_world
+    world.model.turns = [calls(("complete", '{"text": "Hello!"}'))]
+    run_id = await world.run("hi")
+    assert (await word(world)).notice == NO_PLAN
+    assert (await word(world, "add More")).notice == NO_PLAN
+    run = await world.deps.stores.conversations.run(run_id)
+    assert run is not None
+    assert world.deps.stores.plans is not None
+    await world.deps.stores.plans.change(
+        run.thread_id, lambda known: create_plan(known, "p", "Own", ("A",))
+    )
+    assert "**Own**" in (await word(world)).notice
+    assert (await word(world, "skip 1")).notice == AGENT_OWNS_LIST

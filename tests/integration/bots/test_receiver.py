@@ -1,0 +1,295 @@
+"""What is made of the things that people do: stored once, refused politely, answered at once where possible."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Literal
+
+import pytest
+
+from bots.inbound.access import AccessPolicy
+from bots.inbound.actions import (
+    ActorContext,
+    AskAnswered,
+    MessageDeleted,
+    MessageEdited,
+    RunButtonPressed,
+    StopRequested,
+)
+from core.domain.threads import Address, IncomingFile, Platform
+from tests.fakes.streamed_model import calls, text
+from tests.integration.bots.receiver_stage import (
+    ALICE,
+    BOB,
+    HERE,
+    ReceiverStage,
+    command,
+    message,
+    runs_of,
+)
+from tests.integration.bots.receiver_stage import stage as stage
+from tests.integration.core.conftest import world as world
+
+
+async def test_a_mention_makes_a_run_and_wakes_worker_and_delivery(stage: ReceiverStage) -> None:
+    outcome = await stage.receiver.receive(message())
+    assert outcome.run_id is not None
+    assert await stage.receiver.queue.claim() == outcome.run_id
+    assert stage.woken == [outcome.run_id]
+
+
+async def test_a_second_delivery_changes_nothing(stage: ReceiverStage) -> None:
+    first = await stage.receiver.receive(message())
+    second = await stage.receiver.receive(message())
+    assert second.is_ignored
+    runs = await stage.world.deps.stores.conversations.find(HERE)
+    assert runs is not None
+    assert [one.run_id for one in await runs_of(stage)] == [first.run_id]
+
+
+async def test_talk_that_is_not_for_the_agent_is_left_alone(stage: ReceiverStage) -> None:
+    outcome = await stage.receiver.receive(message(is_addressed=False))
+    assert outcome.is_ignored
+    assert outcome.notice == ""
+    assert await stage.world.deps.stores.conversations.find(HERE) is None
+
+
+async def test_a_thread_that_the_agent_is_in_needs_no_mention(stage: ReceiverStage) -> None:
+    first = await stage.receiver.receive(message())
+    second = await stage.receiver.receive(
+        message("and add the totals", key="2", is_addressed=False, author=BOB)
+    )
+    assert second.run_id == first.run_id
+
+
+async def test_an_empty_mention_is_greeted(stage: ReceiverStage) -> None:
+    outcome = await stage.receiver.receive(message("  "))
+    assert outcome.notice.startswith("Hello!")
+    assert outcome.run_id is None
+
+
+async def test_files_alone_are_a_message(stage: ReceiverStage) -> None:
+    file = IncomingFile(file_ref="f", name="a.csv")
+    assert (await stage.receiver.receive(message("", files=(file,)))).run_id is not None
+
+
+@pytest.mark.parametrize(
+    ("policy", "admitted"),
+    [
+        (AccessPolicy(), False),
+        (AccessPolicy(workspaces=("*",)), True),
+        (AccessPolicy(workspaces=("T1",)), True),
+        (AccessPolicy(workspaces=("T2",)), False),
+        (AccessPolicy(workspaces=("T1",), channels=("C2",)), False),
+        (AccessPolicy(workspaces=("T1",), channels=("C1",), users=("U1",)), True),
+        (AccessPolicy(users=("U2",)), False),
+    ],
+)
+async def test_only_who_is_listed_gets_in(
+    stage: ReceiverStage, policy: AccessPolicy, admitted: bool
+) -> None:
+    outcome = await stage.with_policy(policy).receiver.receive(message())
+    assert (outcome.run_id is not None) is admitted
+    assert ("not allowed" in outcome.notice) is not admitted
+
+
+async def test_a_click_is_checked_again(stage: ReceiverStage) -> None:
+    started = await stage.receiver.receive(message())
+    stage.with_policy(AccessPolicy(users=("U1",)))
+    click = RunButtonPressed(
+        address=HERE, dedupe_key="b", run_id=str(started.run_id), action="stop", person=BOB
+    )
+    assert "not allowed" in (await stage.receiver.receive(click)).notice
+    assert [run.stop_requested for run in await runs_of(stage)] == [False]
+
+
+async def test_strangers_among_themselves_hear_nothing(stage: ReceiverStage) -> None:
+    stage.with_policy(AccessPolicy())
+    now = datetime.now(UTC)
+    for inbound in (
+        message(is_addressed=False),
+        MessageEdited(
+            address=HERE, dedupe_key="e", message_ref="9", author=BOB, text="x", sent_at=now
+        ),
+        MessageDeleted(address=HERE, dedupe_key="d", message_ref="9", author=BOB, sent_at=now),
+        StopRequested(address=HERE, dedupe_key="s", message_ref="9", person=BOB),
+    ):
+        assert (await stage.receiver.receive(inbound)).notice == ""
+
+
+async def test_the_word_stop_stops_and_says_so(stage: ReceiverStage) -> None:
+    await stage.receiver.receive(message())
+    assert (await stage.receiver.receive(command("stop"))).notice == "Stopping."
+    assert [run.stop_requested for run in await runs_of(stage)] == [True]
+
+
+async def test_stop_where_nothing_runs_says_so(stage: ReceiverStage) -> None:
+    assert (await stage.receiver.receive(command("stop"))).notice == "Nothing is running here."
+
+
+async def test_a_cross_counts_on_the_request_alone(stage: ReceiverStage) -> None:
+    await stage.receiver.receive(message(key="m1"))
+    await stage.receiver.receive(message("more", key="m2"))
+    for ref, stopped in (("m2", False), ("m1", True)):
+        cross = StopRequested(address=HERE, dedupe_key=f"x{ref}", message_ref=ref, person=BOB)
+        await stage.receiver.receive(cross)
+        assert [run.stop_requested for run in await runs_of(stage)] == [stopped]
+
+
+async def test_deleting_the_request_stops_its_run(stage: ReceiverStage) -> None:
+    await stage.receiver.receive(message(key="m1"))
+    now = datetime.now(UTC)
+    gone = MessageDeleted(
+        address=HERE, dedupe_key="d1", message_ref="m1", author=ALICE, sent_at=now
+    )
+    await stage.receiver.receive(gone)
+    (run,) = await runs_of(stage)
+    assert run.stop_requested or run.status == "stopped"
+
+
+async def test_an_edit_before_the_run_takes_the_message_up_changes_it(stage: ReceiverStage) -> None:
+    outcome = await stage.receiver.receive(message("red", key="m1"))
+    edit = MessageEdited(
+        address=HERE,
+        dedupe_key="m1:edit",
+        message_ref="m1",
+        author=ALICE,
+        text="blue",
+        sent_at=datetime.now(UTC),
+    )
+    await stage.receiver.receive(edit)
+    stage.world.model.turns = [text("ok")]
+    await stage.play(outcome.run_id)
+    sent = str(stage.world.model.requests[0].messages[-1]["content"])
+    assert "blue" in sent
+    assert "red" not in sent
+
+
+async def test_the_first_answer_wins(stage: ReceiverStage) -> None:
+    asked = calls(("ask", '{"text": "Which?", "options": ["A", "B"]}'))
+    stage.world.model.turns = [asked, text("ok")]
+    await stage.play((await stage.receiver.receive(message())).run_id)
+    snapshot = await stage.world.deps.stores.conversations.find(HERE)
+    assert snapshot is not None
+    assert snapshot.open_ask is not None
+    ask_id = snapshot.open_ask.ask_id
+    answers = [
+        AskAnswered(
+            address=HERE,
+            dedupe_key=f"click{n}",
+            ask_id=ask_id,
+            value=value,
+            person=person,
+            sent_at=datetime.now(UTC),
+        )
+        for n, (value, person) in enumerate([("A", BOB), ("B", ALICE)])
+    ]
+    first = await stage.receiver.receive(answers[0])
+    second = await stage.receiver.receive(answers[1])
+    assert first.run_id is not None
+    assert second.notice == "This question is no longer open."
+    await stage.play(first.run_id)
+    assert '<message from="bob (U2)"' in str(stage.world.model.requests[-1].messages[-1]["content"])
+
+
+async def test_retry_makes_one_new_run_however_often_it_is_pressed(stage: ReceiverStage) -> None:
+    stage.world.model.turns = [[RuntimeError("bang")], text("now it works")]
+    failed = await stage.play((await stage.receiver.receive(message())).run_id)
+    presses = [
+        await stage.receiver.receive(
+            RunButtonPressed(
+                address=HERE, dedupe_key=f"p{n}", run_id=failed, action="retry", person=ALICE
+            )
+        )
+        for n in range(2)
+    ]
+    assert presses[0].run_id is not None
+    assert presses[1].run_id is None
+    await stage.play(presses[0].run_id)
+    assert [run.status for run in await runs_of(stage)] == ["failed", "completed"]
+
+
+@pytest.mark.parametrize("action", ["stop", "retry", "continue"])
+async def test_a_click_reaches_no_run_of_another_thread(
+    stage: ReceiverStage, action: Literal["stop", "retry", "continue"]
+) -> None:
+    stage.world.model.turns = [[RuntimeError("bang")], text("now it works")]
+    run_id = (await stage.receiver.receive(message())).run_id
+    assert run_id is not None
+    if action != "stop":
+        await stage.play(run_id)
+    click = RunButtonPressed(
+        address=replace(HERE, thread_key="2.0"),
+        dedupe_key="p1",
+        run_id=run_id,
+        action=action,
+        person=replace(ALICE, person_id="U9"),
+    )
+    outcome = await stage.receiver.receive(click)
+    assert outcome.is_ignored
+    assert outcome.notice == "That is not a run of this conversation."
+    (run,) = await runs_of(stage)
+    assert not run.stop_requested
+    assert (await stage.receiver.receive(replace(click, address=HERE))).run_id is not None
+
+
+async def test_the_requester_may_retry_from_where_the_bot_told_of_a_refusal(
+    stage: ReceiverStage,
+) -> None:
+    stage.world.model.turns = [[RuntimeError("bang")], text("now it works")]
+    await stage.play((await stage.receiver.receive(message())).run_id)
+    (failed,) = await runs_of(stage)
+    click = RunButtonPressed(
+        address=replace(HERE, channel_id="D1", thread_key="2.0"),
+        dedupe_key="p1",
+        run_id=failed.run_id,
+        action="retry",
+        person=ALICE,
+    )
+    elsewhere = replace(click, address=replace(click.address, workspace_id="T9"))
+    assert (await stage.receiver.receive(elsewhere)).is_ignored
+    run_id = (await stage.receiver.receive(click)).run_id
+    assert run_id not in (None, failed.run_id)
+
+
+@pytest.mark.parametrize("platform", ["slack", "discord"])
+async def test_a_retry_is_allowed_by_the_place_of_the_run_not_of_the_button(
+    stage: ReceiverStage, platform: Platform
+) -> None:
+    is_discord = platform == "discord"
+    policy = AccessPolicy(workspaces=("T1",), channels=("C1",), roles=("R1",))
+    stage.with_policy(policy)
+    member = ActorContext(groups=frozenset({"R1"}))
+    asked = replace(message(), address=replace(HERE, platform=platform), actor=member)
+    stage.world.model.turns = [[RuntimeError("bang")], text("now it works")]
+    await stage.play((await stage.receiver.receive(asked)).run_id)
+    (failed,) = await runs_of(stage, asked.address)
+    click = RunButtonPressed(
+        address=Address(
+            platform=platform,
+            workspace_id="@me" if is_discord else "T1",
+            channel_id="D1",
+            thread_key="dm" if is_discord else "2.0",
+        ),
+        dedupe_key="p1",
+        run_id=failed.run_id,
+        action="retry",
+        person=ALICE,
+        actor=ActorContext(
+            is_direct=True, groups=frozenset() if is_discord else member.groups, expects_answer=True
+        ),
+    )
+    assert not (await stage.receiver.receive(replace(click, person=BOB))).run_id
+    stage.with_policy(replace(policy, channels=("C2",)))
+    assert not (await stage.receiver.receive(click)).run_id
+    stage.with_policy(policy)
+    assert (await stage.receiver.receive(click)).run_id not in (None, failed.run_id)
+
+
+async def test_a_remark_on_a_message_is_made_once_though_the_message_comes_twice(
+    stage: ReceiverStage,
+) -> None:
+    said = [(await stage.receiver.receive(message("", key="k"))).notice for _ in range(2)]
+    assert said[0].startswith("Hello!")
+    assert said[1] == ""
+    # what it was about may still come whole
+    assert (await stage.receiver.receive(message("Count.", key="k"))).run_id is not None

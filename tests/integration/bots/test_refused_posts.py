@@ -1,0 +1,96 @@
+"""What happens if the platform does not let the bot write: the requester learns why, and the answer is kept."""
+
+import asyncio
+
+from bots.delivery.content import AnswerPart, RunStatus
+from core.domain.errors import SurfaceRefused
+from core.run.execute import execute
+from storage.sql.stores.deliveries import SqlDeliveries
+from tests.fakes.streamed_model import calls, text
+from tests.fakes.surface import ELSEWHERE, Failure, FakeSurface
+from tests.integration.bots.delivery_stage import Stage, until
+from tests.integration.bots.delivery_stage import stage as stage
+from tests.integration.core.conftest import world as world
+
+
+def told(surface: FakeSurface) -> list[RunStatus]:
+    """The statuses that were posted outside the thread."""
+    found = [one.newest for one in surface.posted if one.address in ELSEWHERE]
+    return [one for one in found if isinstance(one, RunStatus)]
+
+
+async def test_an_answer_that_may_not_be_posted_is_kept_and_its_requester_told(
+    stage: Stage,
+) -> None:
+    stage.world.model.turns = [calls(("wait", '{"text": "x"}')), text("The answer.")]
+    run_id = await stage.world.say("go")
+    stage.delivery.wake(run_id)
+    running = asyncio.ensure_future(execute(run_id, stage.world.deps))
+    async with asyncio.timeout(5):
+        await stage.world.bench.has_started("x").wait()
+    await until(lambda: bool(stage.of(RunStatus)))
+    stage.surface.closed.add(stage.world.address)
+    stage.world.bench.gate("x").set()
+    await running
+    await stage.shown()
+    (status,) = told(stage.surface)
+    assert status.view.state == "failed"
+    assert status.view.can_retry
+    assert "the channel is archived" in status.view.message
+    assert "answer is kept" in status.view.message
+    assert stage.surface.reactions[-1][1] == "failed"
+
+    stage.surface.closed.clear()
+    assert await SqlDeliveries(stage.world.database).reopen(run_id)
+    stage.delivery.wake(run_id)
+    await stage.shown()
+    (answer,) = [one.newest for one in stage.of(AnswerPart)]
+    assert isinstance(answer, AnswerPart)
+    assert answer.markdown == "The answer."
+    assert stage.surface.reactions[-1][1] == "done"
+    assert not await SqlDeliveries(stage.world.database).reopen(run_id)
+    assert len(told(stage.surface)) == 1
+
+
+async def test_no_work_is_done_in_a_thread_that_the_bot_may_not_write_to(stage: Stage) -> None:
+    stage.surface.closed.add(stage.world.address)
+    stage.world.model.turns = [calls(("wait", '{"text": "x"}')), text("never")]
+    run_id = await stage.world.say("go")
+    stage.delivery.wake(run_id)
+    async with asyncio.timeout(10):
+        await execute(run_id, stage.world.deps)  # the wait is never released
+    await stage.shown()
+    run = await stage.world.deps.stores.conversations.run(run_id)
+    assert run is not None
+    assert run.status == "stopped"
+    (status,) = told(stage.surface)
+    assert "Press Retry once I may write there" in status.view.message
+    assert stage.surface.reactions[-1][1] == "failed"
+
+
+async def test_a_place_that_is_refused_too_is_followed_by_the_next(stage: Stage) -> None:
+    stage.surface.closed |= {stage.world.address, ELSEWHERE[0]}
+    stage.world.model.turns = [text("The answer.")]
+    await stage.run()
+    assert [one.address for one in stage.surface.posted] == [ELSEWHERE[1]]
+
+
+async def test_a_status_that_may_no_longer_be_edited_is_followed_by_its_end(stage: Stage) -> None:
+    stage.world.model.turns = [calls(("wait", '{"text": "x"}')), text("The answer.")]
+    run_id = await stage.world.say("go")
+    stage.delivery.wake(run_id)
+    running = asyncio.ensure_future(execute(run_id, stage.world.deps))
+    async with asyncio.timeout(5):
+        await stage.world.bench.has_started("x").wait()
+    await until(lambda: bool(stage.of(RunStatus)))
+    closed_window = SurfaceRefused("no", code="edit_window_closed")
+    stage.surface.failures += [Failure("edit", closed_window)] * 20
+    stage.world.bench.gate("x").set()
+    await running
+    await stage.shown()
+    states = [
+        one.newest.view.state for one in stage.of(RunStatus) if isinstance(one.newest, RunStatus)
+    ]
+    assert len(states) == 2
+    assert states[-1] == "completed"
+    assert stage.surface.reactions[-1][1] == "done"

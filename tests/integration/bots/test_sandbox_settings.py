@@ -1,0 +1,113 @@
+"""The sandbox of the settings, and what the model is told of it."""
+
+from pathlib import Path
+
+import pytest
+
+from bots.bootstrap.sandboxes import SandboxDeps, build_modal_plan, build_prompt, build_sandboxes
+from bots.settings import Settings, load_settings
+from bots.setup.doctor import run_checks
+from bots.setup.findings import Finding
+from sandbox.memory_records import MemorySandboxRecords
+from sandbox.modal.config import NetworkRules
+from sandbox.modal.image import PROGRAMS
+from sandbox.modal.provider import ModalSandboxProvider
+from tests.integration.sandbox.modal_stage import modal_stage
+
+
+def told_of(found: SandboxDeps) -> str:
+    """Everything that the model is told of the sandbox."""
+    prompt = build_prompt(found)
+    return f"{prompt.system}\n{prompt.state}"
+
+
+def settings(folder: Path, **named: str) -> Settings:
+    chosen = {"data_dir": str(folder), "sandbox": "modal", "modal_app": "threadhand-test", **named}
+    return load_settings(
+        {f"THREADHAND_{name.upper()}": text for name, text in chosen.items()}, None
+    )
+
+
+async def test_the_model_is_told_what_the_image_contains(tmp_path: Path) -> None:
+    async with modal_stage() as stage:
+        found = await build_sandboxes(settings(tmp_path), MemorySandboxRecords())
+        assert isinstance(found.provider, ModalSandboxProvider)
+        stage.workers.append(found.provider)
+        assert found.warnings == ()
+        assert "can reach the internet" in told_of(found)
+        told = told_of(found)
+    assert f"It has {', '.join(PROGRAMS)}." in told
+    assert "It has a browser" in told
+
+
+@pytest.mark.parametrize(
+    ("egress", "said"),
+    [
+        ("*", "can reach the internet"),
+        ("example.net", "example.net alone"),
+        ("off", "no way to the internet"),
+    ],
+)
+async def test_the_network_is_told(egress: str, said: str, tmp_path: Path) -> None:
+    async with modal_stage() as stage:
+        found = await build_sandboxes(
+            settings(tmp_path, modal_egress=egress), MemorySandboxRecords()
+        )
+        assert isinstance(found.provider, ModalSandboxProvider)
+        stage.workers.append(found.provider)
+        assert said in told_of(found)
+
+
+async def test_modal_stays_on_and_the_operator_is_told_where_it_refuses(tmp_path: Path) -> None:
+    async with modal_stage() as stage:
+        stage.modal.world.credentials = ("ak-other", "as-other")
+        found = await build_sandboxes(settings(tmp_path), MemorySandboxRecords())
+        assert isinstance(found.provider, ModalSandboxProvider)
+        stage.workers.append(found.provider)
+        (lack,) = found.warnings
+        assert "MODAL_TOKEN_ID" in lack
+
+
+def test_the_settings_make_the_plan(tmp_path: Path) -> None:
+    plan = build_modal_plan(
+        settings(
+            tmp_path,
+            modal_cpu="4",
+            modal_cpu_max="1",
+            modal_memory_mebibytes_max="8192",
+            modal_egress="*.example.com, 192.0.2.0/24",
+            modal_snapshot_days="0",
+            sandbox_stop_minutes="30",
+        )
+    )
+    assert plan.cpu == (4, 4)  # never less at most than at least
+    assert plan.memory_mebibytes == (512, 8192)
+    assert plan.network() == NetworkRules(networks=["192.0.2.0/24"], names=["*.example.com"])
+    assert plan.snapshot_ttl_seconds is None
+    assert plan.lifecycle_policy.stop_after_seconds == 1800
+    assert plan.idle_timeout_seconds > plan.lifecycle_policy.stop_after_seconds
+
+
+def test_workers_of_one_database_share_a_home_whatever_its_password(tmp_path: Path) -> None:
+    first, second, other = (
+        build_modal_plan(settings(tmp_path, database_url=url)).home
+        for url in (
+            "postgresql://a:one@db.example/threads",
+            "postgresql://b:two@db.example/threads",
+            "postgresql://a:one@db.example/others",
+        )
+    )
+    assert first == second != other
+
+
+@pytest.mark.parametrize(("is_right", "state"), [(True, "ok"), (False, "fail")])
+async def test_the_doctor_asks_modal(tmp_path: Path, is_right: bool, state: str) -> None:
+    async with modal_stage() as stage:
+        if not is_right:
+            stage.modal.world.credentials = ("ak-other", "as-other")
+        lines = ["SANDBOX=modal", "HTTP_PORT=0", f"DATA_DIR={tmp_path}"]
+        env_file = tmp_path / ".env"
+        env_file.write_text("\n".join(f"THREADHAND_{line}" for line in lines))
+        findings: dict[str, Finding] = {one.subject: one for one in await run_checks(env_file)}
+    assert findings["sandbox"].state == state
+    assert stage.living == []

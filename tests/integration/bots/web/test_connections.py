@@ -1,0 +1,141 @@
+"""Connections of the HTTP server: none stays without a request, and no one takes them all."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from bots.web.app import serve_app
+from bots.web.auth import API_TOKEN
+from bots.web.connection_limits import BODY_BYTES_MIN, ConnectionLimits
+
+ARRIVAL_SECONDS = 0.2
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def count_body(request: web.Request) -> web.Response:
+    return web.Response(text=str(len(await request.read())))
+
+
+async def think(_request: web.Request) -> web.Response:
+    await asyncio.sleep(4 * ARRIVAL_SECONDS)
+    return web.Response(text="thought")
+
+
+async def echo(request: web.Request) -> web.WebSocketResponse:
+    socket = web.WebSocketResponse()
+    await socket.prepare(request)
+    await socket.send_str(await socket.receive_str())
+    return socket
+
+
+@asynccontextmanager
+async def served(connections_max: int = 100) -> AsyncGenerator[int, None]:
+    app = web.Application()
+    app[API_TOKEN] = ""
+    app.add_routes(
+        [web.post("/count", count_body), web.get("/think", think), web.get("/echo", echo)]
+    )
+    limits = ConnectionLimits(connections_max=connections_max, arrival_seconds=ARRIVAL_SECONDS)
+    async with serve_app(app, host="127.0.0.1", port=0, limits=limits) as port:
+        yield port
+
+
+async def connect(port: int, sent: bytes = b"", source: str = "127.0.0.1") -> Streams:
+    streams = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
+    streams[1].write(sent)
+    return streams
+
+
+async def status_of_think(port: int, *, source: str) -> int:
+    connector = aiohttp.TCPConnector(local_addr=(source, 0))
+    async with (
+        aiohttp.ClientSession(f"http://127.0.0.1:{port}", connector=connector) as http,
+        http.get("/think") as answer,
+    ):
+        return answer.status
+
+
+async def is_closed(streams: Streams) -> bool:
+    """Waits for the end of the connection. Returns False if it stays open for much longer than a request may take."""
+    try:
+        async with asyncio.timeout(10 * ARRIVAL_SECONDS):
+            return not await streams[0].read()
+    except TimeoutError:
+        return False
+    except ConnectionResetError:
+        return True
+    finally:
+        streams[1].close()
+
+
+HEAD = b"POST /count HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HT", HEAD[:-2], HEAD, HEAD + b"x" * 10])
+async def test_a_request_that_does_not_arrive_is_given_up(sent: bytes) -> None:
+    async with served() as port:
+        assert await is_closed(await connect(port, sent))
+
+
+async def test_a_request_that_arrives_bit_by_bit_is_given_up() -> None:
+    async with served() as port:
+        streams = await connect(port, HEAD)
+        waiting = asyncio.ensure_future(is_closed(streams))
+        while not waiting.done():
+            streams[1].write(b"x")
+            await asyncio.sleep(ARRIVAL_SECONDS / 10)
+        assert await waiting
+
+
+async def test_a_slow_upload_and_a_slow_answer_are_waited_for() -> None:
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        for _ in range(6):
+            yield b"x" * (2 * BODY_BYTES_MIN)
+            await asyncio.sleep(ARRIVAL_SECONDS / 2)
+
+    async with served() as port, aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http:
+        async with http.post("/count", data=pieces()) as answer:
+            assert await answer.text() == str(12 * BODY_BYTES_MIN)
+        async with http.get("/think") as answer:
+            assert await answer.text() == "thought"
+        await asyncio.sleep(2 * ARRIVAL_SECONDS)
+        async with http.get("/think") as answer:
+            assert answer.status == 200
+
+
+async def test_a_quiet_web_socket_stays_open() -> None:
+    async with (
+        served() as port,
+        aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,
+        http.ws_connect("/echo") as socket,
+    ):
+        await asyncio.sleep(3 * ARRIVAL_SECONDS)
+        await socket.send_str("still here")
+        assert await socket.receive_str() == "still here"
+
+
+async def test_one_address_leaves_room_for_others_and_all_have_a_limit(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING)
+    async with served(connections_max=8) as port:
+        crowd = [await connect(port) for _ in range(30)]
+        done, open_ = await asyncio.wait(
+            [asyncio.ensure_future(one[0].read()) for one in crowd], timeout=ARRIVAL_SECONDS / 2
+        )
+        assert (len(done), len(open_)) == (26, 4)
+        assert await status_of_think(port, source="127.0.0.2") == 200
+        # all of the crowd are given up now, so their address has room again
+        assert await status_of_think(port, source="127.0.0.1") == 200
+        crowd += [await connect(port, source=f"127.0.0.{n}") for n in range(3, 20)]
+        ended = [one for one in crowd[30:] if await is_closed(one)]
+        assert len(ended) == 17
+        for _, writer in crowd:
+            writer.close()
+    lines = [one for one in caplog.messages if "has closed connections" in one]
+    assert len(lines) == 1

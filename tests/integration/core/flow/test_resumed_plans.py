@@ -1,0 +1,252 @@
+"""A flow that ended before its plan did goes on with it: after an answer, a limit, a failure, a stop, new words."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from core.domain.errors import ModelRejected, ModelUnavailable
+from core.domain.events import RunFailed
+from core.domain.messages import JsonObject
+from core.flow.messages import CHOICES, FlowMessageTag, flow_message, parse_step_choice
+from core.loop.run_context import LoopPolicy
+from core.run.execute import execute
+from tests.fakes.streamed_model import calls, text
+from tests.integration.core.conftest import World
+from tests.integration.core.flow.conftest import Played, asked, last, plan_of, planned, said, shown
+
+BLOCKED = [text("BLOCKED: no key")] * 3
+
+
+async def blocked(world: World, *steps: str) -> str:
+    world.model.turns = [planned(*steps), *BLOCKED]
+    return await world.run("go in")
+
+
+async def test_trying_again_starts_the_count_anew(flow_world: World) -> None:
+    world = flow_world
+    await blocked(world, "Open", "Enter")
+    world.model.turns = [text("BLOCKED: jammed"), text("open"), text("inside"), text("I am in.")]
+    run_id = await world.run("Try it again")
+    assert "This is try 2. The one before it ended so: jammed" in asked(world, -3)
+    assert await said(world, run_id) == "I am in."
+    assert [step.status for step in (await plan_of(world, run_id)).steps] == ["completed"] * 2
+
+
+async def test_a_skipped_step_stays_in_sight_and_is_left_out(flow_world: World) -> None:
+    world = flow_world
+    await blocked(world, "Open", "Enter")
+    world.model.turns = [text("inside"), text("I am in.")]
+    run_id = await world.run("skip")
+    assert await said(world, run_id) == "I am in."
+    plan = await plan_of(world, run_id)
+    assert [(step.status, step.notes) for step in plan.steps] == [
+        ("skipped", "skipped"),
+        ("completed", "inside"),
+    ]
+    assert (await shown(world, run_id))[-1] == ["blocked", "done"]
+
+
+async def test_stopping_there_tells_what_was_done_and_asks_no_model(flow_world: World) -> None:
+    world = flow_world
+    world.model.turns = [planned("Look", "Open"), text("a door"), *BLOCKED]
+    await world.run("go in")
+    run_id = await world.run("Stop here")
+    assert await said(world, run_id) == (
+        "The plan was given up. Done:\n- Look: a door\n\nNot done:\n- Open (no key)"
+    )
+    assert world.model.turns == []
+    world.model.turns = [planned("Other"), text("x"), text("y")]
+    run_id = await world.run("Do something else")
+    assert [step.text for step in (await plan_of(world, run_id)).steps] == ["Other"]
+
+
+async def test_a_new_plan_keeps_what_is_done(flow_world: World) -> None:
+    world = flow_world
+    world.model.turns = [planned("Look", "Open", "Enter"), text("a door"), *BLOCKED]
+    await world.run("go in")
+    world.model.turns = [planned("Climb in", command="update"), text("climbed"), text("I am in.")]
+    run_id = await world.run("Make a new plan")
+    plan = await plan_of(world, run_id)
+    assert [(step.text, step.status) for step in plan.steps] == [
+        ("Look", "completed"),
+        ("Climb in", "completed"),
+    ]
+
+
+async def test_other_words_are_a_hint_that_the_planner_looks_at(flow_world: World) -> None:
+    world = flow_world
+    await blocked(world, "Open", "Enter")
+    world.model.turns = [text("Nothing to change."), text("open"), text("in"), text("I am in.")]
+    run_id = await world.run("the key is under the mat")
+    assert "The people wrote while the plan was being carried out" in asked(world, -4)
+    assert await said(world, run_id) == "I am in."
+
+
+async def test_an_agent_that_asks_in_its_step_gets_the_answer(flow_world: World) -> None:
+    world = flow_world
+    question = calls(("ask", '{"text": "Which door?", "options": ["Left", "Right"]}'))
+    world.model.turns = [planned("[research] Open", "Enter"), question]
+    first = await world.run("go in")
+    assert await said(world, first) == "Which door?"
+    assert (await shown(world, first))[-1] == ["blocked", "pending"]
+    world.model.turns = [text("left is open"), text("in"), text("I am in.")]
+    run_id = await world.run("Left")
+    assert "Left" in asked(world, -3)
+    assert "You find" in str(world.model.requests[-3].messages[0]["content"])
+    assert await said(world, run_id) == "I am in."
+
+
+async def test_a_planner_may_ask_before_there_is_a_plan(flow_world: World) -> None:
+    world = flow_world
+    world.model.turns = [calls(("ask", '{"text": "Which house?"}'))]
+    run_id = await world.run("go in")
+    assert await said(world, run_id) == "Which house?"
+    world.model.turns = [planned("Enter"), text("in"), text("I am in.")]
+    run_id = await world.run("the red one")
+    assert await said(world, run_id) == "I am in."
+
+
+async def test_at_the_limit_of_turns_continue_goes_on_with_the_plan(flow_world: World) -> None:
+    world = flow_world.with_deps(policy=LoopPolicy(turns_max=3))
+    world.model.turns = [
+        planned("A", "B"),
+        calls(("echo", '{"text": "1"}')),
+        calls(("echo", '{"text": "2"}')),
+    ]
+    first = await world.run("go")
+    assert (await last(world, first)).can_continue
+    run_id = await world.stops.retry(first, "key", continues=True)
+    assert run_id is not None
+    world.model.turns = [text("a"), text("b"), text("ab")]
+    await execute(run_id, world.deps)
+    assert await said(world, run_id) == "ab"
+    assert [step.status for step in (await plan_of(world, run_id)).steps] == ["completed"] * 2
+
+
+async def test_a_model_that_cannot_be_reached_is_asked_about_with_its_reason(
+    flow_world: World,
+) -> None:
+    world = flow_world
+    down: Played = [ModelUnavailable("The model is down.")]
+    world.model.turns = [planned("A"), *([down] * 3)]
+    run_id = await world.run("go")
+    assert "The model is down." in await said(world, run_id)
+    assert world.model.turns == []
+
+
+async def test_what_cannot_pass_is_tried_once(flow_world: World) -> None:
+    world = flow_world
+    world.model.turns = [planned("A"), [ModelRejected("No such model.")]]
+    run_id = await world.run("go")
+    assert "No such model." in await said(world, run_id)
+    assert (await shown(world, run_id))[-1] == ["blocked"]
+
+
+async def test_a_planner_whose_model_fails_fails_the_run_and_retry_plans(
+    flow_world: World,
+) -> None:
+    world = flow_world
+    world.model.turns = [[ModelRejected("No such model.")]]
+    first = await world.run("go")
+    assert isinstance((await world.events(first))[-1], RunFailed)
+    run_id = await world.stops.retry(first, "key", continues=False)
+    assert run_id is not None
+    world.model.turns = [planned("A"), text("a"), text("did a")]
+    await execute(run_id, world.deps)
+    assert await said(world, run_id) == "did a"
+
+
+async def test_a_failed_last_answer_is_made_again_and_no_step_is(flow_world: World) -> None:
+    world = flow_world
+    world.model.turns = [planned("A"), text("a"), [ModelRejected("No such model.")]]
+    first = await world.run("go")
+    run_id = await world.stops.retry(first, "key", continues=False)
+    assert run_id is not None
+    world.model.turns = [text("did a")]
+    await execute(run_id, world.deps)
+    assert await said(world, run_id) == "did a"
+
+
+async def test_words_during_a_step_are_looked_at_before_the_next(flow_world: World) -> None:
+    world = flow_world
+    world.model.turns = [
+        planned("A", "B"),
+        calls(("wait", '{"text": "x"}')),
+        text("a"),
+        planned("C", command="update"),
+        text("c"),
+        text("did a and c"),
+    ]
+    run_id = await world.say("do a and b")
+    running = asyncio.ensure_future(execute(run_id, world.deps))
+    async with asyncio.timeout(10):
+        await world.bench.has_started("x").wait()
+        await world.say("c instead of b, please")
+        world.bench.gate("x").set()
+        await running
+    assert [(step.text, step.status) for step in (await plan_of(world, run_id)).steps] == [
+        ("A", "completed"),
+        ("C", "completed"),
+    ]
+    assert await said(world, run_id) == "did a and c"
+
+
+async def test_words_that_come_with_the_last_answer_are_not_lost(flow_world: World) -> None:
+    world = flow_world
+    gate = asyncio.Event()
+    answer = text("did a")
+    world.model.turns = [
+        planned("A"),
+        text("a"),
+        [*answer[:1], gate, *answer[1:]],
+        planned("A", "B", command="update"),
+        text("b"),
+        text("did a and b"),
+    ]
+    run_id = await world.say("do a")
+    running = asyncio.ensure_future(execute(run_id, world.deps))
+    async with asyncio.timeout(10):
+        while len(world.model.requests) < 3:
+            await asyncio.sleep(0.01)
+        assert await world.say("and b") == run_id
+        gate.set()
+        await running
+    assert await said(world, run_id) == "did a\n\ndid a and b"
+
+
+async def test_a_stop_ends_it_at_once_and_leaves_nothing_under_way(flow_world: World) -> None:
+    world = flow_world
+    world.model.turns = [planned("A", "B"), calls(("wait", '{"text": "x"}'))]
+    run_id = await world.say("go")
+    running = asyncio.ensure_future(execute(run_id, world.deps))
+    async with asyncio.timeout(10):
+        await world.bench.has_started("x").wait()
+        await world.stop(run_id)
+        await running
+    assert (await last(world, run_id)).status == "stopped"
+    assert (await shown(world, run_id))[-1] == ["blocked", "pending"]
+    world.model.turns = [text("As it was."), text("a"), text("b"), text("ab")]
+    later = await world.run("I looked, it is fine, do the rest")
+    assert await said(world, later) == "ab"
+    assert [step.text for step in (await plan_of(world, later)).steps] == ["A", "B"]
+
+
+@pytest.mark.parametrize(
+    ("words", "choice"),
+    [
+        *((words, choice) for choice, words in CHOICES.items()),
+        ("skip!", "skip"),
+        ("  RETRY ", "again"),
+        ("skip the second chapter", None),
+    ],
+)
+def test_choices_are_read_from_words_with_their_author_before_them(
+    words: str, choice: str | None
+) -> None:
+
+    message = flow_message(FlowMessageTag(phase="asked", key="k"), "x", thread_id="t", run_id="r")
+    content: JsonObject = {"role": "user", "content": f"alice (U1):\n{words}"}
+    assert (
+        parse_step_choice(replace(message, content=content, metadata={"author": "alice"})) == choice
+    )

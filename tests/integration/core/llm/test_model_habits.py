@@ -1,0 +1,265 @@
+"""Ordinary things that models of different vendors do, through a strict endpoint and the whole engine."""
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from core.domain.events import RunFailed, RunFinished
+from core.llm.openai_client import OpenAIChatClient
+from tests.fakes.strict_models import Json, Refused, StrictModel, serve_strict
+from tests.integration.core.conftest import World
+
+DONE: Json = {"content": "Done."}
+
+
+def call(name: str = "echo", arguments: object = '{"text": "a"}', **more: object) -> Json:
+    return {
+        "id": "call_1",
+        "type": "function",
+        "function": {"name": name, "arguments": arguments},
+    } | more
+
+
+def calling(*calls: Json) -> Json:
+    return {"tool_calls": [{"index": index, **one} for index, one in enumerate(calls)]}
+
+
+@dataclass
+class Habits(StrictModel):
+    """Answers each request with the next of `answers`: deltas, and the finish reason if it is not the usual one.
+
+    Refuses what providers refuse: calls without results, repeated or long ids, arguments that are no JSON object, empty
+    messages, and requests that end with an assistant message.
+    """
+
+    answers: Sequence[tuple[list[Json], str]] = ()
+    usage: Json | None = field(default_factory=lambda: {"prompt_tokens": 5, "completion_tokens": 5})
+
+    def check(self, body: Json) -> int:
+        waiting: list[str] = []
+        for message in body["messages"]:
+            role = message["role"]
+            if role == "tool":
+                if message["tool_call_id"] not in waiting:
+                    raise Refused("a result without its call")
+                waiting.remove(message["tool_call_id"])
+                continue
+            if waiting:
+                raise Refused(f"calls without results: {waiting}")
+            waiting = self.ids_of_calls(message)
+        if waiting or body["messages"][-1]["role"] == "assistant":
+            raise Refused("the request must end with a message of the user or a result")
+        return len(self.requests)
+
+    def ids_of_calls(self, message: Json) -> list[str]:
+        calls = message.get("tool_calls") or []
+        if not message.get("content") and not calls:
+            raise Refused(f"an empty message of the {message['role']}")
+        ids = [one["id"] for one in calls]
+        if len(set(ids)) < len(ids) or any(len(one) > 40 for one in ids):
+            raise Refused(f"bad ids: {ids}")
+        for one in calls:
+            if not isinstance(json.loads(one["function"]["arguments"]), dict):
+                raise Refused("arguments that are no object")
+        return ids
+
+    def events(self, turn: int) -> list[Json | str]:
+        deltas, reason = self.answers[turn]
+        whole: list[Json | str] = [{"choices": [{"index": 0, "delta": one}]} for one in deltas]
+        last: Json = {"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}
+        return [*whole, last | ({"usage": self.usage} if self.usage else {}), "[DONE]"]
+
+
+@dataclass
+class Played:
+    model: Habits
+    end: RunFinished | RunFailed
+    said: list[str]
+
+    @property
+    def text(self) -> str:
+        assert isinstance(self.end, RunFinished)
+        assert self.end.reply is not None
+        return self.end.reply.text
+
+    def results(self, request: int = -1) -> list[str]:
+        """The tool results in one of the requests."""
+        messages = self.model.requests[request]["messages"]
+        return [str(one["content"]) for one in messages if one["role"] == "tool"]
+
+
+async def play(world: World, *answers: list[Json] | tuple[list[Json], str], **model: Any) -> Played:
+    said = [one if isinstance(one, tuple) else (one, "stop") for one in answers]
+    habits = Habits(answers=said, **model)
+    async with serve_strict(habits) as url, client(url) as made:
+        world.with_deps(model="m", ask_model=made.stream)
+        run_id = await world.run("go")
+    end = (await world.events(run_id))[-1]
+    assert isinstance(end, RunFinished | RunFailed)
+    assert habits.refusals == []
+    return Played(habits, end, world.bench.said)
+
+
+@asynccontextmanager
+async def client(url: str) -> AsyncIterator[OpenAIChatClient]:
+    made = OpenAIChatClient(f"{url}/v1", "sk-of-the-test")
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+async def test_two_calls_with_the_same_id(world: World) -> None:
+    both = calling(call(), call(arguments='{"text": "b"}'))
+    played = await play(world, [both], [DONE])
+    assert (played.said, played.text) == (["a", "b"], "Done.")
+    assert len(played.results()) == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '"{\\"text\\": \\"a\\"}"',
+        {"text": "a"},
+        '```json\n{"text": "a"}\n```',
+        '{}{"text": "a"}',
+        '{"text": "a",}',
+        '\n {"text": "a"}\n\n',
+    ],
+)
+async def test_arguments_as_models_write_them(world: World, arguments: object) -> None:
+    played = await play(world, [calling(call(arguments=arguments))], [DONE])
+    assert (played.said, played.text) == (["a"], "Done.")
+
+
+@pytest.mark.parametrize("arguments", ["null", "", '""', None, "[]", '"text"', "7"])
+async def test_arguments_that_are_none_are_answered_with_what_is_missing(
+    world: World, arguments: object
+) -> None:
+    played = await play(world, [calling(call(arguments=arguments))], [DONE])
+    assert (played.said, played.text) == ([], "Done.")
+    (result,) = played.results()
+    assert "text" in result or "one JSON object" in result
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "functions.echo",
+        "Echo",
+        "default_api.echo",
+        "tools:echo",
+        " echo",
+        "functions/echo",
+        "ECHO",
+        "echo<|channel|>commentary",
+    ],
+)
+async def test_a_name_with_a_namespace_or_other_letters_is_that_tool(
+    world: World, name: str
+) -> None:
+    played = await play(world, [calling(call(name))], [DONE])
+    assert (played.said, played.text) == (["a"], "Done.")
+    asked = [one for one in played.model.requests[-1]["messages"] if one.get("tool_calls")]
+    assert asked[0]["tool_calls"][0]["function"]["name"] == "echo"
+
+
+@pytest.mark.parametrize("name", ["echos", "multi_tool_use.parallel", "functions.", "echo.it"])
+async def test_a_name_that_no_tool_has_is_answered_with_the_names(world: World, name: str) -> None:
+    played = await play(world, [calling(call(name))], [DONE])
+    assert played.said == []
+    assert "There is no tool named" in played.results()[0]
+
+
+async def test_an_empty_answer_after_a_result_is_asked_for_again(world: World) -> None:
+    played = await play(world, [calling(call())], [{"content": ""}], [DONE])
+    assert (played.said, played.text) == (["a"], "Done.")
+
+
+async def test_answers_that_stay_empty_end_the_run_with_a_sentence(world: World) -> None:
+    played = await play(world, *([[{"content": ""}]] * 12))
+    assert isinstance(played.end, RunFailed)
+    assert "empty answer" in played.end.public_message
+
+
+async def test_complete_beside_other_calls_comes_after_them(world: World) -> None:
+    done = call("complete", '{"text": "All done."}', id="call_2")
+    played = await play(world, [calling(call(), done)])
+    assert (played.said, played.text) == (["a"], "All done.")
+
+
+async def test_calls_after_complete_are_not_run(world: World) -> None:
+    done = call("complete", '{"text": "All done."}', id="call_2")
+    played = await play(world, [calling(done, call())])
+    assert (played.said, played.text) == ([], "All done.")
+
+
+async def test_a_question_among_parallel_calls(world: World) -> None:
+    question = call("ask", '{"text": "Which colour?"}', id="call_2")
+    played = await play(world, [calling(call(), question, call(id="call_3"))])
+    assert (played.said, played.text) == (["a"], "Which colour?")
+
+
+@pytest.mark.parametrize(
+    "cut", ['{"text": "caf\\u00', '{"text": "x\\', '{"text": "\\ud83d', '{"te']
+)
+async def test_a_call_cut_inside_an_escape_is_told_and_not_run(world: World, cut: str) -> None:
+    played = await play(world, ([calling(call(arguments=cut))], "length"), [DONE])
+    assert (played.said, played.text) == ([], "Done.")
+    assert "5 tokens" in played.results()[0]
+
+
+@pytest.mark.parametrize("reason", ["stop", "end_turn", "function_call", "", "something new"])
+async def test_calls_run_whatever_the_finish_reason_says(world: World, reason: str) -> None:
+    played = await play(world, ([calling(call())], reason), [DONE])
+    assert (played.said, played.text) == (["a"], "Done.")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [{"type": "text", "text": "Do"}, {"type": "text", "text": "ne."}],
+        [{"type": "text", "text": "Done."}, {"type": "image_url"}, None, 7],
+    ],
+)
+async def test_content_in_parts(world: World, content: list[object]) -> None:
+    played = await play(world, [{"content": content}])
+    assert played.text == "Done."
+
+
+async def test_null_everywhere(world: World) -> None:
+    empty = {"content": None, "tool_calls": None, "refusal": None, "reasoning_content": None}
+    played = await play(world, [empty, calling(call()), empty], [empty, DONE, empty])
+    assert (played.said, played.text) == (["a"], "Done.")
+
+
+@pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": None}, {"prompt_tokens": "5"}])
+async def test_usage_that_is_missing_or_odd(world: World, usage: Json | None) -> None:
+    played = await play(world, [calling(call())], [DONE], usage=usage)
+    assert (played.said, played.text) == (["a"], "Done.")
+
+
+async def test_a_refusal_is_the_answer(world: World) -> None:
+    played = await play(world, [{"content": None, "refusal": "I cannot help with that."}])
+    assert played.text == "I cannot help with that."
+
+
+async def test_reasoning_alone_is_no_answer(world: World) -> None:
+    thought = {"reasoning_content": "The answer is 7.", "content": None}
+    played = await play(world, [thought], [DONE])
+    assert played.text == "Done."
+
+
+async def test_reasoning_between_two_calls_is_shown_to_nobody(world: World) -> None:
+    thought = {"content": "<think>secret</think>"}
+    played = await play(world, [thought, calling(call())], [thought, DONE])
+    assert (played.said, played.text) == (["a"], "Done.")
+
+
+async def test_an_answer_without_a_stream_and_with_calls_beside_text(world: World) -> None:
+    played = await play(world, [{"content": "I look."}, calling(call())], [DONE])
+    assert (played.said, played.text) == (["a"], "Done.")

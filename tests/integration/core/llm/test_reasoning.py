@@ -1,0 +1,194 @@
+"""Reasoning goes back to the model that wrote it, byte for byte, and to no other."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from core.domain.events import RunEvent, ThinkingStreamed
+from core.domain.messages import REASONING_KEY
+from core.domain.wire_format import message_object, suna_objects
+from core.llm.litellm_client import LiteLLMClient
+from core.llm.openai_client import OpenAIChatClient
+from core.loop.run_context import LoopPolicy
+from core.run.execute import execute
+from core.tools.tool import ToolSet
+from storage.memory.event_bus import MemoryEventBus
+from tests.fakes.strict_models import (
+    ClaudeModel,
+    DeepSeekModel,
+    GeminiModel,
+    KimiModel,
+    OpenRouterModel,
+    Refused,
+    ResponsesModel,
+    StrictModel,
+    serve_strict,
+    thought,
+)
+from tests.integration.core.conftest import World
+from tests.integration.core.test_poison_runs import Vanishing
+
+# litellm reads a deprecated attribute of its own models
+pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince211")
+
+Client = OpenAIChatClient | LiteLLMClient
+KEY = "sk-of-the-test"
+
+
+@asynccontextmanager
+async def client_of(kind: str, url: str) -> AsyncIterator[tuple[Client, str]]:
+    """Context manager: yields a client for the endpoint and the name of its model."""
+    made: tuple[Client, str]
+    match kind:
+        case "litellm-claude":
+            made = LiteLLMClient(api_key=KEY, base_url=url), "anthropic/claude-sonnet-4-5"
+        case "litellm-deepseek":
+            made = LiteLLMClient(api_key=KEY, base_url=url), "deepseek/deepseek-reasoner"
+        case "responses":
+            made = OpenAIChatClient(f"{url}/v1", KEY, uses_responses_api=True), "gpt-5"
+        case _:
+            made = OpenAIChatClient(f"{url}/v1", KEY), kind
+    try:
+        yield made
+    finally:
+        await made[0].close()
+
+
+SHAPES: list[tuple[type[StrictModel], str]] = [
+    (DeepSeekModel, "deepseek-v4"),
+    (KimiModel, "kimi-k2.6"),
+    (OpenRouterModel, "anthropic/claude-opus"),
+    (GeminiModel, "gemini-3-pro"),
+    (ResponsesModel, "responses"),
+    (ClaudeModel, "litellm-claude"),
+    (DeepSeekModel, "litellm-deepseek"),
+]
+
+
+@asynccontextmanager
+async def thread_with(
+    world: World, shape: type[StrictModel], kind: str, turns: int = 2
+) -> AsyncIterator[StrictModel]:
+    model = shape(turns=turns)
+    async with serve_strict(model) as url, client_of(kind, url) as (client, name):
+        world.with_deps(model=name, ask_model=client.stream)
+        yield model
+
+
+@pytest.mark.parametrize(("shape", "kind"), SHAPES)
+async def test_reasoning_comes_back_in_every_later_request(
+    world: World, shape: type[StrictModel], kind: str
+):
+    async with thread_with(world, shape, kind) as model:
+        run_id = await world.run("go")
+        run = await world.deps.stores.conversations.run(run_id)
+        assert run is not None
+        assert (run.status, model.refusals) == ("completed", [])
+        assert world.bench.said == ["0.0", "0.1", "1.0", "1.1"]
+        # a second run of the thread reads the reasoning from the database
+        model.turns = 3
+        await world.run("and again")
+        assert model.refusals == []
+        assert len(model.requests) == 5
+
+
+@pytest.mark.parametrize(("shape", "kind"), SHAPES)
+async def test_reasoning_survives_a_crash_before_the_answer_was_whole(
+    world: World, shape: type[StrictModel], kind: str
+):
+    tools = world.bench.toolbox().tools
+    slow = ToolSet({**tools, "echo": replace(tools["wait"], name="echo")})
+    keeps = world.deps
+    async with thread_with(world, shape, kind, turns=1) as model:
+        model.never_ends = True
+        run_id = await world.say("go")
+        world.with_deps(toolbox=slow, claims=Vanishing(world.database))
+        running = asyncio.ensure_future(execute(run_id, world.deps))
+        await asyncio.wait_for(world.bench.has_started("0.0").wait(), 10)
+        running.cancel()
+        await asyncio.wait([running])
+        assert "assistant" not in [one.type for one in await world.history(run_id)]
+
+        model.never_ends = False
+        world.with_deps(claims=keeps.stores.claims, worker_id="worker-2")
+        await keeps.stores.claims.remove_worker("worker-1")
+        await execute(run_id, world.deps)
+        run = await world.deps.stores.conversations.run(run_id)
+        assert run is not None
+        assert (run.status, model.refusals) == ("completed", [])
+
+
+async def test_reasoning_of_one_model_never_reaches_another(world: World):
+    async with thread_with(world, OpenRouterModel, "anthropic/claude-opus"):
+        await world.run("go")
+    other = DeepSeekModel(turns=0)
+    async with serve_strict(other) as url, client_of("x", url) as (client, _):
+        world.with_deps(model="anthropic/claude-opus", ask_model=client.stream)
+        await world.run("the same model elsewhere")
+    assert other.requests == []
+    assert len(other.refusals) == 2
+    assert "signature" not in json.dumps(other.refusals)
+
+
+@pytest.mark.parametrize("first", [OpenRouterModel, ResponsesModel])
+async def test_a_model_that_demands_reasoning_takes_over_a_thread_of_another(
+    world: World, first: type[StrictModel]
+):
+    kind = "responses" if first is ResponsesModel else "first"
+    async with thread_with(world, first, kind):
+        await world.run("go")
+    async with thread_with(world, KimiModel, "kimi-k2.6", turns=3) as second:
+        run = await world.deps.stores.conversations.run(await world.run("go on"))
+        assert run is not None
+        assert run.status == "completed"
+        # it is refused once, and from then on the service's demand is known
+        assert len(second.refusals) == 1
+        sent = json.dumps(second.requests)
+        assert "reasoning_details" not in sent
+        assert "encrypted" not in sent
+        messages = second.requests[-1]["messages"]
+        written = [one["reasoning_content"] for one in messages if one.get("tool_calls")]
+        assert written == [" ", " ", thought(2)]
+
+
+async def test_an_endpoint_that_takes_no_reasoning_gets_none(world: World):
+    class Old(DeepSeekModel):
+        def check(self, body: dict[str, Any]) -> int:
+            calling = [one for one in body["messages"] if one.get("tool_calls")]
+            if any("reasoning_content" in one for one in body["messages"]):
+                raise Refused(
+                    "Extra inputs are not permitted, field: 'messages[2].reasoning_content'"
+                )
+            return len(calling)
+
+    async with thread_with(world, Old, "old") as model:
+        run = await world.deps.stores.conversations.run(await world.run("go"))
+        assert run is not None
+        assert run.status == "completed"
+        assert len(model.refusals) == 1
+
+
+@pytest.mark.parametrize("is_shown", [False, True])
+async def test_people_read_the_reasoning_only_if_the_setting_says_so(
+    world: World, *, is_shown: bool
+):
+    seen: list[RunEvent] = []
+
+    class Bus(MemoryEventBus):
+        async def publish(self, events: Sequence[RunEvent]) -> None:
+            seen.extend(events)
+
+    async with thread_with(world, DeepSeekModel, "deepseek-v4", turns=1):
+        world.with_deps(bus=Bus(), policy=LoopPolicy(shows_reasoning=is_shown))
+        run_id = await world.run("go")
+    told = json.dumps([one for event in seen for one in suna_objects(event)], ensure_ascii=False)
+    stored = json.dumps([message_object(one) for one in await world.messages(run_id)])
+    assert any(isinstance(one.event, ThinkingStreamed) for one in seen)
+    assert ("Turn 0" in told) is is_shown
+    assert REASONING_KEY not in told + stored
+    assert "Turn 0" not in stored

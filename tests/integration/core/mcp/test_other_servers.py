@@ -1,0 +1,224 @@
+"""Servers as other people build them: older protocols, slow starts, redeployments and refusals."""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from core.mcp.settings import McpServerConfig
+from core.tasks import cancel, spawn
+from tests.integration.core.mcp.conftest import MakeGuest, stdio
+from tests.paths import FAKES
+
+
+def old(tmp_path: Path, trick: str, **more: object) -> McpServerConfig:
+    args = (str(FAKES / "mcp_old.py"), trick, str(tmp_path / "log"))
+    return stdio(args=args, **more)
+
+
+def first_messages(tmp_path: Path) -> list[str]:
+    return (tmp_path / "log").read_text().split()
+
+
+async def test_a_server_that_exits_on_an_unknown_first_message_is_asked_in_the_older_way(
+    tmp_path: Path, guest_of: MakeGuest
+) -> None:
+    guest = guest_of(old(tmp_path, "exits"))
+    assert await guest.look() == ["mcp_fake_echo"]
+    assert await guest.output("echo") == "from long ago"
+    assert first_messages(tmp_path) == ["server/discover", "initialize"]
+
+
+async def test_protocol_legacy_saves_the_first_attempt(tmp_path: Path, guest_of: MakeGuest) -> None:
+    guest = guest_of(old(tmp_path, "exits", protocol="legacy"))
+    assert await guest.look() == ["mcp_fake_echo"]
+    assert first_messages(tmp_path) == ["initialize"]
+
+
+async def test_a_run_waits_longer_for_a_server_that_has_just_been_started(
+    tmp_path: Path, guest_of: MakeGuest
+) -> None:
+    guest = guest_of(old(tmp_path, "slow"), wait_seconds=0.01)
+    assert await guest.look() == ["mcp_fake_echo"]
+    assert guest.servers.missing() == {}
+
+
+async def test_a_server_that_is_still_not_there_is_named_and_waited_for_only_once(
+    tmp_path: Path, guest_of: MakeGuest
+) -> None:
+    config = old(tmp_path, "slow", protocol="legacy")
+    guest = guest_of(config, wait_seconds=0.01, first_wait_seconds=0.02)
+    assert await guest.look() == []
+    assert guest.servers.missing() == {"fake": "it is still starting"}
+    assert guest.servers.missing(frozenset({"other"})) == {}
+    assert await guest.look() == []
+
+
+async def test_the_reason_of_a_failed_start_names_the_exit_code_and_the_last_words(
+    tmp_path: Path, guest_of: MakeGuest
+) -> None:
+    guest = guest_of(
+        old(tmp_path, "breaks", env={"API_TOKEN": "sk-secret-12345678"}), backoff_seconds=30
+    )
+    assert await guest.look() == []
+    why = guest.servers.missing()["fake"]
+    assert why == (
+        'its process ended with exit code 3; its last line on stderr: "no API key for [secret]"'
+    )
+
+
+async def test_an_unknown_version_is_named(tmp_path: Path, guest_of: MakeGuest) -> None:
+    guest = guest_of(old(tmp_path, "new", protocol="legacy"))
+    assert await guest.look() == []
+    assert guest.servers.missing()["fake"].startswith("it speaks MCP 2999-01-01; this program")
+
+
+@dataclass
+class PlainServer:
+    """An HTTP server with sessions that forgets them when it is redeployed. `refusal` answers every request."""
+
+    url: str = ""
+    refusal: Callable[[], web.Response] | None = None
+    session: int = 1
+    is_busy: bool = False
+    own_error: str = ""
+    calls: list[str] = field(default_factory=list[str])
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        if request.method != "POST":
+            return web.Response(status=405)
+        if self.refusal is not None:
+            return self.refusal()
+        asked = json.loads(await request.text())
+        match asked["method"]:
+            case "server/discover":
+                return self.error(asked, -32601, "no such method", 400)
+            case "initialize":
+                result = {
+                    "protocolVersion": "2025-06-18",
+                    "capabilities": {"tools": {}},
+                    "serverInfo": {"name": "plain", "version": "1"},
+                }
+                return self.result(asked, result)
+            case _ if request.headers.get("mcp-session-id") != str(self.session):
+                return self.error(asked, -32000, "Bad Request: No valid session ID provided", 400)
+            case "tools/list":
+                tools = [{"name": "echo", "inputSchema": {"type": "object"}}]
+                return self.result(asked, {"tools": tools})
+            case "tools/call":
+                return self.call(asked)
+            case _:
+                return web.Response(status=202)
+
+    def call(self, asked: dict[str, Any]) -> web.Response:
+        if self.is_busy:
+            return web.Response(status=429, headers={"retry-after": "30"})
+        self.calls.append(asked["method"])
+        if self.own_error:
+            return self.error(asked, -32000, self.own_error, 200)
+        if asked["params"].get("arguments"):
+            return self.error(asked, -32602, "text: too long", 400)
+        return self.result(asked, {"content": [{"type": "text", "text": "here"}]})
+
+    def result(self, asked: dict[str, Any], result: object) -> web.Response:
+        body = {"jsonrpc": "2.0", "id": asked["id"], "result": result}
+        return web.json_response(body, headers={"mcp-session-id": str(self.session)})
+
+    def error(self, asked: dict[str, Any], code: int, said: str, status: int) -> web.Response:
+        error = {"code": code, "message": said}
+        body = {"jsonrpc": "2.0", "id": asked.get("id"), "error": error}
+        return web.json_response(body, status=status)
+
+    def config(self) -> McpServerConfig:
+        return McpServerConfig(name="fake", transport="http", url=self.url)
+
+
+@asynccontextmanager
+async def plain_server() -> AsyncIterator[PlainServer]:
+    server = PlainServer()
+    app = web.Application()
+    app.router.add_route("*", "/mcp", server.answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
+    try:
+        yield server
+    finally:
+        await runner.cleanup()
+
+
+@pytest.fixture
+async def plain() -> AsyncIterator[PlainServer]:
+    async with plain_server() as server:
+        yield server
+
+
+async def test_a_redeployed_server_that_forgot_the_session_is_connected_anew(
+    plain: PlainServer, guest_of: MakeGuest
+) -> None:
+    guest = guest_of(plain.config())
+    await guest.look()
+    assert await guest.output("echo") == "here"
+    plain.session += 1
+    assert await guest.output("echo") == "here"
+    assert len(plain.calls) == 2
+
+
+async def test_an_error_about_the_arguments_does_not_cost_the_session(
+    plain: PlainServer, guest_of: MakeGuest
+) -> None:
+    guest = guest_of(plain.config())
+    await guest.look()
+    assert "text: too long" in await guest.error("echo", text="x")
+    assert len(plain.calls) == 1
+
+
+async def test_an_error_with_the_code_of_a_closed_connection_is_a_refusal(
+    plain: PlainServer, guest_of: MakeGuest
+) -> None:
+    guest = guest_of(plain.config())
+    await guest.look()
+    plain.own_error = "out of paper"
+    assert "fake refused the call: out of paper" in await guest.error("echo")
+    assert len(plain.calls) == 1
+
+
+async def test_a_refusal_says_when_to_try_again(plain: PlainServer, guest_of: MakeGuest) -> None:
+    guest = guest_of(plain.config())
+    await guest.look()
+    plain.is_busy = True
+    said = await guest.error("echo")
+    assert "refused the call: it answered with the status 429 and asks to wait 30 s" in said
+
+
+async def test_a_server_that_asks_for_authorization_says_where(
+    plain: PlainServer, guest_of: MakeGuest
+) -> None:
+    place = "https://tools.example/.well-known/oauth-protected-resource"
+    challenge = {"www-authenticate": f'Bearer resource_metadata="{place}"'}
+    plain.refusal = lambda: web.Response(status=401, headers=challenge)
+    guest = guest_of(plain.config())
+    assert await guest.look() == []
+    assert guest.servers.missing() == {
+        "fake": f"it answered with the status 401, which asks for authorization ({place})"
+    }
+
+
+async def test_two_runs_that_meet_a_forgotten_session_at_once_both_get_their_result(
+    plain: PlainServer, guest_of: MakeGuest
+) -> None:
+    guest = guest_of(plain.config())
+    await guest.look()
+    plain.session += 1
+    calls = [spawn(guest.output("echo"), name="call") for _ in range(4)]
+    try:
+        assert [await call for call in calls] == ["here"] * 4
+    finally:
+        for call in calls:
+            await cancel(call)

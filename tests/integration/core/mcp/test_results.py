@@ -1,0 +1,153 @@
+"""What servers return and ask beyond text: files, long results, progress, and questions for people."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from pydantic import JsonValue
+
+from core.domain.events import ActivityChanged, AgentEvent
+from core.domain.messages import Message, ToolCall
+from core.loop.calls import CallOutcome, execute_call
+from core.ports import Sandbox
+from core.tools.tool import ThreadMessages, ToolContext, prepare_call
+from tests.fakes.sandbox_memory import MemorySandboxes
+from tests.integration.core.mcp.conftest import CONTEXT, Guest, MakeGuest, stdio
+
+
+@pytest.fixture(params=["auto", "legacy"])
+async def modern(request: pytest.FixtureRequest, guest_of: MakeGuest) -> Guest:
+    guest = guest_of(stdio(program="mcp_modern.py", protocol=request.param))
+    await guest.look()
+    return guest
+
+
+async def call(
+    guest: Guest, tool: str, context: ToolContext, **arguments: JsonValue
+) -> CallOutcome:
+    name = f"mcp_fake_{tool}"
+    prepared = prepare_call(name, arguments, guest.toolbox)
+    return await execute_call(
+        ToolCall(call_id="c1", name=name, arguments=arguments), prepared, context
+    )
+
+
+async def test_files_are_saved_to_the_workspace_and_named(modern: Guest) -> None:
+    sandboxes = MemorySandboxes()
+    sandbox = await sandboxes.open("thread", fence=1)
+
+    async def opened() -> Sandbox:
+        return sandbox
+
+    outcome = await call(modern, "files", replace(CONTEXT, sandbox=opened))
+    sound, report, structure = str(outcome.result["output"]).splitlines()
+    assert sound.startswith("[sound, audio/wav, 3000 bytes: saved as .results/")
+    assert report.startswith("[resource file:///a/report.zip, application/zip, 3 bytes: saved as ")
+    assert report.endswith("-report.zip]")
+    assert structure == '{"parts": [{"data": "[3000 bytes of base64 are left out]"}]}'
+    assert sorted(sandboxes.machines["thread"].content.values()) == [b"123", b"123" * 1_000]
+
+
+@pytest.mark.parametrize(("tool", "arguments"), [("long", {"characters": 60_000}), ("wide", {})])
+async def test_a_long_result_is_not_said_twice(
+    modern: Guest, tool: str, arguments: dict[str, JsonValue]
+) -> None:
+    sandboxes = MemorySandboxes()
+    sandbox = await sandboxes.open("thread", fence=1)
+
+    async def opened() -> Sandbox:
+        return sandbox
+
+    await call(modern, tool, replace(CONTEXT, sandbox=opened), **arguments)
+    (saved,) = sandboxes.machines["thread"].content.values()
+    assert len(saved) < 61_000
+
+
+async def test_progress_is_shown_and_extends_the_limit(guest_of: MakeGuest) -> None:
+    guest = guest_of(stdio(program="mcp_modern.py", call_timeout_seconds=0.5))
+    await guest.look()
+    shown: list[AgentEvent] = []
+    outcome = await call(guest, "work", replace(CONTEXT, emit=shown.append), steps=5)
+    assert outcome.result["output"] == "worked"
+    assert shown[:2] == [
+        ActivityChanged(text="fake: step 0"),
+        ActivityChanged(text="fake: step 1"),
+    ]
+    said = str((await call(guest, "work", CONTEXT, steps=60)).result["error"])
+    assert "it did not answer within 0.5 s" in said
+
+
+async def test_a_server_says_how_to_use_its_tools(modern: Guest) -> None:
+    assert modern.servers.instructions() == {"fake": "Look before you leap."}
+    assert modern.servers.instructions(frozenset({"other"})) == {}
+
+
+async def test_a_server_must_not_use_the_model(guest_of: MakeGuest) -> None:
+    guest = guest_of(stdio(program="mcp_modern.py", protocol="legacy"))
+    await guest.look()
+    assert await guest.output("think") == "-32601 sampling/createMessage is not supported"
+
+
+def in_thread(run_id: str, told: Sequence[Message]) -> ToolContext:
+    async def find(_message_id: str) -> Message | None:
+        return None
+
+    async def read_all() -> Sequence[Message]:
+        return told
+
+    messages = ThreadMessages(find=find, read_all=read_all)
+    return replace(CONTEXT, run_id=run_id, messages=messages)
+
+
+def tool_message(outcome: CallOutcome, run_id: str) -> Message:
+    return Message(
+        type="tool",
+        content={"role": "tool", "content": str(outcome.result)},
+        is_llm_message=True,
+        thread_id="thread",
+        run_id=run_id,
+    )
+
+
+async def test_a_question_of_a_server_is_asked_in_the_thread_and_answered_in_the_next_run(
+    guest_of: MakeGuest,
+) -> None:
+    guest = guest_of(stdio(program="mcp_modern.py", protocol="legacy"))
+    await guest.look()
+    first = await call(guest, "order", in_thread("run 1", ()), dish="soup")
+    assert first.outcome == "failed"
+    assert first.reply is not None
+    assert first.reply.kind == "ask"
+    assert (
+        "The tool order of the MCP server fake asks:\n\n> Which size of soup?" in first.reply.text
+    )
+    assert '> - size: type "string"' in first.reply.text
+
+    told = (tool_message(first, "run 1"),)
+    answers: dict[str, JsonValue] = {"dish": "soup", "elicitation_answers": {"size": "L"}}
+    second = await call(guest, "order", in_thread("run 2", told), **answers)
+    assert '"data":{"size":"L","number":1}' in str(second.result["output"])
+
+
+async def test_a_model_cannot_answer_for_people(guest_of: MakeGuest) -> None:
+    guest = guest_of(stdio(program="mcp_modern.py", protocol="legacy"))
+    await guest.look()
+    answers: dict[str, JsonValue] = {"dish": "soup", "elicitation_answers": {"size": "L"}}
+    unasked = await call(guest, "order", in_thread("run 1", ()), **answers)
+    same_run = in_thread("run 1", (tool_message(unasked, "run 1"),))
+    for outcome in (unasked, await call(guest, "order", same_run, **answers)):
+        assert outcome.reply is not None
+        assert outcome.reply.kind == "ask"
+    other = {"dish": "cake", "elicitation_answers": {"size": "L"}}
+    later = in_thread("run 2", (tool_message(unasked, "run 1"),))
+    assert (await call(guest, "order", later, **other)).reply is not None
+
+
+async def test_answers_that_do_not_fit_are_asked_for_again(guest_of: MakeGuest) -> None:
+    guest = guest_of(stdio(program="mcp_modern.py", protocol="legacy"))
+    await guest.look()
+    first = await call(guest, "order", in_thread("run 1", ()), dish="soup")
+    wrong: dict[str, JsonValue] = {"dish": "soup", "elicitation_answers": {"size": 3}}
+    later = in_thread("run 2", (tool_message(first, "run 1"),))
+    second = await call(guest, "order", later, **wrong)
+    assert "The answers do not fit: size: should be string" in str(second.result["output"])

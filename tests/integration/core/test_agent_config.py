@@ -1,0 +1,252 @@
+"""A run is equipped as its agent has it: model, dialect, tools, tool servers, knowledge."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bots.bootstrap.knowledge_file_sync import KnowledgeFileSync
+from core.agents.definition import KnownNames
+from core.agents.files import AgentFiles
+from core.agents.roster import Roster
+from core.context.untrusted_text import wrap_untrusted
+from core.domain.events import ErrorRaised
+from core.knowledge.knowledge_base import KnowledgeBase
+from core.knowledge.ports import Scope
+from core.run.execute import execute
+from core.tools.catalogue import all_tools
+from core.tools.tool import Tool, ToolSet
+from storage.sql.stores.agents import SqlAgentVersions
+from storage.sql.stores.knowledge import SqlKnowledge
+from tests.fakes.streamed_model import text
+from tests.integration.core.conftest import World
+from tests.integration.core.conftest import world as world
+
+OWN = "own"
+
+
+@dataclass
+class Bench:
+    """A world whose thread works with the agent `own`."""
+
+    world: World
+    folder: Path
+    knowledge_base: KnowledgeBase
+    asked_for: list[frozenset[str] | None] = field(default_factory=list[frozenset[str] | None])
+
+    def own(self, more: str) -> None:
+        made = self.folder / ".own"
+        made.write_text(f"name: Own\ndescription: Ours.\n{more}")
+        made.rename(self.folder / "own.yaml")
+
+    async def run(self, words: str = "hello") -> Any:
+        """What the model is asked."""
+        self.world.model.turns.append(text("ok"))
+        await self.world.deps.agents.roster.versions.choose(self.world.address, OWN)
+        await self.world.run(words)
+        return self.world.model.requests[-1]
+
+    async def more_tools(self, servers: frozenset[str] | None) -> Sequence[Tool[Any]]:
+        self.asked_for.append(servers)
+        return ()
+
+    async def known(self) -> set[str]:
+        return {one.name for one in await self.knowledge_base.store.entries([Scope("agent", OWN)])}
+
+
+@pytest.fixture
+async def bench(world: World, tmp_path: Path) -> AsyncIterator[Bench]:
+    folder = tmp_path / "agents"
+    folder.mkdir()
+    known = KnownNames(tools=frozenset(all_tools()), servers=frozenset({"tickets"}))
+    files = AgentFiles(known=known, folder=folder)
+    files.load()
+    knowledge_base = KnowledgeBase(store=SqlKnowledge(world.database))
+    knowledge = KnowledgeFileSync(files, knowledge_base)
+    bench = Bench(world, folder, knowledge_base)
+    own = {name: all_tools()[name] for name in ("search_knowledge",)}
+    world.with_deps(
+        roster=Roster(files=files, versions=SqlAgentVersions(world.database)),
+        knowledge_base=knowledge_base,
+        index_knowledge=knowledge.wait_until_read,
+        mcp_tools=bench.more_tools,
+        toolbox=ToolSet({**world.bench.toolbox().tools, **own}),
+    )
+    yield bench
+    await knowledge.close()
+
+
+def tools(request: Any) -> set[str]:
+    return {one["function"]["name"] for one in request.tools}
+
+
+def told(bench: Bench) -> str:
+    """Returns what the newest call was told beside the conversation."""
+    return bench.world.model.tails[-1]
+
+
+def system(request: Any) -> str:
+    return str(request.messages[0]["content"])
+
+
+async def test_without_wishes_all_is_as_the_settings_have_it(bench: Bench) -> None:
+    bench.own("")
+    request = await bench.run()
+    assert (request.model, system(request)) == ("test", "You are a test.")
+    assert tools(request) == set(bench.world.deps.defaults.toolbox.tools)
+    assert bench.asked_for == [None]
+
+
+async def test_people_and_the_model_are_told_which_tool_server_is_missing(bench: Bench) -> None:
+    bench.own("mcp_servers: [tickets]\n")
+    asked_for: list[object] = []
+
+    def missing(servers: frozenset[str] | None) -> dict[str, str]:
+        asked_for.append(servers)
+        return {"tickets": "it is still starting"}
+
+    bench.world.with_deps(mcp_missing=missing)
+    bench.world.model.turns.append(text("ok"))
+    await bench.world.deps.agents.roster.versions.choose(bench.world.address, OWN)
+    run_id = await bench.world.run("hello")
+
+    sentence = (
+        "The tools of these MCP servers are missing in this run: tickets (it is still starting)."
+    )
+    assert ErrorRaised(message=sentence) in await bench.world.events(run_id)
+    assert sentence in told(bench)
+    assert asked_for == [frozenset({"tickets"})]
+
+
+async def test_what_a_server_says_about_its_tools_is_untrusted_text(bench: Bench) -> None:
+    bench.own("")
+    bench.world.with_deps(mcp_instructions=lambda _servers: {"tickets": "Look before you leap."})
+    await bench.run()
+    fenced = wrap_untrusted("Look before you leap.", source="the MCP server tickets")
+    assert fenced.splitlines()[-2:-1] == ["Look before you leap."]
+    assert "Look before you leap." in told(bench)
+    assert "the MCP server tickets" in told(bench)
+
+
+async def test_the_role_stands_on_the_base_prompt(bench: Bench) -> None:
+    bench.own("prompt: Be brief.\n")
+    assert system(await bench.run()).startswith("You are a test.\n\n# Your role here\n\nBe brief.")
+
+
+async def test_the_model_is_the_agents_and_the_dialect_goes_by_it(bench: Bench) -> None:
+    bench.own("model: openai/o1-mini\n")
+    request = await bench.run()
+    assert (request.model, tools(request)) == ("openai/o1-mini", set())
+    assert '<invoke name="echo">' in system(request)
+
+
+async def test_a_dialect_that_the_settings_name_holds_for_every_model(bench: Bench) -> None:
+    bench.own("model: openai/o1-mini\n")
+    bench.world.with_deps(dialect_setting="native")
+    assert tools(await bench.run())
+
+
+async def test_an_agents_own_dialect_goes_before_all(bench: Bench) -> None:
+    bench.own("dialect: react\n")
+    bench.world.with_deps(dialect_setting="native")
+    request = await bench.run()
+    assert tools(request) == set()
+    assert "Action Input:" in system(request)
+
+
+async def test_the_usage_is_the_agents_models(bench: Bench) -> None:
+    bench.own("model: openai/o1-mini\n")
+    await bench.run()
+    rows = await bench.world.database.read(
+        lambda c: c.exec_driver_sql("SELECT DISTINCT model FROM usage").scalars().all()
+    )
+    assert rows == ["openai/o1-mini"]
+
+
+async def test_tools_are_those_that_are_enabled_less_those_that_are_not(bench: Bench) -> None:
+    bench.own("tools: {enabled: [ask, complete, search_knowledge], disabled: [complete]}\n")
+    assert tools(await bench.run()) == {"ask", "search_knowledge"}
+
+
+async def test_tool_servers_are_those_that_are_named(bench: Bench) -> None:
+    bench.own("mcp_servers: [tickets]\n")
+    await bench.run()
+    bench.own("mcp_servers: []\n")
+    await bench.run()
+    assert bench.asked_for == [frozenset({"tickets"}), frozenset()]
+
+
+async def test_an_agent_knows_its_files_in_every_thread(bench: Bench) -> None:
+    (bench.folder / "notes").mkdir()
+    (bench.folder / "notes" / "cat.md").write_text("Our cat is called Minka.")
+    (bench.folder / "notes" / ".hidden.md").write_text("A secret.")
+    (bench.folder / "dog.txt").write_text("Our dog is called Rex.")
+    bench.own("knowledge: [notes, dog.txt]\n")
+    request = await bench.run("What is the cat called?")
+    assert "Minka" not in system(request)
+    assert "Minka" in told(bench)
+    assert await bench.known() == {"notes/cat.md", "dog.txt"}
+
+    (bench.folder / "notes" / "cat.md").write_text("Our cat is called Tiger.")
+    (bench.folder / "dog.txt").rename(bench.folder / "notes" / "hound.txt")
+    bench.own("knowledge: [notes]\n")
+    await bench.run("What is the cat called?")
+    again = told(bench)
+    assert "Tiger" in again
+    assert "Minka" not in again
+    assert "Rex" in again
+    assert len(await bench.known()) == 2
+
+    bench.own("")
+    await bench.run("What is the cat called?")
+    assert "Tiger" not in told(bench)
+
+
+async def test_knowledge_that_leads_out_or_cannot_be_read_is_left_out(
+    bench: Bench, tmp_path: Path
+) -> None:
+    (tmp_path / "secret.txt").write_text("The password is swordfish.")
+    (bench.folder / "link.txt").symlink_to(tmp_path / "secret.txt")
+    (bench.folder / "broken.pdf").write_bytes(b"%PDF-1.4 no")
+    (bench.folder / "good.txt").write_text("The sky is blue.")
+    bench.own("knowledge: [link.txt, broken.pdf, gone.txt, good.txt]\n")
+    await bench.run("What is the sky and the password?")
+    assert "The sky is blue." in told(bench)
+    assert await bench.known() == {"good.txt"}
+
+
+async def test_an_agents_own_knowledge_has_half_of_the_room_at_most(bench: Bench) -> None:
+    (bench.folder / "big.txt").write_text(
+        "\n".join(f"Row {n} is about bread." for n in range(5000))
+    )
+    bench.own("knowledge: [big.txt]\n")
+    await bench.run("What is about bread?")
+    shown = told(bench)
+    assert "about bread" in shown
+    assert len(shown) < 4 * 2_000 * 2
+
+
+async def test_a_stop_does_not_wait_for_what_an_agent_has_to_learn(bench: Bench) -> None:
+    started = asyncio.Event()
+
+    async def learn(agent_id: str) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    (bench.folder / "dog.txt").write_text("Our dog is called Rex.")
+    bench.own("knowledge: [dog.txt]\n")
+    world = bench.world.with_deps(index_knowledge=learn)
+    await bench.world.deps.agents.roster.versions.choose(world.address, OWN)
+    run_id = await world.say("hello")
+    async with asyncio.timeout(20):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(execute(run_id, world.deps))
+            await started.wait()
+            await world.stop(run_id)
+    run = await world.deps.stores.conversations.run(run_id)
+    assert run is not None
+    assert run.status == "stopped"
+    assert world.model.requests == []

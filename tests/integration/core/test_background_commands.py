@@ -1,0 +1,107 @@
+"""Commands in the background of a real sandbox: they outlive their run, and what a cut-off run waited for ends."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import pytest
+
+from core.run.execute import execute
+from core.tools.catalogue import all_tools
+from core.tools.tool import ToolSet
+from sandbox.unsafe_process import UnsafeProcessProvider
+from tests.fakes.streamed_model import Played, calls, text
+from tests.integration.core.conftest import World
+from tests.integration.core.test_takeover import Vanishing, taken_over
+from tests.integration.sandbox.providers import reachable_folder
+
+TOOLS = ("execute_command", "check_command_output", "create_file", "complete")
+
+
+@pytest.fixture
+async def provider(world: World) -> AsyncIterator[UnsafeProcessProvider]:
+    async with reachable_folder() as folder:
+        processes = UnsafeProcessProvider(folder)
+        toolbox = ToolSet({name: all_tools()[name] for name in TOOLS})
+        world.with_deps(sandboxes=processes, toolbox=toolbox)
+        yield processes
+        await processes.close()
+
+
+def shell(command: str, session: str, timeout: int = 0) -> Played:
+    arguments = {"command": command, "session_name": session, "timeout": timeout}
+    return calls(("execute_command", json.dumps(arguments)))
+
+
+def tails(world: World) -> list[str]:
+    return [
+        f"{one.messages[-1]['content']} {tail}"
+        for one, tail in zip(world.model.requests, world.model.tails, strict=True)
+    ]
+
+
+async def test_a_server_outlives_the_run_that_started_it(
+    world: World, provider: UnsafeProcessProvider
+) -> None:
+    world.model.turns = [shell("exec sleep 1000", "server"), text("it serves")]
+    run_id = await world.run("start a server")
+    world.model.turns = [
+        shell("true", "main", 20),
+        text("ok"),
+        shell("true", "main", 20),
+        text("k"),
+    ]
+    await world.run("do something else")
+    await world.run("and once more")
+    run = await world.deps.stores.conversations.run(run_id)
+    assert run is not None
+    reader = await provider.open(run.thread_id, fence=0)
+    assert (await reader.shell.check("server")).exit_code is None
+
+
+async def test_a_command_that_ended_between_two_runs_is_told_once_the_sandbox_is_used(
+    world: World, provider: UnsafeProcessProvider
+) -> None:
+    world.model.turns = [shell("exec sleep 1000", "server"), text("it serves")]
+    run_id = await world.run("start a server")
+    run = await world.deps.stores.conversations.run(run_id)
+    assert run is not None
+    await (await provider.open(run.thread_id, fence=1)).interrupt()
+    write = calls(("create_file", '{"file_path": "a.txt", "file_contents": "a"}'))
+    world.model.turns = [write, text("ok")]
+    await world.run("write a file")
+    assert re.search(r"the session server has ended with exit code 13[07]", tails(world)[-1])
+
+
+@pytest.mark.slow
+async def test_a_takeover_ends_only_what_the_cut_off_run_waited_for(
+    world: World, provider: UnsafeProcessProvider
+) -> None:
+    keeps = world.deps.stores.claims
+    world.with_deps(claims=Vanishing(world.database), worker_id="worker-that-dies")
+    world.model.turns = [
+        shell("exec sleep 1000", "server"),
+        shell("touch begun; exec sleep 1001", "long", 600),
+    ]
+    run_id = await world.say("go")
+    running = asyncio.ensure_future(execute(run_id, world.deps))
+    run = await world.deps.stores.conversations.run(run_id)
+    assert run is not None
+    async with asyncio.timeout(60):
+        while True:
+            with suppress(Exception):
+                reader = await provider.open(run.thread_id, fence=0)
+                if await reader.files.list("begun"):
+                    break
+            await asyncio.sleep(0.02)
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    world.with_deps(claims=keeps, worker_id="worker-2")
+    world.model.turns = [shell("true", "main", 20), text("done")]
+    await taken_over(world, run_id)
+    assert (await reader.shell.check("server")).exit_code is None
+    assert (await reader.shell.check("long")).exit_code in (130, 137)
+    assert "The program was restarted while this ran" in tails(world)[-2]

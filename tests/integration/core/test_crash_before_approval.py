@@ -1,0 +1,218 @@
+"""A program that ends just before it asks for an approval: the people are asked afterwards, and the call runs once."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+
+from core.dialects.dialect import Dialect
+from core.dialects.native import NativeDialect
+from core.dialects.xml import XmlDialect
+from core.domain.approval import APPROVE_ONCE, EXPIRED, Approval
+from core.domain.events import ApprovalAsked, RunFailed, ToolStarted, TurnFinished, TurnStarted
+from core.domain.threads import Ask, Lease
+from core.run.execute import execute
+from core.run.history_repair import INTERRUPTED
+from core.stores import JournalEntry
+from core.tools.tool import ToolSet
+from storage.sql.stores.run_claims import SqlRunClaims
+from storage.sql.stores.run_journal import SqlRunJournal
+from storage.sql.stores.run_transitions import SqlAsks
+from tests.fakes.streamed_model import calls, invokes, text
+from tests.integration.core.conftest import World
+
+
+class Dying(SqlRunJournal):
+    """A journal whose program is killed right before, or right after, the run is suspended."""
+
+    is_stored = False
+    before_suspend: Callable[[], Awaitable[None]] | None = None
+
+    async def suspend(self, lease: Lease, entry: JournalEntry, approval: Approval) -> None:
+        if self.before_suspend is not None:
+            await self.before_suspend()
+        if self.is_stored:
+            await self.write(lease, entry)
+        raise asyncio.CancelledError
+
+
+class Vanishing(SqlRunClaims):
+    """Claims whose release does not get through."""
+
+    async def release(self, lease: Lease) -> None:
+        return None
+
+
+def guarded(world: World) -> World:
+    tools = dict(world.bench.toolbox().tools)
+    tools["echo"] = replace(tools["echo"], needs_approval=lambda params: f"Say {params.text} aloud")
+    return world.with_deps(toolbox=ToolSet(tools))
+
+
+async def killed_before_asking(world: World, journal: Dying) -> str:
+    """The run, whose calls are on record where the journal stores them."""
+    keeps = world.deps
+    run_id = await world.say("go")
+    world.with_deps(claims=Vanishing(world.database), journal=journal, worker_id="worker-that-dies")
+    with suppress(asyncio.CancelledError):
+        await execute(run_id, world.deps)
+    world.deps = replace(keeps, worker_id="worker-2")
+    await world.deps.stores.claims.remove_worker("worker-that-dies")
+    return run_id
+
+
+async def question(world: World, run_id: str) -> Ask | None:
+    return await world.deps.stores.journal.approval(run_id)
+
+
+async def results(world: World, run_id: str) -> list[str]:
+    return [json.dumps(one.content) for one in await world.history(run_id) if one.type == "tool"]
+
+
+@pytest.mark.parametrize("dialect", [NativeDialect(), XmlDialect()])
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_the_people_are_asked_after_all(
+    world: World, dialect: Dialect, is_stored: bool
+) -> None:
+    """Where not even the call was on record, the model makes it again."""
+    guarded(world).with_deps(dialect=dialect)
+    first = calls(("echo", '{"text": "a"}'))
+    if dialect.name == "xml":
+        first = text(invokes(("echo", {"text": "a"})))
+    world.model.turns = [first]
+    journal = Dying(world.database)
+    journal.is_stored = is_stored
+    run_id = await killed_before_asking(world, journal)
+    assert await question(world, run_id) is None
+    is_known = bool(await world.deps.stores.journal.calls(run_id))
+    assert is_known or not is_stored
+    world.model.turns = [text("done")] if is_known else [first, text("done")]
+    await execute(run_id, world.deps)
+    asked = await question(world, run_id)
+    assert asked is not None
+    assert asked.state == "open"
+    assert "Say a aloud" in asked.text
+    assert world.bench.said == []
+    events = await world.events(run_id)
+    assert isinstance(events[-1], ApprovalAsked)
+    assert await world.run(APPROVE_ONCE) == run_id
+    assert world.bench.said == ["a"]
+    (result,) = await results(world, run_id)
+    assert "echo a" in result
+    run = await world.deps.stores.conversations.run(run_id)
+    assert run is not None
+    assert run.status == "completed"
+    assert world.model.turns == []
+
+
+async def test_turns_stay_in_pairs_and_the_call_shows_when_it_starts(world: World) -> None:
+    guarded(world).model.turns = [calls(("echo", '{"text": "a"}')), text("done")]
+    journal = Dying(world.database)
+    journal.is_stored = True
+    run_id = await killed_before_asking(world, journal)
+    await execute(run_id, world.deps)
+    await world.run(APPROVE_ONCE)
+    events = await world.events(run_id)
+    opened = [event.turn_id for event in events if isinstance(event, TurnStarted)]
+    closed = [event.turn_id for event in events if isinstance(event, TurnFinished)]
+    assert opened == closed
+    titles = [event.title for event in events if isinstance(event, ToolStarted)]
+    assert titles == ["echo a (needs approval)", "echo a"]
+
+
+async def test_the_other_calls_of_the_turn_are_not_run_again(world: World) -> None:
+    world.bench.gate("b").set()
+    guarded(world).model.turns = [
+        calls(("echo", '{"text": "a"}'), ("wait", '{"text": "b"}'), ("wait", "{}")),
+        text("done"),
+    ]
+    journal = Dying(world.database)
+    journal.is_stored = True
+    run_id = await killed_before_asking(world, journal)
+    await execute(run_id, world.deps)
+    await world.run(APPROVE_ONCE)
+    assert sorted(world.bench.said) == ["a", "b"]
+    told = await results(world, run_id)
+    assert len(told) == 3
+    assert "echo a" in told[0]
+    assert "waited for b" in told[1]
+    assert "Field required" in told[2]
+
+
+async def test_a_call_beside_it_that_was_cut_off_is_told_of_once_and_not_repeated(
+    world: World,
+) -> None:
+    guarded(world).model.turns = [
+        calls(("echo", '{"text": "a"}'), ("wait", '{"text": "b"}')),
+        text("done"),
+    ]
+    keeps = world.deps
+    run_id = await world.say("go")
+    world.with_deps(claims=Vanishing(world.database), worker_id="worker-that-dies")
+    running = asyncio.ensure_future(execute(run_id, world.deps))
+    async with asyncio.timeout(10):
+        await world.bench.has_started("b").wait()
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    world.deps = replace(keeps, worker_id="worker-2")
+    await world.deps.stores.claims.remove_worker("worker-that-dies")
+    await execute(run_id, world.deps)
+    asked = await question(world, run_id)
+    assert asked is not None
+    assert asked.state == "open"
+    await world.run(APPROVE_ONCE)
+    assert world.bench.said == ["b", "a"]
+    told = await results(world, run_id)
+    assert "echo a" in told[0]
+    assert INTERRUPTED.split(":")[0] in told[1]
+
+
+async def test_a_stop_that_comes_before_the_question_is_kept(world: World) -> None:
+    """Whoever stops the run while it is being suspended, and when another takes it over, is asked nothing more."""
+    guarded(world).model.turns = [calls(("echo", '{"text": "a"}')), text("done")]
+    journal = Dying(world.database)
+    journal.is_stored = True
+    run_id = await killed_before_asking(world, journal)
+    await world.stop(run_id)
+    await execute(run_id, world.deps)
+    run = await world.deps.stores.conversations.run(run_id)
+    assert run is not None
+    if run.status != "stopped":
+        assert run.status == "queued"
+        await execute(run_id, world.deps)
+        run = await world.deps.stores.conversations.run(run_id)
+        assert run is not None
+    assert run.status == "stopped"
+    assert world.bench.said == []
+    asked = await question(world, run_id)
+    assert asked is None or asked.state == "withdrawn"
+
+
+async def test_an_approval_that_nobody_gives_ends_the_run_with_a_plain_sentence(
+    world: World,
+) -> None:
+    guarded(world).model.turns = [calls(("echo", '{"text": "a"}')), text("Not needed then.")]
+    run_id = await world.run("go")
+    asks = SqlAsks(world.database)
+    assert await asks.expire_approvals(older_than_hours=1) == ()
+    assert await asks.expire_approvals(older_than_hours=0) == (run_id,)
+    assert await asks.expire_approvals(older_than_hours=0) == ()
+    assert run_id in await world.deps.stores.claims.claimable_runs()
+    await execute(run_id, world.deps)
+    run = await world.deps.stores.conversations.run(run_id)
+    assert run is not None
+    assert (run.status, run.error) == ("failed", EXPIRED)
+    assert isinstance((await world.events(run_id))[-1], RunFailed)
+    assert world.bench.said == []
+    asked = await question(world, run_id)
+    assert asked is not None
+    assert asked.state == "expired"
+    again = await world.stops.retry(run_id, "retry-1", continues=False)
+    assert again is not None
+    await execute(again, world.deps)
+    assert "no one has approved" in str(world.model.requests[-1].messages)
+    assert world.bench.said == []

@@ -1,0 +1,241 @@
+"""Answers that a limit cuts off: the model learns which limit it was and how to go on, and people read the whole."""
+
+import asyncio
+import json
+import tracemalloc
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+from aiohttp import web
+
+from core import http_shutdown
+from core.context.window import ContextPolicy
+from core.dialects.react import ReactDialect
+from core.dialects.xml import XmlDialect
+from core.domain.errors import ContextOverflow
+from core.domain.events import RunFailed, RunFinished
+from core.domain.threads import Usage
+from core.llm.openai_client import OpenAIChatClient
+from core.loop.run_context import LoopPolicy
+from core.ports import ModelFinished, TextDelta, ThinkingDelta, ToolCallDelta
+from core.run.execute import execute
+from core.tasks import cancel, spawn
+from tests.fakes.streamed_model import calls, text
+from tests.integration.core.conftest import World
+
+CUT = ModelFinished(finish_reason="length", usage=Usage(input_tokens=9, output_tokens=4096))
+
+
+async def last(world: World, run_id: str) -> RunFinished:
+    found = (await world.events(run_id))[-1]
+    assert isinstance(found, RunFinished)
+    return found
+
+
+async def answer(world: World, words: str = "go") -> str:
+    reply = (await last(world, await world.run(words))).reply
+    assert reply is not None
+    return reply.text
+
+
+def last_sent(world: World, number: int) -> str:
+    return str(world.model.requests[number].messages[-1]["content"])
+
+
+async def test_parts_are_joined_with_their_blanks_and_no_request_ends_with_the_model(
+    world: World,
+) -> None:
+    world.model.turns = [
+        text("The token limit because ", finish="length"),
+        text("it was", finish="length"),
+        text(" reached."),
+    ]
+    assert await answer(world) == "The token limit because it was reached."
+    assert [one.messages[-1]["role"] for one in world.model.requests] == ["user"] * 3
+    assert "Continue exactly where it stopped" in last_sent(world, 2)
+    said = [one["content"] for one in world.model.requests[2].messages[2:]]
+    assert said[0::2] == ["The token limit because ", "it was"]
+
+
+@pytest.mark.parametrize("name", ["native", "xml", "react"])
+async def test_a_call_that_was_cut_off_is_told_how_to_go_on(world: World, name: str) -> None:
+    half = '{"text": "half of a long fi'
+    written = {
+        "native": ToolCallDelta(index=0, call_id="c", name="echo", arguments=half),
+        "xml": TextDelta(
+            text='<function_calls>\n<invoke name="echo">\n<parameter name="text">half of a long fi'
+        ),
+        "react": TextDelta(text=f"Thought: I write.\nAction: echo\nAction Input: {half}"),
+    }
+    final = "Final Answer: done" if name == "react" else "done"
+    if name != "native":
+        world.with_deps(dialect=XmlDialect() if name == "xml" else ReactDialect())
+    world.model.turns = [[written[name], CUT], text(final)]
+    assert await answer(world) == "done"
+    assert world.bench.said == []
+    assert len(world.model.requests) == 2
+    told = last_sent(world, 1)
+    assert "cut off inside this call, because it reached its limit of 4,096 tokens" in told
+    assert "in several calls" in told
+
+
+async def test_whole_calls_before_the_cut_run(world: World) -> None:
+    world.model.turns = [
+        [
+            ToolCallDelta(index=0, call_id="a", name="echo", arguments='{"text": "1"}'),
+            ToolCallDelta(index=1, call_id="b", name="echo", arguments=""),
+            CUT,
+        ],
+        text("done"),
+    ]
+    run_id = await world.run("go")
+    assert world.bench.said == ["1"]
+    results = [one for one in await world.history(run_id) if one.type == "tool"]
+    assert ["cut off" in str(one.content["content"]) for one in results] == [False, True]
+
+
+async def test_an_answer_that_is_thinking_alone_is_asked_for_again_with_the_reason(
+    world: World,
+) -> None:
+    world.model.turns = [[ThinkingDelta(text="hm " * 50), CUT], text("Here.")]
+    assert await answer(world) == "Here."
+    assert "reached its length limit before it contained any text" in world.model.tails[1]
+
+    world.model.turns = [[ThinkingDelta(text="hm"), CUT] for _ in range(3)]
+    failed = (await world.events(await world.run("again")))[-1]
+    assert isinstance(failed, RunFailed)
+    assert "length limit several times" in failed.public_message
+
+
+async def test_a_cut_answer_is_whole_after_another_worker_has_taken_it_over(world: World) -> None:
+    world.model.turns = [text("The first half, ", finish="length"), [asyncio.Event()]]
+    run_id = await world.say("go")
+    first = spawn(execute(run_id, world.deps), name="first attempt")
+    while len(world.model.requests) < 2:
+        await asyncio.sleep(0.01)
+    await cancel(first)
+
+    world.model.turns = [text("the second.")]
+    await execute(run_id, world.deps)
+    reply = (await last(world, run_id)).reply
+    assert reply is not None
+    assert reply.text == "The first half, the second."
+    assert world.model.requests[-1].messages[-1]["role"] == "user"
+
+
+async def test_text_that_was_cut_is_not_lost_at_the_limit_of_turns(world: World) -> None:
+    world.with_deps(policy=LoopPolicy(turns_max=1))
+    world.model.turns = [text("All that I have", finish="length")]
+    assert await answer(world) == "All that I have"
+
+
+class Flood:
+    """An endpoint whose model writes a call that never ends, in pieces or in one line, and then answers in words."""
+
+    def __init__(self, *, line_bytes: int) -> None:
+        self.line_bytes = line_bytes
+        self.sent_bytes = 0
+        self.requests: list[str] = []
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.requests.append(await request.text())
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        if len(self.requests) > 1:
+            done = {"choices": [{"delta": {"content": "Smaller."}, "finish_reason": "stop"}]}
+            await response.write(f"data: {json.dumps(done)}\n\ndata: [DONE]\n\n".encode())
+            return response
+        named = {"index": 0, "id": "c", "function": {"name": "echo", "arguments": '{"text": "'}}
+        await response.write(_event(named))
+        piece = _event({"index": 0, "function": {"arguments": "x" * self.line_bytes}})
+        with suppress(ConnectionError):
+            while self.sent_bytes < 100_000_000:
+                await response.write(piece)
+                self.sent_bytes += len(piece)
+        return response
+
+
+def _event(call: object) -> bytes:
+    return f"data: {json.dumps({'choices': [{'delta': {'tool_calls': [call]}}]})}\n\n".encode()
+
+
+@asynccontextmanager
+async def endpoint(flood: Flood) -> AsyncIterator[OpenAIChatClient]:
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", flood.answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    llm = OpenAIChatClient(f"http://127.0.0.1:{runner.addresses[0][1]}/v1")
+    try:
+        yield llm
+    finally:
+        await llm.close()
+        await http_shutdown.shut_down_server(runner)
+
+
+@pytest.mark.parametrize("line_bytes", [64_000, 30_000_000])
+async def test_an_endless_call_is_not_read_on_and_the_model_is_told(
+    world: World, line_bytes: int
+) -> None:
+    flood = Flood(line_bytes=line_bytes)
+    tracemalloc.start()
+    async with endpoint(flood) as llm:
+        world.with_deps(ask_model=llm.stream)
+        assert await answer(world) == "Smaller."
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert flood.sent_bytes < 16_000_000 + line_bytes
+    assert peak < 150_000_000
+    assert "cut off inside this call" in flood.requests[1]
+    assert len(flood.requests[1]) < 20_000
+
+
+async def test_of_three_hundred_calls_32_run_and_the_others_say_what_to_do(world: World) -> None:
+    world.model.turns = [
+        calls(*[("echo", f'{{"text": "{number}"}}') for number in range(300)]),
+        text("done"),
+    ]
+    run_id = await world.run("go")
+    assert world.bench.said == [str(number) for number in range(32)]
+    results = [one for one in await world.history(run_id) if one.type == "tool"]
+    assert len(results) == 300
+    assert "Not run: this is call 33 of your answer" in str(results[32].content["content"])
+    assert "do the work of many calls in one script" in str(results[299].content["content"])
+
+
+async def test_after_many_long_calls_in_one_turn_the_thread_goes_on_by_a_summary(
+    world: World,
+) -> None:
+    world.with_deps(
+        policy=LoopPolicy(calls_max=0), context_policy=ContextPolicy(window_tokens=12_000)
+    )
+    long = "many words " * 300
+    world.model.turns = [
+        calls(*[("echo", json.dumps({"text": f"{number} {long}"})) for number in range(60)]),
+        text("# Facts\nsixty echoes"),
+        text("done"),
+    ]
+    assert await answer(world, "echo sixty times") == "done"
+    request = world.model.requests[-1]
+    assert [one["role"] for one in request.messages] == ["system", "user"]
+    assert "sixty echoes" in last_sent(world, 2)
+    assert "echo sixty times" in last_sent(world, 2)
+
+    world.model.turns = [text("still here")]
+    assert await answer(world, "and now?") == "still here"
+    assert "sixty echoes" in str(world.model.requests[-1].messages[1])
+
+
+async def test_a_thread_that_the_model_refuses_twice_goes_on_by_a_summary(world: World) -> None:
+    refusal = ContextOverflow("The conversation is too long for this model.", detail="max 4000")
+    world.model.turns = [
+        calls(("echo", json.dumps({"text": "word " * 5000}))),
+        [refusal],
+        [refusal],
+        text("# Facts\nthe word"),
+        text("done"),
+    ]
+    assert await answer(world) == "done"
+    assert "the word" in last_sent(world, 4)

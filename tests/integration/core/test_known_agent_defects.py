@@ -1,0 +1,231 @@
+"""What other agents do wrong in one turn, and this one must not."""
+
+import asyncio
+import itertools
+import json
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, get_args
+
+import pytest
+
+from core.dialects.dialect import Dialect
+from core.dialects.native import NativeDialect
+from core.dialects.react import ReactDialect
+from core.dialects.xml import XmlDialect
+from core.domain.errors import ModelRejected, StorageUnavailable
+from core.domain.events import RunEvent, is_chunk, is_terminal
+from core.domain.messages import Message
+from core.domain.wire_format import suna_objects
+from core.loop.run_context import LoopPolicy
+from core.run.execute import execute
+from core.stores import LoadedRun
+from core.tools.tool import Strategy, ToolContext, ToolSet
+from storage.memory.event_bus import MemoryEventBus
+from storage.sql.stores.conversations import SqlConversations
+from tests.fakes.streamed_model import calls, invokes, pieces, text
+from tests.integration.core.conftest import EchoParams, World
+from tests.paths import REPOSITORY
+
+FEATURES = REPOSITORY / "docs" / "features.md"
+DIALECTS: dict[str, Dialect] = {
+    "native": NativeDialect(),
+    "xml": XmlDialect(),
+    "react": ReactDialect(),
+}
+
+
+def two_calls(dialect: str) -> Any:
+    """An answer that calls `echo` with a and with b, in many pieces."""
+    if dialect == "native":
+        return calls(("echo", '{"text": "a"}'), ("echo", '{"text": "b"}'), said="Both.")
+    if dialect == "xml":
+        return text(*pieces(invokes(("echo", {"text": "a"}), ("echo", {"text": "b"}))))
+    lines = "".join(f'Action: echo\nAction Input: {{"text": "{one}"}}\n' for one in "ab")
+    return text(*pieces(f"Thought: both\n{lines}"))
+
+
+def results(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    return [
+        json.loads(str(one.content["content"]))["tool_execution"]["result"]
+        for one in messages
+        if one.type == "tool"
+    ]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("limit", [0, 1, 2])
+async def test_whatever_the_settings_what_was_read_is_run_and_answered(
+    world: World, dialect: str, limit: int
+) -> None:
+    """Calls that are parsed and then never run, or run and then never answered, are lost in silence."""
+    switches = itertools.product((True, False), (True, False), get_args(Strategy))
+    for on_stream, streamed, strategy in switches:
+        policy = LoopPolicy(
+            executes_on_stream=on_stream,
+            is_streamed=streamed,
+            strategy=strategy,
+            xml_calls_max=limit,
+        )
+        world.with_deps(dialect=DIALECTS[dialect], policy=policy)
+        world.bench.said.clear()
+        world.model.turns = [two_calls(dialect), text("Final Answer: done")]
+        run_id = await world.run("go")
+        told = "a" if limit == 1 and dialect != "native" else "ab"
+        assert sorted(world.bench.said) == list(told), policy
+        mine = [one for one in await world.history(run_id) if one.run_id == run_id]
+        assert [one["output"] for one in results(mine)] == [f"echo {one}" for one in told], policy
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        '<function_calls>\n<invoke name="echo">\n<parameter name="text">a</parameter>\n</function_calls>',
+        '<function_calls><invoke name="echo"><parameter name="text">a',
+        '<invoke name="echo">{"text": "a"}</invoke>',
+        '<invoke><parameter name="text">a</parameter></invoke>',
+    ],
+)
+async def test_a_call_that_cannot_be_read_is_answered_and_the_run_goes_on(
+    world: World, broken: str
+) -> None:
+    world.with_deps(dialect=XmlDialect()).model.turns = [text(*pieces(broken)), text("done")]
+    run_id = await world.run("go")
+    (result,) = results(await world.history(run_id))
+    assert result["success"] is False
+    assert result["error"]
+    assert (
+        result["error"]
+        in json.loads(str(world.model.requests[1].messages[-1]["content"]))["tool_execution"][
+            "result"
+        ].values()
+    )
+    assert world.bench.said == []
+
+
+async def test_a_call_of_a_failed_model_ends_as_failed_everywhere(world: World) -> None:
+    world.model.turns = [[ModelRejected("The key was refused.")]]
+    run_id = await world.run("go")
+    run = await world.deps.stores.conversations.run(run_id)
+    assert run is not None
+    assert run.status == "failed"
+    last = suna_objects((await world.deps.stores.conversations.events(run_id))[-1])[-1]
+    assert last == {"type": "status", "status": "failed", "message": "The key was refused."}
+    snapshot = await world.deps.stores.conversations.snapshot(run.thread_id)
+    assert snapshot is not None
+    assert snapshot.thread.state == "idle"
+
+
+class SlowBus(MemoryEventBus):
+    """Takes its time, less and less of it, and looks whether what it is given is stored."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+        self._waits = itertools.chain((0.02, 0.01, 0.005), itertools.repeat(0.0))
+        self.heard: list[RunEvent] = []
+
+    async def publish(self, events: Sequence[RunEvent]) -> None:
+        await asyncio.sleep(next(self._waits))
+        stored = await self._world.deps.stores.conversations.events(events[0].run_id)
+        known = {one.cursor for one in stored}
+        assert all(one.cursor in known for one in events if not is_chunk(one.event))
+        self.heard.extend(events)
+
+
+async def test_events_are_stored_before_they_are_told_and_told_in_order(world: World) -> None:
+    bus = SlowBus(world)
+    world.with_deps(bus=bus).model.turns = [
+        calls(("echo", '{"text": "a"}'), ("echo", '{"text": "b"}'), said="Both."),
+        text(*(f"word{number} " for number in range(50))),
+    ]
+    await world.run("go")
+    cursors = [one.cursor for one in bus.heard]
+    assert cursors == sorted(set(cursors))
+    assert [one for one in bus.heard if is_terminal(one.event)] == [bus.heard[-1]]
+
+
+class Unreadable(SqlConversations):
+    async def load_run(self, run_id: str) -> LoadedRun | None:
+        raise StorageUnavailable("The database does not answer.")
+
+
+async def test_without_its_history_no_model_is_asked(world: World) -> None:
+    """An unreadable history is no empty one."""
+    world.model.turns = [text("The code is 4711."), text("4711.")]
+    await world.run("make a code")
+    keeps = world.deps.stores.conversations
+    run_id = await world.say("which code was it?")
+    world.with_deps(conversations=Unreadable(world.database))
+    with suppress(StorageUnavailable):
+        await execute(run_id, world.deps)
+    assert len(world.model.requests) == 1
+    run = await keeps.run(run_id)
+    assert run is not None
+    assert run.status in ("queued", "running")
+
+    world.with_deps(conversations=keeps)
+    await execute(run_id, world.deps)
+    assert "4711" in str(world.model.requests[1].messages)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_model_sees_what_it_called_and_with_what(world: World, dialect: str) -> None:
+    world.with_deps(dialect=DIALECTS[dialect]).model.turns = [
+        two_calls(dialect),
+        text("Final Answer: done"),
+    ]
+    await world.run("go")
+    asked, *answers = world.model.requests[1].messages[2:]
+    shown = json.dumps(asked)
+    assert shown.count("echo") >= 2
+    results = [str(one["content"]) for one in answers]
+    assert ["echo a" in results[0], "echo b" in results[-1]] == [True, True]
+    assert not any("arguments" in one for one in results)
+    if dialect == "native":
+        sent = [json.loads(one["function"]["arguments"]) for one in json.loads(shown)["tool_calls"]]
+        assert sent == [{"text": "a"}, {"text": "b"}]
+        ids = [one["id"] for one in json.loads(shown)["tool_calls"]]
+        assert [one["tool_call_id"] for one in answers] == ids
+        assert all("id" not in one for one in answers)
+
+
+@pytest.mark.parametrize("output", ["", " \n", "\x00", "\ud83d"])
+async def test_a_result_of_nothing_is_a_result(world: World, output: str) -> None:
+    async def silent(params: EchoParams, context: ToolContext) -> str:
+        return output
+
+    tools = dict(world.bench.toolbox().tools)
+    tools["echo"] = replace(tools["echo"], run=silent)
+    world.with_deps(toolbox=ToolSet(tools)).model.turns = [
+        calls(("echo", '{"text": "a"}')),
+        text("done"),
+    ]
+    run_id = await world.run("go")
+    (result,) = results(await world.history(run_id))
+    assert result["success"] is True
+    assert isinstance(result["output"], str)
+    run = await world.deps.stores.conversations.run(run_id)
+    assert run is not None
+    assert run.status == "completed"
+
+
+async def test_two_calls_of_one_name_and_the_same_arguments_both_run(world: World) -> None:
+    same = ("echo", {"text": "a"})
+    world.with_deps(dialect=XmlDialect()).model.turns = [
+        text(invokes(same, same)),
+        text("done"),
+    ]
+    await world.run("go")
+    assert world.bench.said == ["a", "a"]
+    assert len(world.model.requests[1].messages) == 5
+
+
+def test_the_tests_that_the_features_name_are_there() -> None:
+    section = FEATURES.read_text("utf-8").partition("## Defects of other agents")[2]
+    named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", section)
+    assert len(named) > 30
+    for path, name in named:
+        assert f"def {name}(" in (REPOSITORY / path).read_text("utf-8"), (path, name)

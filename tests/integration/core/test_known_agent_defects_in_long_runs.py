@@ -1,0 +1,155 @@
+"""What other agents do wrong over many turns and runs, and this one must not."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from itertools import pairwise
+
+from core.domain.budget import Budget, Limit
+from core.domain.errors import ModelUnavailable
+from core.domain.events import RunFinished
+from core.domain.messages import JsonObject
+from core.domain.threads import IncomingFile
+from core.loop.run_context import LoopPolicy
+from core.ports import ModelDelta, ModelRequest, Sandbox
+from core.run.event_replay import follow
+from core.run.execute import execute
+from tests.fakes.streamed_model import calls, text
+from tests.integration.core.conftest import World
+
+TURNS = 60
+
+
+def echoes(number: int) -> list[list[ModelDelta | Exception | asyncio.Event]]:
+    return [calls(("echo", json.dumps({"text": f"line {one}"}))) for one in range(number)]
+
+
+async def long_run(world: World) -> str:
+    world.model.turns = [*echoes(TURNS), text("done")]
+    return await world.run("go")
+
+
+def unanswered(request: ModelRequest) -> list[object]:
+    """Calls without a result right behind them, and results without their call."""
+    waiting: list[object] = []
+    strays: list[object] = []
+    for message in request.messages:
+        if message["role"] != "tool":
+            strays += waiting
+            waiting = [one["id"] for one in _calls(message)]
+        elif message["tool_call_id"] in waiting:
+            waiting.remove(message["tool_call_id"])
+        else:
+            strays.append(message["tool_call_id"])
+    return strays + waiting
+
+
+def _calls(message: JsonObject) -> list[JsonObject]:
+    return list(message.get("tool_calls") or [])
+
+
+async def test_in_a_long_run_every_request_is_one_that_a_provider_takes(world: World) -> None:
+    """Dropping the oldest of a hundred messages leaves results without their calls."""
+    await long_run(world)
+    assert len(world.model.requests) == TURNS + 1
+    assert max(len(one.messages) for one in world.model.requests) > 100
+    assert [unanswered(one) for one in world.model.requests] == [[]] * (TURNS + 1)
+
+
+async def test_no_turn_adds_words_that_nobody_said(world: World) -> None:
+    """A standing "what next?" after each step is a third of the history, paid for in each call."""
+    await long_run(world)
+    for earlier, later in pairwise(world.model.requests):
+        assert later.messages[: len(earlier.messages)] == earlier.messages
+        added = later.messages[len(earlier.messages) :]
+        assert [one["role"] for one in added] == ["assistant", "tool"]
+
+
+async def test_who_comes_late_to_a_long_run_gets_its_beginning(world: World) -> None:
+    run_id = await long_run(world)
+    stored = await world.deps.stores.conversations.events(run_id)
+    assert len(stored) > 400
+    read = [
+        event
+        async for event in follow(
+            run_id,
+            None,
+            conversations=world.deps.stores.conversations,
+            bus=world.deps.messaging.bus,
+        )
+    ]
+    assert read == list(stored)
+
+
+async def test_a_plain_answer_ends_the_run_and_asks_no_more(world: World) -> None:
+    world.model.turns = [text("Hello."), text("Is there anything else?")]
+    run_id = await world.run("hi")
+    assert len(world.model.requests) == 1
+    run = await world.deps.stores.conversations.run(run_id)
+    assert run is not None
+    assert (run.status, run.finish_reason) == ("completed", "stop")
+
+
+async def test_each_run_has_all_its_turns(world: World) -> None:
+    """A count that is not set back leaves later runs with fewer and fewer steps."""
+    world.with_deps(policy=LoopPolicy(turns_max=2))
+    for number in range(3):
+        world.model.turns = [calls(("echo", json.dumps({"text": str(number)}))), text("done")]
+        last = (await world.events(await world.run("go")))[-1]
+        assert isinstance(last, RunFinished)
+        assert last.finish_reason == "stop"
+
+
+async def test_a_run_that_a_model_kept_waiting_says_so_and_not_that_all_is_done(
+    world: World,
+) -> None:
+    world.model.turns = [[ModelUnavailable("The model does not answer.")] for _ in range(9)]
+    run_id = await world.run("go")
+    assert len(world.model.requests) < 9
+    run = await world.deps.stores.conversations.run(run_id)
+    assert run is not None
+    assert run.status == "failed"
+    assert run.error == "The model does not answer."
+
+
+async def test_what_earlier_runs_used_leaves_later_ones_their_whole_budget(world: World) -> None:
+    """A limit that the whole process shares is reached one day, and then nobody is answered any more."""
+    world.with_deps(budget=Budget(run=Limit(tokens=20)))
+    for _ in range(4):
+        world.model.turns = [text("Hello.")]
+        last = (await world.events(await world.run("hi")))[-1]
+        assert isinstance(last, RunFinished)
+        assert last.finish_reason == "stop"
+
+
+class NoSource:
+    """Never asked."""
+
+    def open(self, file: IncomingFile, *, bytes_max: int) -> AsyncIterator[bytes]:
+        raise AssertionError(file.name)
+
+
+class BrokenMachines:
+    """Has a bug."""
+
+    name = "broken"
+
+    async def open(self, thread_id: str, *, fence: int) -> Sandbox:
+        raise RuntimeError("a bug of ours")
+
+
+async def test_a_message_that_breaks_its_run_breaks_no_later_one(world: World) -> None:
+    """Read again by each next run, it would fail them all with the same words."""
+    world.with_deps(sandboxes=BrokenMachines(), file_sources={"api": NoSource()})
+    file = IncomingFile(file_ref="f", name="a.csv", mime_type="text/csv", size_bytes=3)
+    first = await world.say("look at this", files=(file,))
+    await execute(first, world.deps)
+    broken = await world.deps.stores.conversations.run(first)
+    assert broken is not None
+    assert broken.status == "failed"
+
+    world.model.turns = [text("I am here.")]
+    later = await world.deps.stores.conversations.run(await world.run("are you there?"))
+    assert later is not None
+    assert later.status == "completed"
+    assert "look at this" in json.dumps(world.model.requests[0].messages)

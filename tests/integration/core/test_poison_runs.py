@@ -1,0 +1,183 @@
+"""A run that kills its workers is given up after some of them, told once, and leaves a thread that can go on."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+
+from core.dialects.dialect import Dialect
+from core.dialects.native import NativeDialect
+from core.dialects.xml import XmlDialect
+from core.domain.events import RunFailed, RunFinished, ToolFinished
+from core.domain.threads import Lease, Run, ToolCallRecord
+from core.ports import ModelDelta
+from core.run.execute import execute
+from core.run.finish import STOPPED_AT_THE_SAME_PLACE, WORKER_DEATHS_MAX
+from core.run.history_repair import INTERRUPTED
+from core.stores import RunJournal
+from core.tools.tool import ToolSet
+from storage.sql.stores.run_claims import SqlRunClaims
+from storage.sql.stores.run_journal import SqlRunJournal
+from tests.fakes.streamed_model import calls, invokes, text
+from tests.integration.core.conftest import World
+
+DEADLY = "x"
+
+
+class Vanishing(SqlRunClaims):
+    """Claims whose release does not get through, as with a process that was killed."""
+
+    async def release(self, lease: Lease) -> None:
+        return None
+
+
+class Fatal(SqlRunJournal):
+    """A journal that kills whoever asks for the calls of a run."""
+
+    async def calls(self, run_id: str) -> tuple[ToolCallRecord, ...]:
+        raise asyncio.CancelledError
+
+
+def deadly(dialect: Dialect) -> list[ModelDelta | Exception | asyncio.Event]:
+    if dialect.name == "xml":
+        return text(invokes(("wait", {"text": DEADLY}), said="Working."))
+    return calls(("wait", json.dumps({"text": DEADLY})), said="Working.")
+
+
+async def dies(
+    world: World, run_id: str, *, name: str = "w", journal: RunJournal | None = None
+) -> None:
+    """A worker takes the run up, and is gone in the middle of the call if it is not gone before."""
+    keeps = world.deps
+    claims, called = Vanishing(world.database), world.bench.has_started(DEADLY)
+    called.clear()
+    world.with_deps(claims=claims, worker_id=name, journal=journal or keeps.stores.journal)
+    running = asyncio.ensure_future(execute(run_id, world.deps))
+    waiting = asyncio.ensure_future(called.wait())
+    await asyncio.wait((running, waiting), timeout=20, return_when=asyncio.FIRST_COMPLETED)
+    assert called.is_set() or journal is not None, "it has come to the call"
+    waiting.cancel()
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    world.deps = keeps
+    await claims.remove_worker(name)
+
+
+async def died(world: World, times: int) -> str:
+    """A run that so many workers have died over, each in the same call."""
+    dialect = world.deps.defaults.dialect
+    world.model.turns = [deadly(dialect) for _ in range(times)]
+    run_id = await world.say("go")
+    for number in range(times):
+        await dies(world, run_id, name=f"w{number}")
+    return run_id
+
+
+async def run_of(world: World, run_id: str) -> Run:
+    run = await world.deps.stores.conversations.run(run_id)
+    assert run is not None
+    return run
+
+
+def ends(events: Sequence[object]) -> list[object]:
+    return [one for one in events if isinstance(one, RunFailed | RunFinished)]
+
+
+@pytest.mark.parametrize("dialect", [NativeDialect(), XmlDialect()])
+async def test_a_run_is_given_up_once_too_many_workers_have_died_over_it(
+    world: World, dialect: Dialect, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.with_deps(dialect=dialect)
+    run_id = await died(world, WORKER_DEATHS_MAX + 1)
+    assert (await run_of(world, run_id)).status == "running"
+    assert world.bench.said == [DEADLY] * (WORKER_DEATHS_MAX + 1)
+    with caplog.at_level(logging.WARNING):
+        await execute(run_id, world.deps)
+    run = await run_of(world, run_id)
+    assert (run.status, run.error) == ("failed", STOPPED_AT_THE_SAME_PLACE)
+    assert world.bench.said == [DEADLY] * (WORKER_DEATHS_MAX + 1), "the call was not tried again"
+    assert ends(await world.events(run_id)) == [RunFailed(public_message=STOPPED_AT_THE_SAME_PLACE)]
+    assert await world.deps.stores.claims.claimable_runs() == ()
+    assert (
+        f"{WORKER_DEATHS_MAX + 1} workers in a row died over it; this was attempt 7" in caplog.text
+    )
+
+
+async def test_as_many_deaths_as_are_borne_do_not_end_it(world: World) -> None:
+    run_id = await died(world, WORKER_DEATHS_MAX)
+    world.model.turns = [text("done")]
+    await execute(run_id, world.deps)
+    assert (await run_of(world, run_id)).status == "completed"
+
+
+async def test_a_finished_turn_in_between_starts_the_count_anew(world: World) -> None:
+    run_id = await died(world, WORKER_DEATHS_MAX)
+    dialect = world.deps.defaults.dialect
+    world.model.turns = [calls(("echo", '{"text": "a"}')), deadly(dialect)]
+    await dies(world, run_id)
+    for number in range(WORKER_DEATHS_MAX - 1):
+        world.model.turns = [deadly(dialect)]
+        await dies(world, run_id, name=f"again{number}")
+    world.model.turns = [text("done")]
+    await execute(run_id, world.deps)
+    run = await run_of(world, run_id)
+    assert (run.status, run.attempt) == ("completed", 2 * WORKER_DEATHS_MAX + 1)
+
+
+@pytest.mark.parametrize("dialect", [NativeDialect(), XmlDialect()])
+async def test_the_next_run_of_the_thread_finds_every_call_answered(
+    world: World, dialect: Dialect
+) -> None:
+    world.with_deps(dialect=dialect)
+    run_id = await died(world, WORKER_DEATHS_MAX + 1)
+    await execute(run_id, world.deps)
+    told = [one for one in await world.events(run_id) if isinstance(one, ToolFinished)]
+    assert len(told) == WORKER_DEATHS_MAX + 1, "no call is shown as one that goes on"
+    again = await world.stops.retry(run_id, "click", continues=False)
+    world.model.turns = [text("done")]
+    await execute(again or "", world.deps)
+    assert (await run_of(world, again or "")).status == "completed"
+    sent = json.dumps(world.model.requests[-1].messages)
+    assert sent.count(INTERRUPTED.split(":")[0]) == WORKER_DEATHS_MAX + 1
+    history = await world.history(run_id)
+    made = [str(one.content["tool_calls"]) for one in history if one.content.get("tool_calls")]
+    results = [str(one.content.get("tool_call_id")) for one in history if one.type == "tool"]
+    assert len(results) == WORKER_DEATHS_MAX + 1
+    if dialect.name == "native":
+        assert all(name in call for name, call in zip(results, made, strict=True))
+
+
+async def test_a_call_that_may_run_twice_is_not_run_by_whoever_gives_up(world: World) -> None:
+    tools = dict(world.bench.toolbox().tools)
+    tools["wait"] = replace(tools["wait"], is_idempotent=True)
+    world.with_deps(toolbox=ToolSet(tools))
+    run_id = await died(world, WORKER_DEATHS_MAX + 1)
+    assert len(world.model.requests) == 1, "it died over the same call each time"
+    await execute(run_id, world.deps)
+    assert world.bench.said == [DEADLY] * (WORKER_DEATHS_MAX + 1)
+    assert (await run_of(world, run_id)).status == "failed"
+
+
+async def test_where_giving_up_kills_too_the_next_worker_does_nothing_else(world: World) -> None:
+    run_id = await died(world, WORKER_DEATHS_MAX + 1)
+    await dies(world, run_id, journal=Fatal(world.database))
+    assert (await run_of(world, run_id)).status == "running"
+    world.with_deps(journal=Fatal(world.database))
+    await execute(run_id, world.deps)
+    assert (await run_of(world, run_id)).status == "failed"
+    assert len(ends(await world.events(run_id))) == 1
+
+
+async def test_each_death_is_told_to_the_operator(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    run_id = await died(world, 2)
+    world.model.turns = [text("done")]
+    with caplog.at_level(logging.WARNING):
+        await execute(run_id, world.deps)
+    assert f"run {run_id}: its worker died, which makes 2 in a row" in caplog.text

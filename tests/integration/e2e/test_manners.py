@@ -1,0 +1,307 @@
+"""What people say to each other in the agent's thread is theirs; what they mean for it is taken without a mention."""
+
+import pytest
+
+from bots.demo.thread_reader import text_of
+from core.domain.approval import APPROVE_ONCE
+from tests.chaos.harness import PlatformName, Stage, staged
+from tests.integration.e2e.test_approvals import (
+    BOTH,
+    answered,
+    asking,
+    notebook,
+    question,
+    signs,
+    status,
+)
+
+SMALL_TALK = """
+alice: @bob lunch at 12?
+bob: sure, see you there
+carol: count me in
+alice: pizza or thai?
+bob: pizza
+carol: lol
+bob: who is on call tonight?
+alice: me
+carol: can you swap shifts with me?
+alice: will do
+carol: thanks alice!
+alice: np
+bob: did anyone watch the game?
+carol: what a match
+bob: not again...
+alice: I'm grabbing coffee, anyone?
+carol: yes please
+bob: +1
+alice: is the meeting still on?
+bob: yes, room 4
+carol: can we move it to 11?
+bob: fine with me
+alice: agreed
+carol: my kid is sick, I'll be late
+bob: get well soon
+alice: the coffee machine is broken again
+carol: haha same here
+bob: carol, can you review my PR?
+carol: looking at it now
+carol: looks good to me
+bob: thanks!
+alice: who broke the build?
+bob: not me :D
+carol: I think dave pushed something
+alice: oops, sorry, fixing
+bob: ok cool
+carol: back in 5
+alice: what time is the standup?
+bob: 10:30
+carol: let's ask the boss
+alice: I'd rather wait until Monday
+bob: how was your weekend?
+carol: great, we went hiking
+bob: jealous!
+alice: nice weather today
+carol: tell me about it
+bob: have you seen my charger?
+alice: it's on your desk
+bob: found it, thanks
+carol: see you tomorrow
+""".strip().splitlines()
+REQUESTS = """
+alice: also add the totals
+bob: can you make it a bar chart?
+carol: now do the same for Q2
+alice: please translate it into German
+bob: use EUR instead of USD
+carol: what about the second file?
+alice: why is row 3 empty?
+bob: try again with the other key
+carol: send it as a PDF
+alice: shorter please
+bob: make the title bigger
+carol: remove the last column
+alice: sort by date
+bob: and the median?
+carol: run the tests again
+alice: could you explain step 2?
+bob: how did you calculate that?
+carol: show me the code
+alice: that's wrong, the sum should be 42
+bob: no, I meant the other file
+carol: the chart is missing a legend
+alice: don't use pandas
+bob: wait, only the last month
+carol: put it in a table
+alice: which files did you change?
+bob: thanks, now the same as csv
+carol: fix the typo in the heading
+alice: double-check the numbers
+bob: füge noch die Summen hinzu
+carol: add a page with the sources
+""".strip().splitlines()
+
+
+async def said(stage: Stage, lines: list[str]) -> None:
+    for line in lines:
+        person, _, text = line.partition(": ")
+        before = heard(stage) + taken(stage)
+        await stage.platform.say(person, stage.channel_id, text, thread_id=stage.thread_id)
+        await stage.until(
+            lambda seen=before: heard(stage) + taken(stage) > seen, f"{line} is stored"
+        )
+
+
+def heard(stage: Stage) -> int:
+    return len(stage.rows("SELECT text FROM heard_message"))
+
+
+def taken(stage: Stage) -> int:
+    return len(stage.rows("SELECT text FROM thread_input WHERE kind = 'message'"))
+
+
+def reacted_to(stage: Stage) -> int:
+    """How many of the people's messages have a reaction, besides the request."""
+    return sum(bool(one.reactions) for one in stage.messages()[1:] if not one.is_bot)
+
+
+@pytest.mark.slow
+@BOTH
+async def test_small_talk_answers_nothing_and_starts_nothing(platform: PlatformName) -> None:
+    async with asking(platform) as stage:
+        await said(stage, SMALL_TALK)
+        assert heard(stage) == 50, stage.rows("SELECT text FROM thread_input")
+        assert (stage.runs(), notebook(stage), reacted_to(stage)) == (["waiting"], [], 0)
+        assert stage.rows("SELECT state FROM pending_ask") == [("open",)]
+        await stage.say(f"@{stage.view().bot_name} yes, go ahead")
+        await answered(stage)
+        assert notebook(stage) == ["milk"]
+        requests = len(stage.script.requests)
+        await said(stage, SMALL_TALK)
+        assert heard(stage) == 100, stage.rows("SELECT text FROM thread_input")
+        assert (stage.runs(), reacted_to(stage)) == (["completed"], 0)
+        assert len(stage.script.requests) == requests
+
+
+@pytest.mark.slow
+@BOTH
+async def test_requests_without_a_mention_are_all_taken(platform: PlatformName) -> None:
+    async with asking(platform) as stage:
+        await stage.say("approved 👍")
+        await answered(stage)
+        await said(stage, SMALL_TALK[:10])
+        await said(stage, REQUESTS)
+        assert heard(stage) == 10, stage.rows("SELECT text FROM heard_message")
+        assert taken(stage) == 31
+
+
+@pytest.mark.slow
+@BOTH
+async def test_other_words_leave_the_question_open_and_reach_the_agent(
+    platform: PlatformName,
+) -> None:
+    async with asking(platform) as stage:
+        await stage.say("yes but first rename the file")
+        await stage.platform.say(
+            "bob", stage.channel_id, "yes, go ahead", thread_id=stage.thread_id
+        )
+        await stage.until(lambda: taken(stage) == 2 and heard(stage) == 1, "both are stored")
+        assert (stage.runs(), notebook(stage)) == (["waiting"], [])
+        await stage.platform.say(
+            "bob",
+            stage.channel_id,
+            f"@{stage.view().bot_name} yes, go ahead",
+            thread_id=stage.thread_id,
+        )
+        await answered(stage)
+        assert notebook(stage) == ["milk"]
+        assert "yes but first rename the file" in str(stage.script.requests[-1]["messages"])
+
+
+@pytest.mark.slow
+@BOTH
+async def test_a_thumb_on_the_card_approves_once(platform: PlatformName) -> None:
+    thumb, other = ("+1::skin-tone-3", "eyes") if platform == "slack" else ("👍🏽", "👀")
+    async with asking(platform, is_alice_alone=True) as stage:
+        card = question(stage).message_id
+        await stage.until(lambda: signs(stage), "the question mark")
+        await stage.platform.react("alice", stage.channel_id, card, other)
+        await stage.platform.react("bob", stage.channel_id, card, thumb)
+        await stage.platform.react("alice", stage.channel_id, status(stage).message_id, thumb)
+        assert (stage.runs(), notebook(stage)) == (["waiting"], [])
+        await stage.platform.react("alice", stage.channel_id, card, thumb)
+        await answered(stage)
+        assert notebook(stage) == ["milk"]
+        assert stage.rows("SELECT answer FROM pending_ask") == [(APPROVE_ONCE,)]
+
+
+@pytest.mark.slow
+@BOTH
+async def test_follow_modes_hold_until_they_are_changed(platform: PlatformName) -> None:
+    async with asking(platform) as stage:
+        await stage.say("no")
+        await answered(stage)
+        await stage.say("stay quiet here")
+        await stage.until(lambda: stage.shows("I stay quiet in this thread"), "it says so")
+        await stage.say("also add the totals")
+        await stage.until(lambda: heard(stage) == 1, "it is only heard")
+        assert stage.runs() == ["completed"]
+        await stage.say(f"@{stage.view().bot_name} And again, please.")
+        await stage.until(lambda: stage.button(APPROVE_ONCE), "it is back")
+        await stage.say("yes")
+        await answered(stage, "Through again.", runs=2)
+        await stage.say("only answer when mentioned")
+        await stage.until(lambda: stage.shows("only when I am mentioned"), "it says so")
+        await stage.say("now sort the table by date")
+        await stage.until(lambda: heard(stage) == 2, "it is only heard")
+        assert stage.runs() == ["completed", "completed"]
+
+
+WEIGHING = """
+conversations:
+  - name: first
+    when: {user: {contains: "Count the rows"}}
+    steps:
+      - {text: "Seven rows.", delay_seconds: 4}
+      - {text: "With totals.", optional: true}
+  - name: aside
+    when: {user: {contains: "those numbers"}}
+    steps: [{calls: [{name: no_reply, arguments: {}}], text: "Not for me."}]
+"""
+
+
+@pytest.mark.slow
+@BOTH
+async def test_the_agent_may_say_nothing_and_leave_no_trace(platform: PlatformName) -> None:
+    async with staged(platform, WEIGHING) as stage:
+        stage.program.start()
+        await stage.connected()
+        await stage.say("Count the rows, please.")
+        await stage.settled(1)
+        ours = [text_of(one) for one in stage.ours()]
+        await stage.say("those numbers in the table look odd to me")
+        await stage.settled(2)
+        assert stage.runs() == ["completed", "completed"]
+        assert "It does not mention you: call no_reply" in str(stage.last_request()["messages"])
+        assert [text_of(one) for one in stage.ours()] == ours
+        assert stage.messages()[-1].reactions == ()
+
+
+@pytest.mark.slow
+@BOTH
+async def test_a_message_during_a_run_is_acknowledged_at_once(platform: PlatformName) -> None:
+    async with staged(platform, WEIGHING) as stage:
+        stage.program.start()
+        await stage.connected()
+        await stage.say("Count the rows, please.")
+        await stage.until(lambda: stage.ours(), "the status is shown")
+        said_id = await stage.platform.say(
+            "bob", stage.channel_id, "also add the totals", thread_id=stage.thread_id
+        )
+
+        def is_acknowledged() -> bool:
+            (one,) = [one for one in stage.messages() if one.message_id == said_id]
+            return [seen.emoji for seen in one.reactions] in (["eyes"], ["👀"])
+
+        await stage.until(is_acknowledged, "a reaction", seconds=1.5)
+        await stage.until(lambda: stage.shows("I will read your new message next"), "it says so")
+        await stage.settled(1)
+        assert len(stage.runs()) == 1
+
+
+DISPUTED = """
+conversations:
+  - name: report
+    when: {user: {contains: "Group the report"}}
+    steps:
+      - calls: [{name: ask, arguments: {text: "By start year or by end year?"}}]
+      - text: "By start year, then."
+"""
+
+
+@BOTH
+async def test_who_was_asked_answers_in_words_while_others_are_talking(
+    platform: PlatformName,
+) -> None:
+    async with staged(platform, DISPUTED) as stage:
+        stage.program.start()
+        await stage.connected()
+        await stage.say("Group the report, please.")
+        await stage.settled(1)
+        await said(
+            stage,
+            [
+                "bob: @alice by start year, I think",
+                "alice: yes",
+                "alice: lunch at 12?",
+                "bob: by end year is what the boss wanted last year",
+                "alice: which year did the boss start?",
+            ],
+        )
+        assert stage.rows("SELECT state FROM pending_ask") == [("open",)]
+        await stage.say("OK, Bob is right: by start year.")
+        await stage.until(lambda: stage.shows("By start year, then."), "it goes on")
+        await stage.settled(2)
+        answer = stage.rows("SELECT state, answer, answered_by_name FROM pending_ask")
+        assert [(one[0], one[1], str(one[2]).lower()) for one in answer] == [
+            ("answered", "OK, Bob is right: by start year.", "alice")
+        ]

@@ -1,0 +1,200 @@
+"""What Slack offers beside messages, used by people against the whole program."""
+
+from pathlib import Path
+
+import pytest
+
+from bots.demo.thread_reader import text_of
+from bots.slack.install.manifest import COMMAND
+from core.domain.approval import APPROVE_ONCE
+from core.tasks import spawn
+from simulator.slack.server import SlackSimulator
+from tests.chaos.harness import PERSON, Stage, staged
+from tests.chaos.stories import WRITING, WRITTEN, check_streamed, direct
+from tests.integration.e2e.test_approvals import answered, asking
+from tests.integration.e2e.test_bad_input import HELLO
+
+
+def slack_of(stage: Stage) -> SlackSimulator:
+    assert isinstance(stage.platform, SlackSimulator)
+    return stage.platform
+
+
+@pytest.mark.slow
+async def test_a_shortcut_and_a_command_begin_runs_that_are_answered_in_their_threads() -> None:
+    async with staged("slack", HELLO) as stage:
+        stage.program.start()
+        await stage.connected()
+        slack = slack_of(stage)
+        stage.thread_id = await slack.say("bob", stage.channel_id, "The build is red")
+        await slack.use_shortcut(PERSON, "Ask Threadhand", stage.channel_id, stage.thread_id)
+        await stage.until(lambda: stage.view().forms, "the form opens")
+        form_id = stage.view().forms[0].form_id
+        await slack.submit(PERSON, form_id, {"request": "Hello, why?"})
+        await stage.until(lambda: stage.shows("Hi there."), "it answers in the thread")
+        await stage.until(lambda: stage.shows("asked me: Hello, why?"), "who asked what is said")
+        assert "> The build is red" in str(stage.script.requests[0])
+        await slack.command(PERSON, stage.channel_id, COMMAND, {"text": "Hello again"})
+        (channel,) = (one for one in stage.view().channels if not one.is_direct)
+        roots = [one for one in channel.messages if one.is_bot]
+        stage.thread_id = roots[-1].message_id
+        await stage.until(lambda: stage.shows("Hi there."), "it answers the command")
+        await stage.settled(2)
+        assert stage.runs() == ["completed", "completed"]
+
+
+def home_of(stage: Stage, person: str) -> str:
+    """The text of a person's Home tab."""
+    return "\n".join(str(one.elements) for one in stage.view().homes if one.person == person)
+
+
+def greetings(stage: Stage, channel_id: str) -> list[str]:
+    return [
+        text_of(message)
+        for channel in stage.view().channels
+        if channel.channel_id == channel_id
+        for message in channel.messages
+        if message.is_bot and "Hello!" in text_of(message)
+    ]
+
+
+@pytest.mark.slow
+async def test_the_home_shows_a_person_their_own_runs_while_they_go_on() -> None:
+    async with asking("slack") as stage:
+        slack = slack_of(stage)
+        await slack.open_app(PERSON, tab="home")
+        await slack.open_app("bob", tab="home")
+        await stage.until(lambda: "Waiting for an approval" in home_of(stage, PERSON), "it waits")
+        await stage.until(lambda: "None yet" in home_of(stage, "bob"), "bob has no runs")
+        assert "US dollars" in home_of(stage, "bob")
+        assert "threadhand doctor" not in home_of(stage, "bob")
+        await stage.press(APPROVE_ONCE)
+        await answered(stage)
+        await stage.until(lambda: "Done" in home_of(stage, PERSON), "the page follows the run")
+        assert "Waiting for" not in home_of(stage, PERSON)
+        assert "None yet" in home_of(stage, "bob")
+
+
+@pytest.mark.slow
+async def test_the_home_shows_only_admins_what_the_start_found() -> None:
+    async with staged("slack", HELLO) as stage:
+        slack = slack_of(stage)
+        stage.program.change(admins=slack.member(PERSON).user_id)
+        stage.program.start()
+        await stage.connected()
+        finding = "THE SANDBOX IS OFF"
+        await stage.until(lambda: finding in stage.program.log(), "the start says it")
+        for person in (PERSON, "bob"):
+            await slack.open_app(person, tab="home")
+        await stage.until(lambda: finding in home_of(stage, PERSON), "the admin reads it")
+        await stage.until(lambda: "None yet" in home_of(stage, "bob"), "bob has a page")
+        assert finding not in home_of(stage, "bob")
+
+
+@pytest.mark.slow
+async def test_a_new_person_and_a_new_channel_are_greeted_once() -> None:
+    async with staged("slack", HELLO) as stage:
+        slack = slack_of(stage)
+        stage.program.start()
+        await stage.connected()
+        bot, channel = slack.workspace.bot, slack.workspace.channels[stage.channel_id]
+        del channel.members[bot.user_id]
+        slack.misbehave("duplicate", times=1)
+        await slack.invite(stage.channel_id)
+        await stage.until(lambda: greetings(stage, stage.channel_id), "the channel is greeted")
+        slack.misbehave("none")
+        direct = slack.workspace.direct_with(slack.member(PERSON).user_id, bot.user_id).channel_id
+        await slack.open_app(PERSON)
+        await stage.until(lambda: greetings(stage, direct), "alice is greeted")
+        await slack.open_app(PERSON)
+        await slack.open_app("bob")
+        to_bob = slack.workspace.direct_with(slack.member("bob").user_id, bot.user_id).channel_id
+        await stage.until(lambda: greetings(stage, to_bob), "bob is greeted")
+        (line,) = greetings(stage, stage.channel_id)
+        assert "@threadhand summarise this thread" in line
+        assert "I also answer without a mention" in line
+        assert len(greetings(stage, direct)) == 1
+
+
+@pytest.mark.slow
+async def test_a_person_without_access_sees_neither_welcome_nor_page() -> None:
+    async with staged("slack", HELLO, allowed_users="U0NOBODY") as stage:
+        slack = slack_of(stage)
+        stage.program.start()
+        await stage.connected()
+        await slack.open_app(PERSON)
+        await slack.open_app(PERSON, tab="home")
+        await stage.until(lambda: "not allowed" in home_of(stage, PERSON), "the page says so")
+        assert "US dollars" not in home_of(stage, PERSON)
+        bot = slack.workspace.bot.user_id
+        direct = slack.workspace.direct_with(slack.member(PERSON).user_id, bot)
+        assert not direct.messages
+
+
+@pytest.mark.slow
+async def test_feedback_is_stored_with_its_reason_listed_and_exported(tmp_path: Path) -> None:
+    async with staged("slack", HELLO) as stage:
+        slack = slack_of(stage)
+        stage.program.start()
+        await stage.connected()
+        await stage.say("Hello")
+        await stage.settled(1)
+        await stage.press("Good answer")
+        await stage.until(lambda: feedback(stage) == [(1, "")], "the good word is stored")
+        await stage.press("Bad answer")
+        await stage.until(lambda: stage.view().forms, "the reason is asked for")
+        assert feedback(stage) == [(0, "")]
+        form_id = stage.view().forms[0].form_id
+        await slack.submit(PERSON, form_id, {"request": "It <greets> & no more"})
+        await stage.until(lambda: feedback(stage)[0][1], "the reason is stored")
+        assert feedback(stage) == [(0, "It <greets> & no more")]
+        tasks = tmp_path / "tasks"
+        listing = stage.program.beside("feedback")
+        listing.start(arguments=("feedback", "--bad", "--export", str(tasks)))
+        assert await listing.ended() == 0, listing.log()
+        told = listing.log()
+        assert "bad  alice" in told
+        assert "It <greets> & no more" in told
+        assert [one.name for one in tasks.glob("*/task.yaml")] == ["task.yaml"]
+
+
+def feedback(stage: Stage) -> list[tuple[object, ...]]:
+    return [tuple(row) for row in stage.rows("SELECT is_good, reason FROM feedback")]
+
+
+def calls_of(stage: Stage, method: str) -> int:
+    return sum(one.method == method for one in slack_of(stage).calls)
+
+
+@pytest.mark.slow
+async def test_an_answer_in_a_direct_message_is_streamed_and_in_a_channel_posted() -> None:
+    async with staged("slack", WRITING) as stage:
+        stage.program.start()
+        telling = spawn(direct(stage), name="tell")
+        await stage.until(lambda: "Sentence 1 of" in written(stage), "the answer appears")
+        assert WRITTEN not in written(stage), "the model still writes"
+        await telling
+        await stage.settled(1)
+        check_streamed(stage)
+        assert calls_of(stage, "chat.startStream") == calls_of(stage, "chat.stopStream") == 1
+        assert calls_of(stage, "chat.appendStream") >= 2
+        stage.thread_id = ""
+        await stage.say("Write an essay")
+        await stage.settled(2)
+        assert WRITTEN in written(stage)
+        assert calls_of(stage, "chat.startStream") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("refused", ["chat.startStream", "chat.appendStream", "chat.update"])
+async def test_an_answer_is_whole_if_a_part_of_its_stream_is_refused(refused: str) -> None:
+    async with staged("slack", WRITING) as stage:
+        slack_of(stage).misbehave("refuse", method=refused, code="feature_not_enabled", times=9)
+        stage.program.start()
+        await direct(stage)
+        await stage.settled(1)
+        check_streamed(stage)
+
+
+def written(stage: Stage) -> str:
+    return "\n".join(text_of(one) for one in stage.ours())

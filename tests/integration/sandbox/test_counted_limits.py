@@ -1,0 +1,242 @@
+"""Attacks on the limits that the watchdog holds by counting: disk space and memory that no name shows.
+
+Each attack runs in the background of a jail, in a session of its own, after the command that started it has ended.
+"""
+
+import asyncio
+import os
+import sqlite3
+import subprocess
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from core.domain.errors import SandboxUnavailable, ToolError
+from core.ports import Sandbox
+from sandbox.limits import MEBIBYTE, SandboxLimits
+from sandbox.local.provider import LocalSandboxProvider
+from tests.integration.sandbox.providers import local_jails, pieces, run
+from tests.requirements_of_the_machine import lacking
+
+LIMITS = SandboxLimits(memory_bytes=256 * MEBIBYTE, workspace_bytes=64 * MEBIBYTE)
+WRITE = """
+import os, time
+file = os.open("{name}", os.O_RDWR | os.O_CREAT)
+{before}
+while True:
+    os.write(file, bytes(1 << 20))
+    time.sleep({pause})
+"""
+UNLINKED = WRITE.format(name="gone", before='os.unlink("gone")', pause=0.002)
+NAMED = WRITE.format(name="kept", before="", pause=0.002)
+
+
+@pytest.fixture
+async def jails() -> AsyncIterator[LocalSandboxProvider]:
+    async with local_jails(LIMITS) as provider:
+        yield provider
+
+
+@dataclass(frozen=True)
+class Attack:
+    pid: int
+    log: Path
+
+    def has_ended(self) -> bool:
+        return not Path(f"/proc/{self.pid}").exists()
+
+    def was_refused(self) -> bool:
+        return self.log.exists() and b"refused" in self.log.read_bytes()
+
+
+async def start_in_background(jails: LocalSandboxProvider, code: str) -> Attack:
+    sandbox = await jails.open("thread", fence=1)
+    jail = next(one for one in jails._jails() if one.workspace_path.parent.name == "thread")
+    await sandbox.files.write("attack.py", pieces(code.encode()))
+    with suppress(SandboxUnavailable):  # the attack may be over before the answer
+        await run(sandbox, "setsid nohup python3 -u attack.py > log 2>&1 & disown")
+    return Attack(jail.pid, jail.workspace_path / "log")
+
+
+async def wait_until(is_so: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
+
+
+async def expect_notice(jails: LocalSandboxProvider, sentence: str) -> None:
+    """The next run is told once why the sandbox was stopped, and works again."""
+    with pytest.raises(SandboxUnavailable, match=sentence):
+        await jails.open("thread", fence=2)
+    fresh = await jails.open("thread", fence=2)
+    assert (await run(fresh, "echo on")).output == "on\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("code", "sentence"), [(UNLINKED, "deleted files"), (NAMED, "Delete what is not needed")]
+)
+async def test_a_background_job_that_fills_the_disk_ends_with_its_jail(
+    jails: LocalSandboxProvider, code: str, sentence: str
+) -> None:
+    attack = await start_in_background(jails, code)
+    await wait_until(attack.has_ended)
+    await expect_notice(jails, sentence)
+
+
+@pytest.mark.slow
+async def test_a_new_message_gives_no_new_time_to_a_jail_that_fills_the_disk(
+    jails: LocalSandboxProvider,
+) -> None:
+    attack = await start_in_background(jails, UNLINKED)
+    with pytest.raises(SandboxUnavailable, match="deleted files"):
+        await send_messages(jails)
+    await wait_until(attack.has_ended, 1)
+
+
+async def send_messages(jails: LocalSandboxProvider) -> None:
+    for fence in range(2, 200):
+        await run(await jails.open("thread", fence=fence), "sleep 0.1")
+
+
+@pytest.mark.slow
+async def test_a_workspace_above_its_limit_can_be_cleaned_up_but_not_filled(
+    jails: LocalSandboxProvider,
+) -> None:
+    sandbox = await jails.open("thread", fence=1)
+    folder = jails._jails()[0].workspace_path
+    await sandbox.files.write("attack.py", pieces(NAMED.encode()))
+    await sandbox.close()
+    with (folder / "large").open("wb") as large:
+        large.write(bytes(100 * MEBIBYTE))
+    sandbox = await jails.open("thread", fence=1)
+    with pytest.raises(ToolError, match="delete something first"):
+        await write_often(sandbox)
+    await run(sandbox, "setsid nohup python3 attack.py > log 2>&1 & disown")
+    await wait_until(lambda: not jails._jails())
+
+
+async def write_often(sandbox: Sandbox) -> None:
+    for _ in range(100):
+        await sandbox.files.write("more", pieces(b"x"))
+        await asyncio.sleep(0.1)
+
+
+@pytest.mark.slow
+async def test_a_jail_that_nobody_can_talk_to_any_more_ends(jails: LocalSandboxProvider) -> None:
+    attack = await start_in_background(jails, "import time; time.sleep(1000)")
+    (jail,) = jails._jails()
+    jail.connection.mark_lost("no answer")
+    await wait_until(attack.has_ended)
+
+
+@contextmanager
+def small_ext4(size_bytes: int) -> Iterator[Path]:
+    """Yields a folder on a disk of its own. Skips the test where none can be mounted."""
+    folder = Path(f"/tmp/threadhand-disk-{os.getpid()}")
+    image = folder.with_suffix(".image")
+    try:
+        with image.open("wb") as file:
+            file.truncate(size_bytes)
+        folder.mkdir(mode=0o711)
+        for command in (
+            ["mkfs.ext4", "-q", "-m", "0", str(image)],
+            ["mount", "-o", "loop", str(image), str(folder)],
+        ):
+            try:
+                done = subprocess.run(command, check=False, capture_output=True, text=True)
+            except FileNotFoundError as error:
+                lacking("disk", str(error))
+            if done.returncode:
+                lacking("disk", f"{command[0]}: {done.stderr.strip()}")
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=False, capture_output=True)
+        folder.rmdir()
+        image.unlink()
+
+
+def write_rows(folder: Path) -> None:
+    database = sqlite3.connect(folder / "database", timeout=5)
+    try:
+        database.execute("create table if not exists message (text)")
+        database.execute("insert into message values (?)", ("x" * 10_000,))
+        database.commit()
+    finally:
+        database.close()
+
+
+@pytest.mark.slow
+async def test_below_the_reserve_a_jail_that_writes_ends_and_the_database_goes_on() -> None:
+    limits = SandboxLimits(disk_free_bytes_min=120 * MEBIBYTE)
+    with small_ext4(320 * MEBIBYTE) as disk:
+        provider = LocalSandboxProvider(disk / "sandboxes", limits=limits)
+        found = await provider.probe()
+        if not found.ok:
+            lacking("jail", found.reason)
+        try:
+            quiet = await provider.open("quiet", fence=1)
+            await run(quiet, "STATE=kept")
+            attack = await start_in_background(provider, UNLINKED)
+            while not attack.has_ended():
+                await asyncio.to_thread(write_rows, disk)
+            await expect_notice(provider, "disk is nearly full")
+            assert (await run(quiet, "echo $STATE")).output == "kept\n"
+        finally:
+            await provider.close()
+
+
+HOLD = """
+import time
+kept = []
+try:
+    while len(kept) < 400:
+        kept.append(hold(1 << 20))
+    print("held")
+except OSError as error:
+    print("refused", error)
+while True: time.sleep(100)
+"""
+MEMORY_ATTACKS = {
+    "heap": "def hold(size): return bytearray(size)",
+    "anonymous files": """
+import os
+file = os.memfd_create("x")
+def hold(size): return os.write(file, bytes(size))
+""",
+    "devices": """
+def hold(size):
+    with open("/dev/file", "ab") as file: return file.write(bytes(size))
+""",
+    "shared memory": """
+import mmap
+def hold(size):
+    shared = mmap.mmap(-1, size)
+    shared.write(bytes(size))
+    return shared
+""",
+    "deleted files in memory": """
+import os
+files = [os.open(f"{folder}/gone", os.O_RDWR | os.O_CREAT) for folder in ("/tmp", "/dev/shm")]
+for folder in ("/tmp", "/dev/shm"): os.unlink(f"{folder}/gone")
+def hold(size): return [os.write(file, bytes(size)) for file in files]
+""",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MEMORY_ATTACKS)
+async def test_without_a_control_group_a_jail_over_its_memory_limit_ends(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandbox.local.provider.find_cgroups", lambda limits: None)
+    async with local_jails(LIMITS) as jails:
+        attack = await start_in_background(jails, MEMORY_ATTACKS[name] + HOLD)
+        await wait_until(lambda: attack.has_ended() or attack.was_refused())
+        if attack.has_ended() and "thread" in jails.lifecycle.notices:
+            await expect_notice(jails, "of memory; 256 MB are allowed")

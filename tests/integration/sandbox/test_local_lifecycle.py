@@ -1,0 +1,128 @@
+"""Local jails over the hours: stopped, archived, restored, lost; the clock is the test's."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from core.domain.errors import SandboxUnavailable
+from sandbox.local.provider import LocalSandboxProvider
+from tests.integration.sandbox.controlled_clock import DEFAULT_LIFECYCLE, Day, a_day
+from tests.integration.sandbox.providers import content, pieces, run
+
+
+async def test_nobody_uses_it_for_fifteen_minutes_and_it_is_stopped() -> None:
+    async with a_day() as day:
+        sandbox = await day.jails.open("thread", fence=1)
+        await run(sandbox, "echo kept > file; sleep 1000 &")
+        (jail,) = day.jails._jails()
+        await day.passes(14)
+        assert len(day.jails._jails()) == 1
+        await day.passes(2)
+        assert day.jails._jails() == []
+        assert not Path(f"/proc/{jail.pid}").exists()
+        again = await day.jails.open("thread", fence=2)
+        assert await content(again, "file") == b"kept\n"
+
+
+async def test_one_that_works_is_never_stopped_nor_one_just_used() -> None:
+    async with a_day() as day:
+        sandbox = await day.jails.open("thread", fence=1)
+        working = asyncio.ensure_future(run(sandbox, "read x"))
+        while not day.jails._jails()[0].connection.is_busy:
+            await asyncio.sleep(0.01)
+        await day.passes(100)
+        assert len(day.jails._jails()) == 1
+        await sandbox.shell.type_text("main", "\n")
+        await working
+        await day.passes(14)
+        assert len(day.jails._jails()) == 1
+
+
+@pytest.mark.slow
+async def test_a_listing_brings_an_archive_back() -> None:
+    async with a_day() as day:
+        sandbox = await day.jails.open("thread", fence=1)
+        await sandbox.files.write("report.txt", pieces(b"x" * 1000))
+        await day.passes(300)
+        assert day.is_archived or day.jails._jails() == []
+        await day.passes(1)
+        assert day.is_archived
+        reader = await day.jails.open("thread", fence=0)
+        assert [entry.path for entry in await reader.files.list("")] == ["report.txt"]
+        assert await content(reader, "report.txt") == b"x" * 1000
+
+
+@pytest.mark.slow
+async def test_what_another_process_left_is_archived_too() -> None:
+    async with a_day() as day:
+        await (await day.jails.open("thread", fence=1)).files.write("file", pieces(b"x"))
+        await day.restart()
+        await day.passes(119)
+        assert not day.is_archived
+        await day.passes(2)
+        assert day.is_archived
+        await day.restart()
+        assert await content(await day.jails.open("thread", fence=2), "file") == b"x"
+
+
+@pytest.mark.slow
+async def test_a_workspace_whose_use_nobody_has_noted_begins_to_count() -> None:
+    async with a_day() as day:
+        await (await day.jails.open("thread", fence=1)).close()
+        (day.home / "used").unlink()
+        await day.passes(500)
+        assert not day.is_archived
+        await day.passes(121)
+        assert day.is_archived
+
+
+async def test_one_that_another_process_runs_is_left_alone() -> None:
+    async with a_day() as day, a_second(day) as other:
+        await other.open("thread", fence=1)
+        await day.passes(500)
+        assert not day.is_archived
+
+
+@asynccontextmanager
+async def a_second(day: Day) -> AsyncGenerator[LocalSandboxProvider]:
+    jails = LocalSandboxProvider(day.folder, lifecycle_policy=DEFAULT_LIFECYCLE, now=day.now)
+    try:
+        yield jails
+    finally:
+        await jails.close()
+
+
+@pytest.mark.slow
+async def test_a_jail_that_ended_alone_is_told_to_the_next_run_once() -> None:
+    async with a_day() as day:
+        sandbox = await day.jails.open("thread", fence=1)
+        await sandbox.files.write("file", pieces(b"x"))
+        (jail,) = day.jails._jails()
+        os.kill(jail.pid, signal.SIGKILL)
+        while not jail.connection.is_lost:
+            await asyncio.sleep(0.01)
+        await day.jails.open("thread", fence=0)
+        with pytest.raises(SandboxUnavailable, match="ended unexpectedly"):
+            await day.jails.open("thread", fence=2)
+        assert await content(await day.jails.open("thread", fence=2), "file") == b"x"
+
+
+async def test_a_jail_that_was_stopped_is_no_news() -> None:
+    async with a_day() as day:
+        await day.jails.open("thread", fence=1)
+        await day.passes(16)
+        await day.jails.open("thread", fence=2)
+
+
+async def test_deleting_takes_the_archive_with_it() -> None:
+    async with a_day() as day:
+        await (await day.jails.open("thread", fence=1)).close()
+        await day.passes(500)
+        assert day.is_archived
+        await day.jails.destroy("thread")
+        assert not day.home.exists()

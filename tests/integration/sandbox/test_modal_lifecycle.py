@@ -1,0 +1,322 @@
+"""The life of a Modal sandbox: saved, stopped, archived, restored, shared by workers, survived by its files."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+from modal_proto import api_pb2
+
+from core import failpoints
+from core.domain.errors import SandboxUnavailable
+from core.failpoints import FailpointHit
+from sandbox.modal.provider import ModalSandboxProvider
+from sandbox.modal.running_sandbox import ModalRunningSandbox
+from sandbox.packed_program import packed_program
+from tests.integration.sandbox.modal_stage import Stage, modal_stage
+from tests.integration.sandbox.providers import content, pieces, run
+
+MINUTE, HOUR = 60.0, 3600.0
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    async with modal_stage() as made:
+        yield made
+
+
+async def until_saved(stage: Stage, *, snapshots: int = 1) -> None:
+    async with asyncio.timeout(20):
+        while any(worker._save_tasks for worker in stage.workers):
+            await asyncio.sleep(0.01)
+    assert len(stage.snapshots) == snapshots
+
+
+async def test_the_files_are_saved_after_each_run_and_once(stage: Stage) -> None:
+    worker = stage.worker()
+    for number in range(3):
+        sandbox = await worker.open("thread", fence=number + 1)
+        await sandbox.files.write("file", pieces(str(number).encode()))
+        worker.release("thread")
+        await until_saved(stage)
+    record = await stage.records.find("modal", "thread")
+    assert record is not None
+    assert (record.state, [record.snapshot_ref]) == ("started", stage.snapshots)
+    assert stage.modal.calls.count("TaskSnapshotFilesystem") == 3
+
+
+async def test_what_nobody_uses_is_stopped_archived_and_restored(stage: Stage) -> None:
+    worker = stage.worker()
+    sandbox = await worker.open("thread", fence=1)
+    await sandbox.files.write("file", pieces(b"kept"))
+    await stage.clock.advance(14 * MINUTE)
+    await worker.background_jobs.run_once()
+    assert stage.living == ["thread.thread"]
+    await stage.clock.advance(2 * MINUTE)
+    await worker.background_jobs.run_once()
+    assert stage.living == []
+    stopped = await stage.records.find("modal", "thread")
+    assert stopped is not None
+    assert stopped.state == "stopped"
+    await stage.clock.advance(2 * HOUR)
+    await worker.background_jobs.run_once()
+    archived = await stage.records.find("modal", "thread")
+    assert archived == replace(stopped, state="archived")
+    with pytest.raises(SandboxUnavailable):
+        await sandbox.files.list("")
+    again = await worker.open("thread", fence=0)  # a listing is enough
+    assert await content(again, "file") == b"kept"
+    assert stage.living == ["thread.thread"]
+
+
+async def test_a_command_that_runs_is_no_idleness(stage: Stage) -> None:
+    worker = stage.worker()
+    sandbox = await worker.open("thread", fence=1)
+    waiting = asyncio.ensure_future(run(sandbox, "sleep 1000", seconds=2000))
+    while not await sandbox.shell.sessions():
+        await asyncio.sleep(0.01)
+    await stage.clock.advance(HOUR)
+    await worker.background_jobs.run_once()
+    assert stage.living == ["thread.thread"]
+    await sandbox.interrupt()
+    await waiting
+    await worker.background_jobs.run_once()
+    assert stage.living == ["thread.thread"]
+    await stage.clock.advance(HOUR)
+    await worker.background_jobs.run_once()
+    assert stage.living == []
+
+
+async def test_the_longest_life_is_survived(stage: Stage) -> None:
+    worker = stage.worker()
+    await (await worker.open("thread", fence=1)).files.write("file", pieces(b"kept"))
+    first = stage.modal.world.living()[0]
+    for _ in range(24 * 5):
+        await stage.clock.advance(12 * MINUTE)
+        if worker._machines.running_by_thread():
+            await worker.open("thread", fence=1)
+        await worker.background_jobs.run_once()
+    await first.ended.wait()
+    assert first.result is not None
+    assert first.result.status == first.result.GENERIC_STATUS_TERMINATED  # by us, with its files
+    assert await content(await worker.open("thread", fence=2), "file") == b"kept"
+
+
+async def test_a_busy_sandbox_is_saved_before_its_end(stage: Stage) -> None:
+    worker = stage.worker()
+    sandbox = await worker.open("thread", fence=1)
+    command = "echo kept >file; sleep 1000"
+    waiting = asyncio.ensure_future(run(sandbox, command, seconds=90_000))
+    while not await sandbox.files.list("") or await content(sandbox, "file") != b"kept\n":
+        await asyncio.sleep(0.01)
+    await stage.clock.advance(23 * HOUR + 55 * MINUTE)
+    await worker.background_jobs.run_once()
+    with pytest.raises(SandboxUnavailable):
+        await waiting
+    assert await content(await worker.open("thread", fence=1), "file") == b"kept\n"
+
+
+async def test_of_two_workers_one_makes_the_sandbox(stage: Stage) -> None:
+    first, second = stage.worker(), stage.worker()
+    ours, theirs = await asyncio.gather(
+        first.open("thread", fence=1), second.open("thread", fence=1)
+    )
+    assert stage.living == ["thread.thread"]
+    await ours.files.write("file", pieces(b"shared"))
+    assert await content(theirs, "file") == b"shared"
+
+
+def sent_bytes(stage: Stage) -> list[int]:
+    """What each program in the living sandboxes was sent on its standard input."""
+    return [
+        command.written_bytes
+        for made in stage.modal.world.living()
+        for command in made.container._commands.values()
+    ]
+
+
+async def test_the_program_is_sent_only_to_a_sandbox_that_lacks_it(stage: Stage) -> None:
+    size = len(packed_program().content)
+    first, second = stage.worker(), stage.worker()
+    ours = await first.open("thread", fence=1)
+    theirs = await second.open("thread", fence=1)
+    assert (await run(theirs, "echo on", session="other")).output == "on\n"
+    sent = sorted(sent_bytes(stage))
+    assert len(sent) == 2
+    assert sent[0] < 10_000 < size <= sent[1]
+
+    spoiled = await run(
+        ours, "cd $TMPDIR && for f in threadhand-*.zip; do rm $f; mkfifo $f; done; ls"
+    )
+    assert ".zip" in spoiled.output
+    third = await stage.worker().open("thread", fence=1)
+    assert (await run(third, "echo on", session="third")).output == "on\n"
+    assert sum(one >= size for one in sent_bytes(stage)) == 2, "a pipe is not the program"
+
+
+async def test_a_newer_run_elsewhere_ends_the_older_one(stage: Stage) -> None:
+    old = await stage.worker().open("thread", fence=1)
+    waiting = asyncio.ensure_future(run(old, "sleep 4321", session="long", seconds=60))
+    while not await old.shell.sessions():
+        await asyncio.sleep(0.01)
+    new = await stage.worker().open("thread", fence=2)
+    with pytest.raises(SandboxUnavailable):
+        await waiting
+    left = await run(
+        new, "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -c '[s]leep 4321'"
+    )
+    assert left.output.strip() == "0"
+    await stage.workers[0].close()  # which has lost it, and must not end it
+    assert stage.living == ["thread.thread"]
+    assert (await run(new, "echo on")).output == "on\n"
+
+
+async def test_runs_of_other_threads_are_no_newer_runs(stage: Stage) -> None:
+    worker = stage.worker()
+    later = await worker.open("one", fence=9)
+    await run(later, "X=1")
+    earlier = await worker.open("two", fence=1)
+    assert (await run(earlier, "echo on")).output == "on\n"
+    assert (await run(later, "echo $X")).output == "1\n"
+
+
+async def test_a_reader_elsewhere_disturbs_nobody(stage: Stage) -> None:
+    worker, reader = stage.worker(), stage.worker()
+    sandbox = await worker.open("thread", fence=7)
+    await run(sandbox, "echo kept >file; X=1")
+    await run(sandbox, "sleep 1000", seconds=0)
+    assert await content(await reader.open("thread", fence=0), "file") == b"kept\n"
+    assert (await sandbox.shell.check("main")).exit_code is None
+
+
+async def test_a_sandbox_whose_worker_died_is_saved_by_another(stage: Stage) -> None:
+    dead, living = stage.worker(silence_seconds=0.5), stage.worker()
+    await (await dead.open("thread", fence=1)).files.write("file", pieces(b"kept"))
+    stage.workers.remove(dead)  # it is never closed
+    await dead.background_jobs.close()
+    await stage.clock.advance(18 * MINUTE)
+    await living.background_jobs.run_once()
+    assert stage.living == []
+    assert await content(await living.open("thread", fence=2), "file") == b"kept"
+    await dead.close()
+
+
+async def test_one_that_is_gone_is_looked_for_once_and_told_when_it_is_opened(stage: Stage) -> None:
+    dead, living = stage.worker(), stage.worker()
+    await dead.open("thread", fence=1)
+    (made,) = stage.modal.world.living()
+    await stage.modal.world.end(made, api_pb2.GenericResult(status=6))  # an internal failure
+    await made.ended.wait()
+    await stage.clock.advance(18 * MINUTE)
+    for _ in range(3):
+        await living.background_jobs.run_once()
+    assert stage.modal.calls.count("SandboxGetExitSnapshotV2") == 1
+    with pytest.raises(SandboxUnavailable, match="before its files were saved"):
+        await living.open("thread", fence=2)
+
+
+async def test_a_save_that_comes_after_the_stop_changes_nothing(stage: Stage) -> None:
+    worker = stage.worker()
+    await worker.open("thread", fence=1)
+    (machine,) = worker._machines.running_by_thread().values()
+    assert isinstance(machine, ModalRunningSandbox)
+    assert await worker._snapshots.save("thread", machine.sandbox, "stopped")
+    stopped = await stage.records.find("modal", "thread")
+    assert not await worker._snapshots.save("thread", machine.sandbox, "started")
+    assert await stage.records.find("modal", "thread") == stopped
+    assert len(stage.snapshots) == 1
+
+
+@pytest.mark.slow
+async def test_the_program_inside_ends_when_nobody_calls(stage: Stage) -> None:
+    worker = stage.worker(silence_seconds=2)
+    sandbox = await worker.open("thread", fence=1)
+    living = stage.modal.world.living()[0]
+    async with asyncio.timeout(20):
+        while any(command.code is None for command in living.commands.values()):
+            await asyncio.sleep(0.05)
+    with pytest.raises(SandboxUnavailable):
+        await sandbox.files.list("")
+    assert await (await worker.open("thread", fence=1)).files.list("") == ()
+
+
+@pytest.mark.slow
+async def test_a_ping_keeps_the_program_inside_alive(stage: Stage) -> None:
+    worker = stage.worker(silence_seconds=1.5)
+    sandbox = await worker.open("thread", fence=1)
+    await run(sandbox, "X=kept")
+    for _ in range(8):
+        await asyncio.sleep(0.3)
+        await worker.background_jobs.ping()
+    assert (await run(sandbox, "echo $X")).output == "kept\n"
+
+
+async def test_a_forgotten_thread_leaves_nothing_at_modal(stage: Stage) -> None:
+    worker = stage.worker()
+    await (await worker.open("thread", fence=1)).files.write("file", pieces(b"x"))
+    worker.release("thread")
+    await until_saved(stage)
+    await worker.destroy("thread")
+    assert (stage.living, stage.snapshots) == ([], [])
+    assert await stage.records.find("modal", "thread") is None
+
+
+async def test_closing_saves_and_stops(stage: Stage) -> None:
+    worker = stage.worker()
+    for name in ("one", "two"):
+        await (await worker.open(name, fence=1)).files.write("file", pieces(name.encode()))
+    await worker.close()
+    assert (stage.living, len(stage.snapshots)) == ([], 2)
+    assert await content(await stage.worker().open("two", fence=2), "file") == b"two"
+
+
+async def opened_and_closed(worker: ModalSandboxProvider) -> None:
+    sandbox = await worker.open("thread", fence=2)
+    await asyncio.gather(*worker._save_tasks)  # it ends the sandbox before for good
+    await sandbox.close()
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "modal.create.before",
+        "modal.create.after",
+        "modal.exec.before",
+        "modal.exec.after",
+        "modal.snapshot.before",
+        "modal.snapshot.after",
+        "modal.delete_image.before",
+        "modal.delete_image.after",
+        "modal.terminate.before",
+        "modal.terminate.after",
+    ],
+)
+async def test_a_worker_that_breaks_off_anywhere_loses_nothing(stage: Stage, place: str) -> None:
+    broken = stage.worker()
+    await (await broken.open("thread", fence=1)).files.write("file", pieces(b"kept"))
+    await (await broken.open("thread", fence=1)).close()
+    failpoints.arm(f"{place}:raise")
+    try:
+        with pytest.raises(FailpointHit):
+            await opened_and_closed(broken)
+    finally:
+        failpoints.arm("")
+    healthy = stage.worker()
+    assert await content(await healthy.open("thread", fence=3), "file") == b"kept"
+    async with asyncio.timeout(20):
+        while healthy._save_tasks:
+            await asyncio.sleep(0.01)
+    assert stage.living == ["thread.thread"]
+    assert len(stage.exit_snapshots) <= 1  # of a process that died while it deleted one
+
+
+async def test_a_sandbox_is_asked_for_as_planned_and_gets_no_secret(stage: Stage) -> None:
+    await stage.worker(egress=("example.net",)).open("thread", fence=1)
+    (made,) = stage.modal.world.living()
+    definition = made.definition
+    assert (definition.resources.milli_cpu, definition.resources.milli_cpu_max) == (500, 2000)
+    assert (definition.resources.memory_mb, definition.resources.memory_mb_max) == (512, 4096)
+    assert (definition.timeout_secs, definition.idle_timeout_secs) == (86_400, 1200)
+    assert made.tags["threadhand-thread"] == "thread"
+    assert made.environment == {}
+    assert list(definition.secret_ids) == []

@@ -1,0 +1,280 @@
+"""Modal as its users report it: ends that take half a minute, slow starts, and files that it saves by itself."""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+from grpclib import Status
+from modal_proto import api_pb2
+
+from core.domain.errors import SandboxUnavailable
+from core.domain.sandbox_records import SandboxRecord
+from core.ports import Sandbox
+from sandbox.modal.config import sandbox_name
+from sandbox.modal.provider import ModalSandboxProvider
+from simulator.modal.world import Pace
+from tests.integration.sandbox.modal_stage import Stage, modal_stage
+from tests.integration.sandbox.providers import content, pieces, run
+
+OUT_OF_MEMORY = api_pb2.GenericResult(
+    status=api_pb2.GenericResult.GENERIC_STATUS_KERNEL_OOM_KILL, exitcode=137
+)
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    async with modal_stage() as made:
+        yield made
+
+
+async def recorded(stage: Stage) -> SandboxRecord:
+    record = await stage.records.find("modal", "thread")
+    assert record is not None
+    return record
+
+
+async def test_a_thread_is_opened_again_while_its_old_sandbox_still_ends() -> None:
+    async with modal_stage(pace=Pace(end_seconds=(60, 60), scale=1)) as stage:
+        worker = stage.worker()
+        for number in range(6):
+            sandbox = await worker.open("thread", fence=number + 1)
+            if number:
+                assert await content(sandbox, "file") == str(number - 1).encode()
+            await sandbox.files.write("file", pieces(str(number).encode()))
+            await sandbox.close()
+        assert stage.modal.calls.count("SandboxCreateV2") == 6
+
+
+async def test_a_sandbox_that_ends_is_not_joined_by_another_worker() -> None:
+    async with modal_stage(pace=Pace(end_seconds=(60, 60), scale=1)) as stage:
+        first, second = stage.worker(), stage.worker()
+        sandbox = await first.open("thread", fence=1)
+        await sandbox.files.write("file", pieces(b"kept"))
+        await sandbox.close()
+        opened = await asyncio.gather(first.open("thread", fence=2), second.open("thread", fence=2))
+        assert [await content(each, "file") for each in opened] == [b"kept", b"kept"]
+        assert stage.living == ["thread.thread"]
+
+
+async def test_one_that_never_answered_is_replaced_under_another_name(stage: Stage) -> None:
+    worker = stage.worker()
+    await worker.open("thread", fence=1)
+    before = stage.modal.world.living()[0]
+    assert before.name == sandbox_name("thread", after="")
+    await stage.records.remove("modal", "thread")  # as if its process had died before the hello
+    await stage.modal.world.end(before, OUT_OF_MEMORY)
+    assert await (await stage.worker().open("thread", fence=1)).files.list("") == ()
+    assert stage.modal.world.living()[0].name == sandbox_name("thread", after="", attempt=2)
+
+
+@pytest.mark.parametrize("status", [Status.NOT_FOUND, Status.FAILED_PRECONDITION])
+async def test_no_file_is_called_expired_because_something_else_is_not_found(
+    stage: Stage, status: Status
+) -> None:
+    worker = stage.worker()
+    sandbox = await worker.open("thread", fence=1)
+    await sandbox.files.write("file", pieces(b"kept"))
+    await sandbox.close()
+    before = await recorded(stage)
+    stage.modal.faults.arm("SandboxCreateV2", status, "App ap-1 is stopped", times=9)
+    for _ in range(2):
+        with pytest.raises(SandboxUnavailable) as caught:
+            await worker.open("thread", fence=2)
+        assert "expired" not in str(caught.value)
+    assert await recorded(stage) == before
+    assert stage.snapshots == [before.snapshot_ref]
+    stage.modal.faults.armed.clear()
+    assert await content(await worker.open("thread", fence=2), "file") == b"kept"
+
+
+async def test_an_app_that_was_stopped_is_looked_up_anew(stage: Stage) -> None:
+    worker = stage.worker()
+    sandbox = await worker.open("thread", fence=1)
+    await sandbox.files.write("file", pieces(b"kept"))
+    await sandbox.close()
+    await stage.modal.world.stop_app("threadhand-test")
+    assert await content(await worker.open("thread", fence=2), "file") == b"kept"
+    await worker.open("another", fence=1)
+
+
+async def test_a_reference_outlives_an_image_that_cannot_be_found(stage: Stage) -> None:
+    worker = stage.worker()
+    await (await worker.open("thread", fence=1)).close()
+    before = await recorded(stage)
+    stage.modal.faults.arm("ImageFromId", Status.NOT_FOUND, times=1)
+    with pytest.raises(SandboxUnavailable, match="have expired"):
+        await worker.open("thread", fence=2)
+    started = await recorded(stage)
+    assert (started.state, started.snapshot_ref) == ("started", before.snapshot_ref)
+    await (await worker.open("thread", fence=2)).close()
+    assert stage.snapshots == [(await recorded(stage)).snapshot_ref] != [before.snapshot_ref]
+
+
+async def test_a_snapshot_that_cannot_be_read_back_replaces_nothing(stage: Stage) -> None:
+    worker = stage.worker()
+    sandbox = await worker.open("thread", fence=1)
+    await sandbox.files.write("file", pieces(b"one"))
+    await sandbox.close()
+    before = await recorded(stage)
+    sandbox = await worker.open("thread", fence=2)
+    stage.modal.faults.arm("ImageFromId", Status.NOT_FOUND, times=1)
+    worker.release("thread")
+    async with asyncio.timeout(20):
+        while worker._save_tasks:
+            await asyncio.sleep(0.01)
+    assert (await recorded(stage)).snapshot_ref == before.snapshot_ref
+    assert before.snapshot_ref in stage.snapshots
+
+
+async def test_a_slow_cold_start_is_waited_for_and_joined() -> None:
+    slow = Pace(start_seconds=(2.5, 2.5), end_seconds=(0.1, 0.1))
+    async with modal_stage(pace=slow) as stage:
+        await stage.worker().probe()
+        worker = stage.worker(start_seconds=1)
+        said: list[str] = []
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    sandbox = await worker.open("thread", fence=1)
+                    break
+                except SandboxUnavailable as error:
+                    said.append(str(error))
+        assert any("still starting" in text for text in said)
+        assert (await run(sandbox, "echo on")).output == "on\n"
+        assert len(stage.modal.world.sandboxes) == 1
+        assert "SandboxTerminateV2" not in stage.modal.calls
+
+
+async def test_one_budget_covers_create_exec_and_hello() -> None:
+    async with modal_stage(pace=Pace(start_seconds=(60, 60), end_seconds=(0, 0))) as stage:
+        worker = stage.worker(start_seconds=1.5)
+        await worker.probe()
+        started = time.monotonic()
+        with pytest.raises(SandboxUnavailable, match="still starting"):
+            await worker.open("thread", fence=1)
+        assert time.monotonic() - started < 10
+        assert stage.living == ["thread.thread"]  # it goes on starting
+
+
+async def test_what_modal_saves_at_the_end_is_used_before_anything_is_called_lost(
+    stage: Stage,
+) -> None:
+    worker = stage.worker()
+    sandbox = await worker.open("thread", fence=1)
+    await sandbox.files.write("file", pieces(b"saved by us"))
+    worker.release("thread")
+    async with asyncio.timeout(20):
+        while worker._save_tasks:
+            await asyncio.sleep(0.01)
+    await sandbox.files.write("file", pieces(b"saved by Modal"))
+    waiting = asyncio.ensure_future(run(sandbox, "sleep 1000", seconds=100))
+    while not await sandbox.shell.sessions():
+        await asyncio.sleep(0.01)
+    await stage.modal.world.end(stage.modal.world.living()[0], OUT_OF_MEMORY)
+    with pytest.raises(SandboxUnavailable, match="stopped working") as told:
+        await waiting
+    assert "files" not in str(told.value)  # nobody knows yet
+    with pytest.raises(SandboxUnavailable, match="with all files as they were"):
+        await worker.open("thread", fence=1)
+    assert await content(await worker.open("thread", fence=1), "file") == b"saved by Modal"
+    assert stage.snapshots == []
+    assert stage.exit_snapshots == [(await recorded(stage)).snapshot_ref]
+
+
+async def test_an_idle_end_while_nobody_looked_costs_nothing(stage: Stage) -> None:
+    dead = stage.worker(silence_seconds=0.2)
+    await (await dead.open("thread", fence=1)).files.write("file", pieces(b"kept"))
+    stage.workers.remove(dead)
+    await dead.background_jobs.close()
+    (made,) = stage.modal.world.living()
+    async with asyncio.timeout(20):
+        while any(command.code is None for command in made.commands.values()):
+            await asyncio.sleep(0.02)
+    await stage.clock.advance(3600)
+    assert stage.living == []
+    sandbox = await stage.worker().open("thread", fence=2)  # tells of no loss
+    assert await content(sandbox, "file") == b"kept"
+    await dead.close()
+
+
+async def test_the_janitor_keeps_what_modal_saved(stage: Stage) -> None:
+    worker = stage.worker()
+    await (await worker.open("thread", fence=1)).files.write("file", pieces(b"kept"))
+    (made,) = stage.modal.world.living()
+    await stage.modal.world.end(made, OUT_OF_MEMORY)
+    await stage.clock.advance(3600)
+    janitor = stage.worker()
+    await janitor.background_jobs.run_once()
+    record = await recorded(stage)
+    assert (record.state, [record.snapshot_ref]) == ("stopped", stage.exit_snapshots)
+    assert await content(await janitor.open("thread", fence=2), "file") == b"kept"
+
+
+async def test_a_forgotten_thread_leaves_no_exit_snapshot() -> None:
+    async with modal_stage(pace=Pace(end_seconds=(0.5, 0.5))) as stage:
+        worker = stage.worker()
+        await (await worker.open("thread", fence=1)).files.write("file", pieces(b"private"))
+        await worker.destroy("thread")
+        await (await worker.open("idle", fence=1)).close()
+        await worker.destroy("idle")
+        assert (stage.living, stage.snapshots, stage.exit_snapshots) == ([], [], [])
+
+
+async def test_an_archived_thread_keeps_one_snapshot(stage: Stage) -> None:
+    worker = stage.worker()
+    await (await worker.open("thread", fence=1)).close()
+    await asyncio.sleep(0.4)  # longer than the slowest end
+    assert (len(stage.snapshots), len(stage.exit_snapshots)) == (1, 1)
+    await stage.clock.advance(3 * 3600)
+    await worker.background_jobs.run_once()
+    assert (await recorded(stage)).state == "archived"
+    assert (len(stage.snapshots), len(stage.exit_snapshots)) == (1, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_no_order_of_opens_stops_and_ends_loses_a_saved_file(seed: int) -> None:
+    """Three workers use one thread in a random order; Modal ends its sandboxes as slowly as it likes."""
+    chance = random.Random(seed)
+    async with modal_stage(pace=Pace(scale=0.01, start_seconds=(0, 10), seed=seed)) as stage:
+        workers = [stage.worker() for _ in range(3)]
+        written = b""
+        for fence in range(1, 10):
+            sandbox = await _open(chance.choice(workers), fence)
+            if written:
+                assert await content(sandbox, "file") == written
+            written = str(fence).encode()
+            await sandbox.files.write("file", pieces(written))
+            match chance.randrange(4):
+                case 0:
+                    await sandbox.close()
+                case 1:
+                    await stage.modal.world.end(stage.modal.world.living()[0], OUT_OF_MEMORY)
+                case 2:
+                    await asyncio.gather(*(_open(worker, fence) for worker in workers))
+                case _:
+                    pass
+        for worker in workers:
+            async with asyncio.timeout(30):
+                while worker._save_tasks:
+                    await asyncio.sleep(0.01)
+        assert len(stage.living) <= 1
+
+
+async def _open(worker: ModalSandboxProvider, fence: int) -> Sandbox:
+    try:
+        return await worker.open("thread", fence=fence)
+    except SandboxUnavailable as error:
+        told = str(error)
+    assert "with all files as they were" in told
+    return await worker.open("thread", fence=fence)
+
+
+def test_a_pace_repeats_itself() -> None:
+    one, other = (Pace(seed=7, scale=0.1) for _ in range(2))
+    drawn = [one.draw((0.2, 35)) for _ in range(5)]
+    assert drawn == [replace(other).draw((0.2, 35)), *drawn[1:]]
+    assert all(0.02 <= seconds <= 3.5 for seconds in drawn)

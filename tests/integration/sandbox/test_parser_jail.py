@@ -1,0 +1,145 @@
+"""What a document that takes over its parser finds: a jail without a network and without anybody's files."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+from core.domain.errors import DocumentError
+from core.knowledge.parsing.parser_process import confine_children
+from core.web_access.pictures import prepare_for_model
+from sandbox.local.parser_jail import ParserJail, find_parser_jail
+from sandbox.local.process_table import child_pids, is_alive
+from sandbox.local.programs import MissingRequirement
+from tests.fakes.made_pictures import noise
+from tests.integration.core.knowledge import made_files
+from tests.integration.core.knowledge.made_files import parsed
+from tests.paths import REPOSITORY
+from tests.requirements_of_the_machine import lacking
+
+
+@pytest.fixture(scope="module")
+def jail(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ParserJail]:
+    try:
+        found = find_parser_jail(tmp_path_factory.mktemp("data") / "sandboxes" / "programs")
+    except MissingRequirement as missing:
+        lacking("jail", str(missing))
+    confine_children(found.confine)
+    yield found
+    confine_children(None)
+
+
+ATTACK = """
+import os, socket, sys
+def attempt(name, act):
+    try:
+        print(name, act())
+    except Exception as error:
+        pass
+attempt("connected", lambda: socket.create_connection(("127.0.0.1", int(sys.argv[1])), 2))
+attempt("environment", lambda: os.environ.get("SECRET") or 1 / 0)
+attempt("processes", lambda: [p for p in os.listdir("/proc") if p.isdigit() and int(p) > 3] or 1 / 0)
+for path in sys.argv[2:]:
+    attempt("read", lambda: open(path).read(1) and path)
+for path in ("/", "/usr", "/dev", os.getcwd()):
+    attempt("wrote", lambda: open(f"{path}/made", "w") and path)
+print("capabilities", open("/proc/self/status").read().split("CapEff:")[1].split()[0])
+print("done")
+"""
+
+
+def test_a_parser_that_was_taken_over_finds_nothing(
+    jail: ParserJail, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET", "x")
+    (tmp_path / "secret").write_text("x")
+    secrets = [tmp_path / "secret", "/etc/hostname", "/etc/shadow", REPOSITORY / "pyproject.toml"]
+    with socket.create_server(("127.0.0.1", 0)) as server, ExitStack() as stack:
+        port = str(server.getsockname()[1])
+        command = [sys.executable, "-c", ATTACK, port, *map(str, secrets)]
+        confined = jail.confine(command, stack)
+        done = subprocess.run(
+            confined.arguments,
+            executable=confined.executable,
+            capture_output=True,
+            text=True,
+            check=False,
+            **confined.options(),
+        )
+    assert done.stdout == "capabilities 0000000000000000\ndone\n", done.stderr
+
+
+async def test_documents_and_pictures_are_read_there(jail: ParserJail) -> None:
+    document = await parsed(made_files.pdf(["Hello from a page"]), "a.pdf")
+    assert "Hello from a page" in document.pages[0].text
+    picture = await prepare_for_model(noise((300, 200)), name="a.png")
+    assert (picture.width, picture.height) == (300, 200)
+    with pytest.raises(DocumentError, match="takes too long"):
+        await parsed(made_files.pdf(["word " * 500] * 4_000), "slow.pdf", cpu_seconds_max=1)
+
+
+async def test_every_parser_runs_in_namespaces_of_its_own(jail: ParserJail) -> None:
+    reading = asyncio.ensure_future(parsed(made_files.pdf(["word " * 500] * 4_000), "slow.pdf"))
+    own = namespaces(os.getpid())
+    is_apart = False
+    async with asyncio.timeout(20):
+        # a child that was just forked is in its own namespaces only a moment later; other tests left children, too
+        while not is_apart:
+            await asyncio.sleep(0.01)
+            for pid in [pid for one in child_pids(os.getpid()) for pid in child_pids(one)]:
+                with suppress(FileNotFoundError, ProcessLookupError):
+                    theirs = namespaces(pid)
+                    is_apart = is_apart or not any(own[kind] == theirs[kind] for kind in own)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+
+
+async def test_a_reading_that_is_cancelled_at_any_moment_leaves_no_process(
+    jail: ParserJail,
+) -> None:
+    content = made_files.pdf(["word " * 500] * 4_000)
+    mark = f"cancelled-{os.getpid()}.pdf"
+    for tenths in [*range(0, 100, 2), *range(100, 800, 50)]:
+        reading = asyncio.ensure_future(parsed(content, mark))
+        await asyncio.sleep(tenths / 10_000)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+    async with asyncio.timeout(2.5):
+        while readers_of(mark):  # those that are killed end a moment later
+            await asyncio.sleep(0.01)
+
+
+def readers_of(mark: str) -> list[int]:
+    """Returns the processes whose command names the document."""
+    found: list[int] = []
+    for name in [one.name for one in Path("/proc").iterdir() if one.name.isdigit()]:
+        with suppress(OSError):
+            if mark in Path(f"/proc/{name}/cmdline").read_text() and is_alive(int(name)):
+                found.append(int(name))
+    return found
+
+
+def namespaces(pid: int) -> dict[str, Path]:
+    kinds = ("net", "mnt", "pid", "user")
+    return {kind: Path(f"/proc/{pid}/ns/{kind}").readlink() for kind in kinds}
+
+
+def test_without_bubblewrap_the_way_is_called_unsafe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bots.bootstrap.sandboxes import confine_parsers
+    from bots.settings import load_settings
+    from sandbox.local import programs
+
+    monkeypatch.setattr(programs, "SYSTEM_PATH", "/nonexistent")
+    monkeypatch.setattr(programs.importlib.util, "find_spec", lambda name: None)
+    settings = load_settings({"THREADHAND_DATA_DIR": str(tmp_path)}, None)
+    assert confine_parsers(settings).startswith("UNSAFE: documents and pictures are parsed outside")

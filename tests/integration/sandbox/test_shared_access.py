@@ -1,0 +1,42 @@
+"""The shared access of a process, through which others reach its sandboxes, while it is closed."""
+
+import asyncio
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from sandbox.local.shared_access import SharedAccess
+from sandbox.local.workspaces import Workspace, Workspaces
+
+
+async def nothing_to_end(_thread_id: str) -> None: ...
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_who_comes_while_access_is_closed_is_not_left_waiting(
+    tmp_path: Path, turns: int
+) -> None:
+    workspaces = Workspaces(tmp_path / "sandboxes", drops_user=False)
+    workspaces.prepare()
+    access = SharedAccess(tmp_path / "access", workspaces, dict, nothing_to_end)
+    taken = await access.acquire("thread")
+    assert isinstance(taken, Workspace)
+    with socket.socket(socket.AF_UNIX) as caller:
+        folder = os.open(tmp_path / "access", os.O_PATH)
+        caller.connect(f"/proc/self/fd/{folder}/{taken.socket_name}")  # an address may not be long
+        os.close(folder)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await access.close()
+        caller.settimeout(5)
+        assert await asyncio.to_thread(_heard, caller) == b""
+    taken.close()
+
+
+def _heard(caller: socket.socket) -> bytes:
+    try:
+        return caller.recv(1)
+    except ConnectionResetError:  # it was never accepted
+        return b""

@@ -1,0 +1,184 @@
+"""What the status message says about each step: what runs, what has ended, how, and after how long."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bots.delivery.run_view import (
+    SEEN_ELSEWHERE,
+    STEPS_KEPT,
+    RunView,
+    Task,
+    apply_event,
+    duration,
+    newest_tasks,
+    past_tense,
+)
+from bots.discord.render.status import status_sections
+from bots.slack.render.block_kit import blocks_to_mrkdwn, simplify_blocks
+from bots.slack.render.messages import status_blocks
+from core.domain.events import (
+    AgentEvent,
+    CommandEnded,
+    RunFailed,
+    RunFinished,
+    ToolCallStreamed,
+    ToolFinished,
+    ToolProgressed,
+    ToolStarted,
+)
+from core.tools.catalogue import build_tool_set
+
+SHELL = "execute_command"
+
+
+def started(call_id: str, title: str, name: str = SHELL) -> ToolStarted:
+    return ToolStarted(index=0, call_id=call_id, name=name, title=title)
+
+
+def finished(call_id: str, name: str = SHELL, **fields: Any) -> ToolFinished:
+    outcome = "failed" if fields.get("exit_code") else "completed"
+    known: dict[str, Any] = {"outcome": outcome, "message": "", **fields}
+    return ToolFinished(index=0, call_id=call_id, name=name, **known)
+
+
+def after(*events: AgentEvent) -> RunView:
+    view = RunView(state="working")
+    for event in events:
+        view = apply_event(view, event)
+    return view
+
+
+def shown(view: RunView) -> tuple[str, str]:
+    """The status message on Slack and on Discord."""
+    return blocks_to_mrkdwn(simplify_blocks(status_blocks("r", view))), "\n".join(
+        status_sections(view)
+    )
+
+
+def test_a_finished_step_is_told_in_the_past_tense_with_its_duration() -> None:
+    view = after(started("a", "Running `head -5`"), finished("a", seconds=0.2, exit_code=0))
+    slack, discord = shown(view)
+    assert "☑ Ran `head -5` · 0.2 s" in slack
+    assert "✓ Ran `head -5` · 0.2 s" in discord
+
+
+def test_a_non_zero_exit_is_shown() -> None:
+    failed = finished("a", exit_code=2, message="The command reported a failure.")
+    for text in shown(after(started("a", "Running `make`"), failed)):
+        assert "Ran `make` · exit code 2" in text
+        assert "reported a failure" not in text
+
+
+def test_a_background_command_has_its_line_until_it_exits() -> None:
+    view = after(
+        started("a", "Running `npm start`"), finished("a", session="main", is_running=True)
+    )
+    for number in range(STEPS_KEPT * 2):
+        call = str(number)
+        view = apply_event(view, started(call, "Reading a.md", "read_file"))
+        view = apply_event(view, finished(call, "read_file"))
+    for text in shown(view):
+        line = next(line for line in text.split("\n") if "npm start" in line)
+        assert line[0] not in "☑✓"
+        assert "Started `npm start` · in the background" in line
+    ended = apply_event(view, CommandEnded(session="main", exit_code=137))
+    (task,) = [task for task in ended.tasks if task.session == "main"]
+    assert (task.state, task.line) == ("failed", "Ran `npm start` · exit code 137")
+    gone = apply_event(view, CommandEnded(session="main", exit_code=None))
+    assert [task.state for task in gone.tasks if task.session == "main"] == ["ended"]
+
+
+@pytest.mark.parametrize(
+    ("event", "state", "exit_code"),
+    [
+        (finished("b", "check_command_output", session="main", is_running=True), "started", None),
+        (finished("b", "check_command_output", session="main", exit_code=0), "done", 0),
+        (finished("b", "check_command_output", session="main", exit_code=1), "failed", 1),
+        (finished("b", "terminate_command", session="main"), "ended", None),
+        (finished("b", SHELL, session="main", exit_code=1), "ended", None),
+        (finished("b", SHELL, session="other", exit_code=1), "started", None),
+    ],
+)
+def test_what_a_later_call_shows_of_a_background_command(
+    event: ToolFinished, state: str, exit_code: int | None
+) -> None:
+    view = after(
+        started("a", "Running `npm start`"),
+        finished("a", session="main", is_running=True),
+        started("b", "Looking", event.name),
+        event,
+    )
+    assert (view.tasks[0].state, view.tasks[0].exit_code) == (state, exit_code)
+
+
+def test_a_long_step_shows_elapsed_time_and_the_last_line_of_output() -> None:
+    view = after(
+        started("a", "Running `make`"), ToolProgressed(call_id="a", seconds=75, line="[3/9] cc x.c")
+    )
+    slack, discord = shown(view)
+    assert "▸ Running `make` · 1 min 15 s" in slack
+    assert "▸ Running `make` · 1 min 15 s\n-# [3/9] cc x.c" in discord
+    done = apply_event(view, finished("a", seconds=80.0, exit_code=0))
+    assert (done.tasks[0].line, done.tasks[0].output) == ("Ran `make` · 1 min 20 s", "")
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        RunFailed(public_message="It broke."),
+        RunFinished(status="stopped", finish_reason="stopped"),
+    ],
+)
+def test_no_step_runs_on_in_the_status_of_a_run_that_has_ended(end: RunFailed) -> None:
+    (task,) = after(started("a", "Running `make`"), end).tasks
+    assert (task.state, task.line) == ("ended", "Running `make`")
+
+
+@pytest.mark.parametrize("name", sorted(SEEN_ELSEWHERE))
+def test_internal_steps_are_hidden(name: str) -> None:
+    chunk = ToolCallStreamed(index=0, call_id="a", name=name, arguments="", sequence=0)
+    view = after(chunk, started("a", "Finishing", name), finished("a", name))
+    assert (view.tasks, view.activity) == ((), "")
+
+
+def test_each_tool_of_ours_has_a_past_tense() -> None:
+    titles = [
+        tool.title(tool.params.model_validate(tool.example))
+        for name, tool in build_tool_set().tools.items()
+        if tool.example is not None and name not in SEEN_ELSEWHERE | {"web_browser_takeover"}
+    ]
+    assert len(titles) > 30
+    assert [title for title in titles if past_tense(title) == title] == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.24, "0.2 s"), (9.94, "9.9 s"), (59.6, "1 min 0 s"), (80, "1 min 20 s"), (25.2, "25 s")],
+)
+def test_durations_are_read_at_a_glance(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@given(
+    st.lists(st.sampled_from(["running", "started", "done"]), max_size=30),
+    st.integers(min_value=1, max_value=12),
+)
+def test_newest_tasks_keeps_the_order_and_counts_the_rest(states: list[Any], count: int) -> None:
+    tasks = tuple(
+        Task(call_id=str(at), title=str(at), state=state) for at, state in enumerate(states)
+    )
+    kept, hidden = newest_tasks(tasks, count)
+    assert len(kept) == min(count, len(tasks))
+    assert hidden == len(tasks) - len(kept)
+    assert list(kept) == sorted(kept, key=lambda task: int(task.call_id))
+    assert not tasks or kept[-1] == tasks[-1] or count == 1
+
+
+def test_the_view_of_an_interrupted_call_that_runs_again_starts_anew() -> None:
+    view = after(started("a", "Running `x`"), ToolProgressed(call_id="a", seconds=20, line="y"))
+    again = apply_event(view, started("a", "Running `x`"))
+    assert again.tasks == (replace(view.tasks[0], seconds=0.0, output=""),)

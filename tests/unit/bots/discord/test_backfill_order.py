@@ -1,0 +1,117 @@
+"""The reading of channels: in order, gaps filled first, the cursor never past a gap."""
+
+import asyncio
+
+import pytest
+
+from bots.discord.gateway.cursors import ChannelCursors
+
+
+class FakeCursors:
+    def __init__(self, **stored: str) -> None:
+        self.stored = {key.removeprefix("c"): value for key, value in stored.items()}
+
+    async def advance_cursor(self, platform: str, scope: str, cursor: str) -> None:
+        self.stored[scope] = cursor
+
+    async def cursors(self, platform: str) -> dict[str, str]:
+        return dict(self.stored)
+
+
+class History:
+    """What Discord would tell of the past."""
+
+    def __init__(self) -> None:
+        self.fills: list[tuple[int, int]] = []
+        self.failures = 0
+
+    async def fill(self, channel_id: int, after: int) -> None:
+        self.fills.append((channel_id, after))
+        await asyncio.sleep(0)
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeError("no history")
+
+
+async def test_the_first_message_after_a_new_session_waits_for_the_gap_to_be_filled() -> None:
+    history, cursors = History(), FakeCursors(c7="100")
+    channel_cursors = ChannelCursors(cursors, history.fill)
+    channel_cursors.start_session()
+    async with channel_cursors.handling(7, 105):
+        assert history.fills == [(7, 100)]
+        assert cursors.stored == {"7": "100"}
+    assert cursors.stored == {"7": "105"}
+    async with channel_cursors.handling(7, 106):
+        pass
+    assert history.fills == [(7, 100)]
+
+
+async def test_a_channel_without_a_cursor_has_no_gap() -> None:
+    history, cursors = History(), FakeCursors()
+    channel_cursors = ChannelCursors(cursors, history.fill)
+    async with channel_cursors.handling(7, 105):
+        pass
+    assert (history.fills, cursors.stored) == ([], {"7": "105"})
+
+
+async def test_messages_of_one_channel_are_handled_one_after_the_other() -> None:
+    channel_cursors = ChannelCursors(FakeCursors(), History().fill)
+    seen: list[str] = []
+
+    async def handle(message_id: int) -> None:
+        async with channel_cursors.handling(7, message_id):
+            seen.append(f"begin {message_id}")
+            await asyncio.sleep(0.001)
+            seen.append(f"end {message_id}")
+
+    await asyncio.gather(handle(1), handle(2))
+    assert seen == ["begin 1", "end 1", "begin 2", "end 2"]
+
+
+async def test_a_message_that_failed_holds_the_cursor_and_is_read_again_by_itself() -> None:
+    history, cursors = History(), FakeCursors(c7="100")
+    history.failures = 0
+    channel_cursors = ChannelCursors(cursors, history.fill, retry_seconds=0.001)
+    channel_cursors.mark_current(7)
+    with pytest.raises(RuntimeError, match="disk"):
+        async with channel_cursors.handling(7, 105):
+            raise RuntimeError("disk")
+    assert cursors.stored == {"7": "100"}
+    await _until(lambda: history.fills == [(7, 100)])
+    await channel_cursors.close()
+
+
+async def test_the_first_message_of_a_channel_that_failed_is_read_again_too() -> None:
+    history = History()
+    channel_cursors = ChannelCursors(FakeCursors(), history.fill, retry_seconds=0.001)
+    with pytest.raises(RuntimeError):
+        async with channel_cursors.handling(7, 105):
+            raise RuntimeError
+    await _until(lambda: history.fills == [(7, 104)])
+    await channel_cursors.close()
+
+
+async def test_a_gap_that_cannot_be_filled_is_tried_again_and_nothing_passes_it() -> None:
+    history, cursors = History(), FakeCursors(c7="100")
+    history.failures = 1
+    channel_cursors = ChannelCursors(cursors, history.fill, retry_seconds=0.001)
+    with pytest.raises(RuntimeError, match="no history"):
+        async with channel_cursors.handling(7, 105):
+            pytest.fail("handled across a gap")
+    assert cursors.stored == {"7": "100"}
+    await _until(lambda: len(history.fills) == 2)
+    await channel_cursors.close()
+
+
+async def test_chatter_moves_the_cursor_once_in_a_while() -> None:
+    cursors = FakeCursors()
+    channel_cursors = ChannelCursors(cursors, History().fill)
+    await channel_cursors.record_unaddressed(7, 105)
+    await channel_cursors.record_unaddressed(7, 106)
+    assert cursors.stored == {"7": "105"}
+
+
+async def _until(condition) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.001)

@@ -1,0 +1,105 @@
+"""What is kept of a model's reasoning, whatever the pieces in which it arrives."""
+
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.domain.messages import REASONING_KEY, JsonObject
+from core.llm.reasoning import ReasoningCollector, ReasoningOrigin, provider_of, wire_message
+
+HERE = ReasoningOrigin("host/v1", "m")
+ANSWER: JsonObject = {"role": "assistant", "content": "x", "tool_calls": None}
+Json = dict[str, Any]
+
+
+def fields(*deltas: Json) -> Json:
+    collector = ReasoningCollector(HERE)
+    for delta in deltas:
+        collector.read(delta)
+    (last,) = collector.news()
+    assert collector.news() == ()
+    found: Any = last.content["fields"]
+    return found
+
+
+def pieces(text: str, cuts: list[int]) -> list[str]:
+    edges = [0, *sorted({min(cut, len(text)) for cut in cuts}), len(text)]
+    return [text[a:b] for a, b in pairwise(edges)]
+
+
+TEXTS = st.text(min_size=1)
+CUTS = st.lists(st.integers(0, 40))
+
+
+@given(TEXTS, CUTS)
+def test_a_text_is_kept_whole(text: str, cuts: list[int]):
+    got = fields(*({"reasoning_content": one} for one in pieces(text, cuts)))
+    assert got == {"reasoning_content": text}
+
+
+def test_a_character_that_was_split_is_one_again():
+    got = fields({"reasoning": "a\ud83e"}, {"reasoning": "\udd14b"}, {"reasoning": "\ud83e"})
+    assert got == {"reasoning": "a\U0001f914b\ufffd"}
+
+
+@given(st.lists(st.tuples(TEXTS, CUTS), min_size=1, max_size=4))
+def test_signed_blocks_are_told_apart_although_all_have_the_same_index(
+    blocks: list[tuple[str, list[int]]],
+):
+    deltas: list[Json] = []
+    for number, (text, cuts) in enumerate(blocks):
+        start = {"type": "reasoning.text", "index": 0}
+        deltas += [{"reasoning_details": [{**start, "text": one}]} for one in pieces(text, cuts)]
+        deltas.append({"reasoning_details": [{**start, "signature": f"s{number}"}]})
+        deltas.append({"reasoning_details": [{"type": "reasoning.encrypted", "data": text}]})
+    got = fields(*deltas)["reasoning_details"]
+    assert [one["text"] for one in got[::2]] == [text for text, _ in blocks]
+    assert [one["signature"] for one in got[::2]] == [f"s{number}" for number in range(len(blocks))]
+    assert [one["data"] for one in got[1::2]] == [text for text, _ in blocks]
+
+
+def test_blocks_without_signatures_are_told_apart_by_their_index():
+    got = fields(
+        {"reasoning_details": [{"type": "reasoning.summary", "summary": "a", "index": 0}]},
+        {"reasoning_details": [{"type": "reasoning.summary", "summary": "b", "index": 0}]},
+        {"reasoning_details": [{"type": "reasoning.summary", "summary": "c", "index": 1}]},
+    )
+    assert [one["summary"] for one in got["reasoning_details"]] == ["ab", "c"]
+
+
+def test_blocks_count_more_than_the_text_that_repeats_them():
+    got = fields({"reasoning": "a", "reasoning_details": [{"type": "reasoning.text", "text": "a"}]})
+    assert got == {"reasoning_details": [{"type": "reasoning.text", "text": "a"}]}
+
+
+def test_odd_reasoning_breaks_nothing():
+    collector = ReasoningCollector(HERE)
+    collector.read({"reasoning": 1, "reasoning_details": ["x", None], "thinking_blocks": {"a": 1}})
+    collector.read_call(0, {"extra_content": "x", "provider_specific_fields": None})
+    assert collector.news() == ()
+
+
+def kept(origin: ReasoningOrigin, more: JsonObject) -> JsonObject:
+    state: JsonObject = {"provider": origin.provider, "model": origin.model, "fields": more}
+    return {**ANSWER, REASONING_KEY: state}
+
+
+def test_reasoning_is_sent_to_its_own_model_at_its_own_provider_only():
+    message = kept(HERE, {"reasoning_content": "hm"})
+    assert wire_message(message, HERE)["reasoning_content"] == "hm"
+    for other in (ReasoningOrigin("host/v1", "n"), ReasoningOrigin("other/v1", "m")):
+        assert wire_message(message, other) == {"role": "assistant", "content": "x"}
+
+
+def test_state_that_cannot_be_read_is_left_out():
+    for state in (None, "x", {"provider": "host/v1", "model": "m", "fields": "x"}, {}):
+        assert wire_message({**ANSWER, REASONING_KEY: state}, HERE) == {
+            "role": "assistant",
+            "content": "x",
+        }
+
+
+def test_the_provider_is_named_without_credentials():
+    assert provider_of("https://me:secret@host:1/v1/") == "host:1/v1"

@@ -1,0 +1,139 @@
+"""The order of the calls of one answer: what it leaves behind is what its order says."""
+
+import asyncio
+import json
+from typing import get_args
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from core.domain.messages import JsonObject, ToolCall
+from core.loop.calls import execute_call
+from core.loop.run_context import LoopPolicy
+from core.ports import Sandbox
+from core.tools.catalogue import build_tool_set
+from core.tools.shell import execute_command
+from core.tools.tool import (
+    PreparedCall,
+    Strategy,
+    ToolContext,
+    ToolSet,
+    must_wait_for,
+    prepare_call,
+)
+from core.tools.workspace.files import (
+    create_file,
+    delete_file,
+    full_file_rewrite,
+    str_replace,
+)
+from core.tools.workspace.reading import read_file
+from tests.fakes.memory_run import MemoryRun
+from tests.fakes.sandbox_memory import MemorySandbox, MemorySandboxes, Terminal
+from tests.fakes.streamed_model import StreamedModel, calls, text
+
+TOOLS = [create_file, delete_file, full_file_rewrite, read_file, str_replace, execute_command]
+PATHS = ("a.txt", "b.txt")
+Call = tuple[str, JsonObject]
+
+
+async def append_line(terminal: Terminal) -> int:
+    """Reads a file, is interrupted, and writes it with one line more, as a careless program would."""
+    before = terminal.files.get("a.txt", b"")
+    await asyncio.sleep(0.001)
+    terminal.files["a.txt"] = before + b"1 from the shell\n"
+    return 0
+
+
+async def one_answer(
+    answered: list[Call], strategy: Strategy
+) -> tuple[dict[str, bytes], list[JsonObject]]:
+    """Runs the calls as one answer of a model. Returns the files and the results in call order."""
+    machine, sandbox = await open_machine()
+    played = calls(*((name, json.dumps(arguments)) for name, arguments in answered))
+    run = MemoryRun(
+        StreamedModel([played, text("done")]),
+        tools=TOOLS,
+        sandbox=sandbox,
+        policy=LoopPolicy(strategy=strategy),
+    )
+    await run.start("go")
+    told = [str(one.content["content"]) for one in run.log.messages if one.type == "tool"]
+    return machine.content, [json.loads(one)["tool_execution"]["result"] for one in told]
+
+
+async def one_by_one(answered: list[Call]) -> tuple[dict[str, bytes], list[JsonObject]]:
+    machine, sandbox = await open_machine()
+    toolbox = ToolSet({tool.name: tool for tool in TOOLS})
+
+    async def opened() -> Sandbox:
+        return sandbox
+
+    context = ToolContext(thread_id="thread", run_id="run", sandbox=opened)
+    results: list[JsonObject] = []
+    for name, arguments in answered:
+        call = ToolCall(name=name, arguments=arguments, call_id="c")
+        prepared = prepare_call(name, arguments, toolbox)
+        results.append((await execute_call(call, prepared, context)).result)
+    return machine.content, results
+
+
+async def open_machine() -> tuple[MemorySandbox, Sandbox]:
+    provider = MemorySandboxes({"append": append_line})
+    sandbox = await provider.open("thread", fence=1)
+    return provider.machines["thread"], sandbox
+
+
+paths = st.sampled_from(PATHS)
+lines = st.sampled_from(["1", "2", "11", ""])
+any_call = st.one_of(
+    st.builds(lambda p, t: ("create_file", {"file_path": p, "file_contents": t}), paths, lines),
+    st.builds(lambda p, t: ("full_file_rewrite", {"file_path": p, "file_contents": t}), paths, lines),
+    st.builds(
+        lambda p, a, b: ("str_replace", {"file_path": p, "old_str": a, "new_str": b}),
+        paths, st.sampled_from(["1", "2", "11"]), lines,
+    ),
+    st.builds(lambda p: ("delete_file", {"file_path": p}), paths),
+    st.builds(lambda p: ("read_file", {"file_path": p}), paths),
+    st.just(("execute_command", {"command": "append", "blocking": True})),
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(any_call, min_size=2, max_size=8), st.sampled_from(get_args(Strategy)))
+def test_an_answer_leaves_the_workspace_as_if_its_calls_had_run_in_turn(
+    answered: list[Call], strategy: Strategy
+) -> None:
+    at_once = asyncio.run(one_answer(answered, strategy))
+    assert at_once == asyncio.run(one_by_one(answered))
+
+
+def prepared(name: str, **arguments: JsonValue) -> PreparedCall:
+    return prepare_call(name, arguments, build_tool_set())
+
+
+def overlapping(strategy: Strategy, earlier: PreparedCall, later: PreparedCall) -> bool:
+    return not must_wait_for(earlier, later, strategy)
+
+
+def test_only_the_parallel_strategy_lets_calls_on_different_things_overlap() -> None:
+    one, other = prepared("read_file", file_path="a.txt"), prepared("list_files")
+    edit = prepared("create_file", file_path="/workspace/src/a.py", file_contents="")
+    unrelated = prepared("delete_file", file_path="docs")
+    assert overlapping("ordered", one, other)
+    assert not overlapping("sequential", one, other)
+    assert not overlapping("ordered", edit, unrelated)
+    assert overlapping("parallel", edit, unrelated)
+    assert not overlapping("parallel", edit, prepared("delete_file", file_path="src"))
+
+
+def test_commands_overlap_in_different_sessions_only_and_never_with_files() -> None:
+    build = prepared("execute_command", command="make", session_name="build")
+    edit = prepared("create_file", file_path="a.py", file_contents="")
+    assert overlapping("parallel", build, prepared("execute_command", command="ls"))
+    assert not overlapping(
+        "parallel", build, prepared("check_command_output", session_name="build")
+    )
+    assert not overlapping("parallel", edit, build)
+    assert not overlapping("parallel", build, prepared("complete"))

@@ -1,0 +1,177 @@
+"""Everything that parses or draws outside text takes linear time, whatever the text repeats."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from itertools import cycle
+from types import SimpleNamespace
+from typing import cast
+
+import discord
+import pytest
+
+from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
+from bots.delivery.markdown import split_markdown
+from bots.delivery.run_view import RunView, Task
+from bots.discord.gateway import parse as discord_parse
+from bots.discord.gateway.parse import readable_text
+from bots.discord.render import components as discord_render
+from bots.inbound.actions import split_agent_prefix
+from bots.observability.logs import redact
+from bots.slack.events.parse import ParseContext, parse_click, parse_event, user_ids_in
+from bots.slack.render import messages as slack
+from bots.slack.render.block_kit import simplify_blocks
+from bots.slack.web_api.client import Identity
+from core.context.todo_file import parse_checklist
+from core.context.untrusted_text import clean_text, wrap_untrusted
+from core.dialects.arguments import parse_arguments
+from core.dialects.dialect import Dialect
+from core.dialects.native import NativeDialect
+from core.dialects.react import ReactDialect
+from core.dialects.xml import XmlDialect
+from core.domain.events import ChecklistItem
+from core.domain.messages import JsonObject
+from core.domain.threads import Ask
+from core.knowledge.parsing.plain import split_at_headings
+from core.knowledge.terms import index_terms, query_terms
+from core.ports import TextDelta, ToolCallDelta
+from sandbox.client.sandbox_client import CONTROLS, ESCAPES
+from sandbox.local.egress_proxy import RefusedRequest, parse_proxy_request
+from tests.fakes.cpu_seconds import seconds_of
+from tests.fakes.llm_xml_reading import TOOLS
+
+LENGTH = 40_000
+"""The longest message that Slack delivers."""
+ENTRY_SECONDS_MAX = 1.0
+"""Code that reads each character in Python is slower than a pattern. Quadratic code takes tens of seconds."""
+UNITS = (
+    *(" ", "\t", "\n", "`", "```", "~~~\n", "*", "**a", "_", "#", "# ", "<", ">", "&", "@", "!", "[", "|", "|\n", "-"),
+    *("<@U1|", "<@U1> ", "<!here", "<#C1|x", "![", "![x](", "[x](http://", "<https://a|", "&lt;", "@everyone", "<@&1"),
+    *("a\n", "| a |\n|---|\n", "- [ ] x\n", "1", "{", '{"a":', "[", '"', "\\", "<invoke", '<invoke name="wait">', "</"),
+    *("<function_calls>", '<parameter name="', "Action: x\n", "Thought:", "Action Input: {", "\u202e", "input_value="),
+    *("xoxb-", "Bearer a", "http://a:", "\x1b[", "\x1b]", ",}", "plan add ", "use ", "agent:", "knowledge remove "),
+)  # fmt: skip
+BOT = Identity(user_id="U1", team_id="T1", bot_id="B1")
+
+
+def _slack_event(text: str) -> object:
+    event: JsonObject = {
+        "type": "app_mention",
+        "channel": "C1",
+        "ts": "1700000000.000100",
+        "user": "U2",
+    }
+    rich: JsonObject = {"type": "rich_text_section", "elements": [{"type": "text", "text": text}]}
+    block: JsonObject = {"type": "rich_text", "elements": [rich]}
+    context = ParseContext(identity=BOT)
+    user_ids_in({**event, "text": text})
+    return (
+        parse_event({**event, "text": text}, context),
+        parse_event({**event, "text": f"{text}<@U1>{text}"}, context),
+        parse_event({**event, "text": "", "blocks": [block]}, context),
+    )
+
+
+def _slack_click(text: str) -> object:
+    action: JsonObject = {"action_id": f"ask:{text}", "value": text, "action_ts": text}
+    payload: JsonObject = {
+        "actions": [action],
+        "user": {"id": "U2"},
+        "channel": {"id": "C1"},
+        "message": {"ts": "1700000000.000100"},
+    }
+    return parse_click(payload, ParseContext(identity=BOT))
+
+
+def _discord_text(text: str) -> object:
+    user = SimpleNamespace(id=2, display_name="Ada")
+    snapshot = SimpleNamespace(content=text)
+    message = SimpleNamespace(
+        content=text, mentions=[user], guild=None, message_snapshots=[snapshot]
+    )
+    words = readable_text(cast(discord.Message, message), 1)
+    return discord_parse._parse_command(words), split_agent_prefix(words)
+
+
+def _contents(text: str) -> tuple[Content, ...]:
+    ask = Ask(ask_id="a1", run_id="r1", kind="question", text=text, options=(text, "b"))
+    view = RunView(
+        state="working",
+        activity=text,
+        preview=text,
+        message=text,
+        checklist=(ChecklistItem(text=text, state="active"),),
+        tasks=(Task(call_id="t", title=text, state="running", detail=text),),
+    )
+    part = AnswerPart(markdown=text)
+    return RunStatus(run_id="r1", view=view), part, AskPrompt(ask=ask), Notice(markdown=text)
+
+
+def _slack_render(text: str) -> object:
+    return [simplify_blocks(slack.render_content(one).blocks) for one in _contents(text)]
+
+
+def _discord_render(text: str) -> object:
+    return [discord_render.render_content(one, delivery_id="d") for one in _contents(text)]
+
+
+def _parse_with(dialect: Dialect, text: str) -> object:
+    parser = dialect.parser(TOOLS)
+    for at in range(0, len(text), 400):
+        parser.feed(TextDelta(text=text[at : at + 400]))
+    return parser.close(is_whole=True), parser.raw_text
+
+
+def _native_call(text: str) -> object:
+    parser = NativeDialect().parser(TOOLS)
+    for at in range(0, len(text), 400):
+        part = text[at : at + 400]
+        parser.feed(ToolCallDelta(index=0, call_id="c", name="wait", arguments=part))
+    return parser.close(is_whole=True)
+
+
+def _egress(text: str) -> object:
+    with suppress(RefusedRequest):
+        parse_proxy_request(f"GET http://a.org/ HTTP/1.1\r\na: {text}\r\n\r\n".encode())
+    with suppress(RefusedRequest):
+        parse_proxy_request(f"GET http://{text} HTTP/1.1\r\n\r\n".encode())
+    return None
+
+
+def _arguments(text: str) -> object:
+    with suppress(ValueError):
+        return parse_arguments(text)
+    return None
+
+
+ENTRY_POINTS: dict[str, Callable[[str], object]] = {
+    "a slack event": _slack_event,
+    "a slack click": _slack_click,
+    "a discord message": _discord_text,
+    "slack's renderer": _slack_render,
+    "discord's renderer": _discord_render,
+    "splitting for slack": lambda text: split_markdown(text, 12_000),
+    "splitting for discord": lambda text: split_markdown(text, 4_000),
+    "the log's redaction": lambda text: redact(text, ["0123456789abcdef"]),
+    "xml calls": partial(_parse_with, XmlDialect()),
+    "react calls": partial(_parse_with, ReactDialect()),
+    "native arguments": _native_call,
+    "json arguments": _arguments,
+    "untrusted text": lambda text: wrap_untrusted(clean_text(text, LENGTH), source=text),
+    "todo.md": parse_checklist,
+    "headings": split_at_headings,
+    "search terms": lambda text: (index_terms(text), query_terms(text)),
+    "terminal output": lambda text: CONTROLS.sub("", ESCAPES.sub("", text)),
+    "egress requests": _egress,
+}
+
+
+@pytest.mark.parametrize("name", ENTRY_POINTS)
+def test_every_entry_point_takes_linear_time(name: str):
+    slow: list[str] = []
+    for unit, end in zip(UNITS, cycle(("", "\0")), strict=False):
+        text = (unit * (LENGTH // len(unit) + 1))[: LENGTH - len(end)] + end
+        seconds = seconds_of(partial(ENTRY_POINTS[name], text), seconds_max=ENTRY_SECONDS_MAX)
+        if seconds > ENTRY_SECONDS_MAX:
+            slow.append(f"{unit!r}: {seconds:.2f} s")
+    assert not slow, ", ".join(slow)

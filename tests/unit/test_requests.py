@@ -1,0 +1,23 @@
+"""What every request of the default agent costs, and the page that shows one."""
+
+import pytest
+
+from tests.bench.prompt import cache_use, prompt_tokens, request_page, thread_requests
+from tests.paths import REPOSITORY
+
+
+@pytest.mark.parametrize(("has_browser", "tokens_max"), [(False, 3_800), (True, 5_000)])
+@pytest.mark.parametrize("has_services", [False, True])
+def test_the_prompt_and_the_tools_stay_small(
+    tokens_max: int, *, has_browser: bool, has_services: bool
+) -> None:
+    assert prompt_tokens(has_browser=has_browser, has_services=has_services) <= tokens_max
+
+
+async def test_fifty_turns_are_mostly_in_the_cache() -> None:
+    assert cache_use(await thread_requests(50)).prefix_share >= 0.95
+
+
+async def test_the_page_shows_what_a_fresh_thread_sends() -> None:
+    page = (REPOSITORY / "docs" / "developers" / "request.md").read_text("utf-8")
+    assert page == await request_page(), "write it anew: python -m tests.bench.prompt"
