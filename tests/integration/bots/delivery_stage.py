@@ -12,12 +12,16 @@ from bots.delivery.run_delivery import RunDelivery
 from core.domain.threads import Address
 from core.run.execute import execute
 from core.stores import Deliveries
+from core.tasks import spawn
 from sandbox.unsafe_process import UnsafeProcessProvider
+from storage.memory.event_bus import MemoryEventBus
 from storage.sql.stores.deliveries import SqlDeliveries
 from storage.sql.stores.run_transitions import SqlAsks
 from tests.fakes.surface import FakeSurface, Posted
 from tests.integration.core.conftest import World
 from tests.integration.core.conftest import world as world
+
+PATIENCE_SECONDS = 60.0
 
 
 class Stage:
@@ -54,6 +58,15 @@ class Stage:
         self.delivery = self.new_delivery("worker-1")
         self.delivery.start()
 
+    async def start_followed(self, words: str = "go") -> tuple[str, asyncio.Task[object]]:
+        """Starts a run once delivery follows its events, because text that streams earlier is not shown."""
+        run_id = await self.world.say(words)
+        self.delivery.wake(run_id)
+        bus = self.world.deps.messaging.bus
+        assert isinstance(bus, MemoryEventBus)
+        await until(lambda: run_id in bus._readers)
+        return run_id, spawn(execute(run_id, self.world.deps), name="run")
+
     async def run(self, words: str = "go") -> str:
         run_id = await self.world.say(words)
         self.delivery.wake(run_id)
@@ -62,7 +75,7 @@ class Stage:
         return run_id
 
     async def shown(self) -> None:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while await SqlDeliveries(self.world.database).open_runs():
                 await asyncio.sleep(0.01)
 
@@ -93,6 +106,6 @@ async def stage(world: World, tmp_path: Path) -> AsyncIterator[Stage]:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not holds():
             await asyncio.sleep(0.01)

@@ -18,9 +18,7 @@ from core.domain.errors import (
 )
 from core.domain.threads import Address
 from core.ports import Precondition, TextDelta, ThinkingDelta
-from core.run.execute import execute
 from core.stores import Delivery
-from core.tasks import spawn
 from tests.fakes.streamed_model import Played, calls, ended, text
 from tests.fakes.surface import Failure, FakeSurface, Posted
 from tests.integration.bots.delivery_stage import Stage, until
@@ -96,9 +94,7 @@ async def played(
 ) -> None:
     """Plays the turns, and opens the gate once the first half is shown."""
     stage.world.model.turns = list(turns)
-    run_id = await stage.world.say("go")
-    stage.delivery.wake(run_id)
-    running = spawn(execute(run_id, stage.world.deps), name="run")
+    _, running = await stage.start_followed()
     await until(lambda: FIRST in "".join(surface.written.values()))
     gate.set()
     await running
@@ -123,9 +119,7 @@ async def test_an_answer_is_shown_in_whole_words_while_the_model_thinks_and_writ
 
 async def test_a_stream_without_news_is_kept_open(stage: Stage, growing: GrowingSurface) -> None:
     stage.world.model.turns = [[TextDelta(text=FIRST), gate := asyncio.Event(), *text(SECOND)]]
-    run_id = await stage.world.say("go")
-    stage.delivery.wake(run_id)
-    running = spawn(execute(run_id, stage.world.deps), name="run")
+    _, running = await stage.start_followed()
     await until(lambda: growing.appends.count("") >= 3)
     gate.set()
     await running
@@ -189,9 +183,7 @@ async def test_the_answer_is_there_once_if_the_stream_fails(
 ) -> None:
     growing.failures.append(Failure(operation, error))
     stage.world.model.turns = [[TextDelta(text=FIRST), gate := asyncio.Event(), *text(SECOND)]]
-    run_id = await stage.world.say("go")
-    stage.delivery.wake(run_id)
-    running = spawn(execute(run_id, stage.world.deps), name="run")
+    _, running = await stage.start_followed()
     if operation == "finish":
         await until(lambda: FIRST in growing.written.values())
     else:
@@ -209,10 +201,8 @@ async def test_the_files_of_a_streamed_answer_follow_it(
     stage.surface.files_per_message = 5
     gate, arguments = asyncio.Event(), '{"text": "Done.", "attachments": "report.txt"}'
     stage.world.model.turns = [[TextDelta(text=FIRST), gate, *calls(("complete", arguments))]]
-    run_id = await stage.world.say("go")
+    run_id, running = await stage.start_followed()
     await stage.put_file(run_id, "report.txt", b"12345")
-    stage.delivery.wake(run_id)
-    running = spawn(execute(run_id, stage.world.deps), name="run")
     await until(lambda: FIRST in growing.written.values())
     gate.set()
     await running
