@@ -1,0 +1,53 @@
+"""A pytest plugin: blames a leaked socket or process on its own test.
+
+An unclosed connection is reported when the garbage collector finds it, which may be many tests later. So garbage is
+collected at the end of each test that connected, bound or started something.
+"""
+
+import gc
+import sys
+from collections.abc import Generator
+
+import pytest
+from _pytest.unraisableexception import collect_unraisable
+
+_OPENING = {"socket.connect", "socket.bind", "subprocess.Popen", "os.posix_spawn"}
+
+
+class LeakCheck:
+    """Collects garbage after tests that opened something. Only what was made since the last check is looked through."""
+
+    def __init__(self) -> None:
+        self._has_opened = False
+        self._modules = 0
+        sys.addaudithook(self._note)
+
+    def _note(self, event: str, _arguments: object) -> None:
+        if event in _OPENING:
+            self._has_opened = True
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self) -> Generator[None, object, object]:
+        self._freeze_if_imported()
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, object, object]:
+        result = yield
+        if self._has_opened:
+            self._has_opened = False
+            gc.collect()
+            collect_unraisable(item.config)
+        return result
+
+    def _freeze_if_imported(self) -> None:
+        """Excludes modules from later collections: there are a million objects in them."""
+        if len(sys.modules) == self._modules:
+            return
+        self._modules = len(sys.modules)
+        gc.collect()
+        gc.freeze()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(LeakCheck(), "threadhand-leaks")
