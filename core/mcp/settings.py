@@ -72,7 +72,7 @@ WRITES = "writes"
 """A value of `needs_approval` that selects every tool that its server does not mark as read-only."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]{0,400}))?\}")
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]{0,400}))?\}")
 _TRANSPORTS: Mapping[object, str] = {
     "streamable-http": "http",
     "streamable_http": "http",
