@@ -12,7 +12,7 @@ from typing import TypeVar
 import asyncpg
 
 ResultT = TypeVar("ResultT")
-ANSWER_SECONDS = 20.0
+ANSWER_SECONDS = 30.0
 
 Rows = list[tuple[object, ...]]
 DatabaseReader = Callable[[str, tuple[object, ...]], Rows]

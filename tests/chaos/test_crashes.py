@@ -248,7 +248,7 @@ async def play(story: Story, deaths: Sequence[str]) -> None:
         try:
             await story.tell(stage)
             try:
-                await asyncio.wait_for(asyncio.shield(crash), 5)
+                await asyncio.wait_for(asyncio.shield(crash), 30)
             except TimeoutError:
                 if not deaths[0].startswith(OVERTAKEN):
                     raise AssertionError(f"it never passes {deaths}\n{stage.report()}") from None

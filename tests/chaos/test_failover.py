@@ -26,7 +26,7 @@ from tests.databases import opened
 from tests.integration.sandbox.providers import local_jails
 from tests.servers import redis
 
-FAILURE_SECONDS = 20.0
+FAILURE_SECONDS = 30.0
 ACTIONS: tuple[Action, ...] = get_args(Action)
 OF_BOTH = (
     "storage.open",

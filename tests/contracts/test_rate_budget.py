@@ -85,7 +85,7 @@ async def stage(request: pytest.FixtureRequest) -> AsyncGenerator[Stage, None]:
 
 
 async def heard(stage: Stage, allowance: RateLimit) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while not stage.there.is_refused([allowance]):
             await asyncio.sleep(0.005)
 

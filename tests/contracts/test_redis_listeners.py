@@ -24,7 +24,7 @@ async def blocked_clients(client: Redis) -> int:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not holds():
             await asyncio.sleep(0.01)
 
@@ -34,12 +34,12 @@ async def test_who_leaves_while_it_begins_to_listen_hears_nothing_any_more(redis
         kept: list[Fields] = []
         lost: list[Fields] = []
         async with streams.listen("kept", ear(kept)):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while await blocked_clients(client) < 1:
                     await asyncio.sleep(0.01)
             await client.execute_command("CLIENT", "PAUSE", "60000", "WRITE")
             beginning = asyncio.ensure_future(listen(streams, "lost", lost))
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while await blocked_clients(client) < 2:
                     await asyncio.sleep(0.01)
             beginning.cancel()

@@ -35,7 +35,7 @@ async def test_runs_come_out_in_the_order_they_went_in(queue: RunQueue) -> None:
     for run_id in ("a", "b", "c"):
         await queue.put(run_id)
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert [await queue.claim() for _ in range(3)] == ["a", "b", "c"]
 
 
@@ -45,7 +45,7 @@ async def test_a_claim_waits_for_a_run(queue: RunQueue) -> None:
     assert not waiting.done()
     await queue.put("a")
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert await waiting == "a"
 
 
@@ -53,12 +53,12 @@ async def test_a_run_that_waits_already_is_not_queued_twice(queue: RunQueue) -> 
     for run_id in ("a", "a", "b", "a"):
         await queue.put(run_id)
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert [await queue.claim() for _ in range(2)] == ["a", "b"]
 
 
 async def test_a_run_can_be_queued_again_after_its_claim(queue: RunQueue) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await queue.put("a")
         assert await queue.claim() == "a"
         await queue.put("a")
@@ -70,7 +70,7 @@ async def test_each_entry_goes_to_one_worker(queue: RunQueue) -> None:
     for run_id in ("a", "b", "c"):
         await queue.put(run_id)
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert sorted(await asyncio.gather(*workers)) == ["a", "b", "c"]
 
 
@@ -81,7 +81,7 @@ async def test_a_cancelled_claim_takes_nothing_along(queue: RunQueue) -> None:
     await asyncio.wait([waiting])
     await queue.put("a")
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert await queue.claim() == "a"
 
 
@@ -90,7 +90,7 @@ async def test_a_stop_wakes_everyone_who_waits_for_that_run(signals: StopSignals
     await asyncio.sleep(0)
     await signals.send("a")
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await asyncio.gather(one, two)
     assert not other.done()
     other.cancel()
@@ -104,5 +104,5 @@ async def test_a_stop_sent_before_the_wait_is_not_heard(signals: StopSignals) ->
     await signals.send("a")
     await signals.send("a")
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await waiting

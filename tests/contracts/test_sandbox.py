@@ -297,6 +297,6 @@ async def test_a_command_of_a_session_that_is_still_starting_is_interrupted(
     sandbox: Sandbox,
 ) -> None:
     await run(sandbox, "echo started; sleep 1000", session="fresh", seconds=0)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         await sandbox.interrupt()
     assert (await sandbox.shell.check("fresh")).exit_code in ENDED

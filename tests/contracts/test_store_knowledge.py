@@ -145,7 +145,7 @@ async def test_an_entry_is_unseen_until_it_is_whole(knowledge: SqlKnowledge) -> 
         for chunk in cut(*(f"words {number}" for number in range(200))):
             if chunk.number == 150:
                 entries = asyncio.run_coroutine_threadsafe(knowledge.entries([AGENT]), loop)
-                seen.append(len(entries.result(timeout=20)))
+                seen.append(len(entries.result(timeout=30)))
             yield chunk
 
     await knowledge.add(AGENT, draft(), slowly())

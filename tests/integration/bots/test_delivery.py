@@ -81,7 +81,7 @@ async def asked(stage: Stage) -> None:
     run_id = await stage.world.say("go")
     stage.delivery.wake(run_id)
     await execute(run_id, stage.world.deps)
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(30):
         while not stage.of(AskPrompt):
             await asyncio.sleep(0.01)
 
@@ -97,7 +97,7 @@ async def test_a_run_that_waits_asks_in_a_message_that_later_says_who_allowed_it
     run_id = await stage.world.say("go")
     stage.delivery.wake(run_id)
     await execute(run_id, stage.world.deps)
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(30):
         while not stage.of(AskPrompt):
             await asyncio.sleep(0.01)
     (prompt,) = stage.of(AskPrompt)
@@ -197,7 +197,7 @@ async def test_after_an_unclear_failure_nothing_is_there_twice(
     run_id = await stage.world.say("go")
     stage.delivery.wake(run_id)
     running = asyncio.ensure_future(execute(run_id, stage.world.deps))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await stage.world.bench.has_started("x").wait()
     await stage.put_file(run_id, "a.txt", b"content")
     unclear = SurfaceUnclear("no answer came")

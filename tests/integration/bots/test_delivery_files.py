@@ -100,7 +100,7 @@ async def test_a_file_that_is_too_large_becomes_a_link(stage: Stage) -> None:
     ]
     run_id = await stage.world.say("go")
     running = asyncio.ensure_future(execute(run_id, stage.world.deps))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await stage.world.bench.has_started("x").wait()
     await stage.put_file(run_id, "big.bin", b"12345")
     stage.world.bench.gate("x").set()
@@ -127,7 +127,7 @@ async def test_a_refused_file_is_told_with_the_reason(stage: Stage, code: str, w
     ]
     run_id = await stage.world.say("go")
     running = asyncio.ensure_future(execute(run_id, stage.world.deps))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await stage.world.bench.has_started("x").wait()
     await stage.put_file(run_id, "a.txt", b"content")
     refusal = SurfaceRefused("no", code=code)
@@ -164,7 +164,7 @@ async def ended_with_files(stage: Stage, *names: str, content: bytes = b"x") -> 
     ]
     run_id = await stage.world.say("go")
     running = asyncio.ensure_future(execute(run_id, stage.world.deps))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await stage.world.bench.has_started("x").wait()
     for name in names:
         await stage.put_file(run_id, name, content if "empty" not in name else b"")

@@ -42,7 +42,7 @@ async def test_a_question_is_asked_though_the_database_was_away_for_a_moment(sta
     stage.delivery.wake(run_id)
     running = asyncio.ensure_future(execute(run_id, stage.world.deps))
     await until(lambda: bool(stage.of(RunStatus)))
-    await asyncio.wait_for(stage.world.bench.has_started("w").wait(), 10)
+    await asyncio.wait_for(stage.world.bench.has_started("w").wait(), 30)
     deliveries.is_away = True
     stage.world.bench.gate("w").set()
     await until(lambda: deliveries.refusals > 0)

@@ -74,7 +74,7 @@ async def test_an_answer_does_not_wait_for_a_status_that_may_not_be_posted_yet(
     stage.delivery.wake(run_id)
     await until(lambda: not stage.surface.failures)
     await execute(run_id, stage.world.deps)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await stage.shown()
     (answer,) = stage.of(AnswerPart)
     assert answer.newest == AnswerPart(markdown="Done.", run_id=run_id)

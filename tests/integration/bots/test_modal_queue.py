@@ -97,7 +97,7 @@ async def test_a_run_is_handed_over_once_a_minute() -> None:
 async def test_a_slow_modal_holds_nobody_up_who_puts() -> None:
     async with staged() as (queue, stage, _):
         stage.modal.faults.arm("FunctionMap", seconds=3600)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await queue.put("slow")
             await until(lambda: "FunctionMap" in stage.modal.calls)
             await queue.put("quick")
@@ -172,7 +172,7 @@ async def test_a_function_takes_its_own_run_and_no_other() -> None:
     queue = SingleRunQueue("mine")
     for run_id in ("other", "mine", "another"):
         await queue.put(run_id)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         assert await queue.claim() == "mine"
     waiting = spawn(queue.claim(), name="claim")
     await asyncio.sleep(0)

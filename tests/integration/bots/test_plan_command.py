@@ -65,13 +65,13 @@ class Working:
         world.model.turns = [planned("Look", "Open", "Enter"), WAITS, *self.later]
         self.run_id = await world.say("go in")
         self.running = asyncio.ensure_future(execute(self.run_id, world.deps))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await world.bench.has_started("x").wait()
         return self.run_id
 
     async def __aexit__(self, *error: object) -> None:
         self.world.bench.gate("x").set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await self.running
 
 
@@ -113,7 +113,7 @@ async def test_a_plan_that_is_given_up_ends_the_run(flow_world: World) -> None:
     working = Working(flow_world)
     async with working as run_id:
         assert "It was given up." in (await word(flow_world, "stop")).notice
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await working.running
     assert (await last(flow_world, run_id)).status == "stopped"
     assert (await shown(flow_world, run_id))[-1] == ["blocked", "pending", "pending"]
@@ -135,7 +135,7 @@ async def test_a_repeated_stop_ends_the_run_whose_plan_was_given_up_already(
             lambda known: change_plan(known, plan_id, lambda plan: close_plan(plan, "")),
         )
         assert "It was given up." in (await word(flow_world, "stop")).notice
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await working.running
     assert (await last(flow_world, run_id)).status == "stopped"
 

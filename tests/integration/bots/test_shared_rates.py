@@ -38,7 +38,7 @@ async def test_processes_on_one_redis_hear_what_one_of_them_was_refused(redis_ur
         open_messaging(settings()) as alone,
     ):
         await one.rates.refuse([EDIT], seconds=70)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while not other.rates.is_refused([EDIT]):
                 await asyncio.sleep(0.005)
         assert await other.rates.reserve([EDIT], wait_seconds_max=0) > 10

@@ -10,7 +10,7 @@ from core.tasks import cancel, spawn
 from storage.sql.database import open_database
 
 BLOCKED = "SELECT count(*) FROM pg_locks WHERE NOT granted"
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 30.0
 
 
 async def test_a_message_is_stored_while_every_delivery_waits_for_the_database(

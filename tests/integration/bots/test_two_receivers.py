@@ -74,7 +74,7 @@ async def test_a_word_that_two_bots_hear_is_answered_by_the_one_that_does_it(
     one, other = receiver(stage, pairing), receiver(stage, SqlPairings(stage.world.database))
     called = word(await code(other))
     first = asyncio.ensure_future(one.receive(called))
-    await asyncio.wait_for(pairing.has_paired.wait(), 10)
+    await asyncio.wait_for(pairing.has_paired.wait(), 30)
     second = asyncio.ensure_future(other.receive(called))
     await asyncio.wait([second], timeout=0.5)
     pairing.may_go_on.set()
@@ -91,7 +91,7 @@ async def test_a_word_that_a_crash_cut_off_is_done_by_whoever_hears_it_next(
     cancelled = asyncio.ensure_future(
         one.receive(replace(word(await code(other)), dedupe_key="w1"))
     )
-    await asyncio.wait_for(pairing.has_paired.wait(), 10)
+    await asyncio.wait_for(pairing.has_paired.wait(), 30)
     cancelled.cancel()
     await asyncio.wait([cancelled])
 

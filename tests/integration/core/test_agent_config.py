@@ -241,7 +241,7 @@ async def test_a_stop_does_not_wait_for_what_an_agent_has_to_learn(bench: Bench)
     world = bench.world.with_deps(index_knowledge=learn)
     await bench.world.deps.agents.roster.versions.choose(world.address, OWN)
     run_id = await world.say("hello")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         async with asyncio.TaskGroup() as group:
             group.create_task(execute(run_id, world.deps))
             await started.wait()

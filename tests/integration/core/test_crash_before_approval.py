@@ -153,7 +153,7 @@ async def test_a_call_beside_it_that_was_cut_off_is_told_of_once_and_not_repeate
     run_id = await world.say("go")
     world.with_deps(claims=Vanishing(world.database), worker_id="worker-that-dies")
     running = asyncio.ensure_future(execute(run_id, world.deps))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await world.bench.has_started("b").wait()
     running.cancel()
     with suppress(asyncio.CancelledError):

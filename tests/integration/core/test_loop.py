@@ -142,7 +142,7 @@ async def test_a_call_starts_while_the_model_still_streams(world: World) -> None
     ]
     run_id = await world.say("go")
     running = asyncio.ensure_future(execute(run_id, world.deps))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await world.bench.has_started("x").wait()
     world.bench.gate("x").set()
     still.set()
@@ -164,7 +164,7 @@ async def test_parallel_results_are_stored_in_call_order(world: World) -> None:
     ]
     run_id = await world.say("go")
     running = asyncio.ensure_future(execute(run_id, world.deps))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while "fast" not in world.bench.said:
             await asyncio.sleep(0.01)
     world.bench.gate("slow").set()
@@ -185,7 +185,7 @@ async def test_sequential_calls_wait_for_each_other(world: World) -> None:
     ]
     run_id = await world.say("go")
     running = asyncio.ensure_future(execute(run_id, world.deps))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await world.bench.has_started("slow").wait()
     assert world.bench.said == ["slow"]
     world.bench.gate("slow").set()
@@ -266,7 +266,7 @@ async def test_a_call_is_recorded_before_it_runs(world: World) -> None:
     world.model.turns = [calls(("wait", '{"text": "x"}')), text("done")]
     run_id = await world.say("go")
     running = asyncio.ensure_future(execute(run_id, world.deps))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await world.bench.has_started("x").wait()
     recorded = await world.deps.stores.journal.calls(run_id)
     assert [(one.name, one.state) for one in recorded] == [("wait", "started")]

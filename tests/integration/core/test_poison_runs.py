@@ -58,7 +58,7 @@ async def dies(
     world.with_deps(claims=claims, worker_id=name, journal=journal or keeps.stores.journal)
     running = asyncio.ensure_future(execute(run_id, world.deps))
     waiting = asyncio.ensure_future(called.wait())
-    await asyncio.wait((running, waiting), timeout=20, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait((running, waiting), timeout=30, return_when=asyncio.FIRST_COMPLETED)
     assert called.is_set() or journal is not None, "it has come to the call"
     waiting.cancel()
     running.cancel()

@@ -51,14 +51,14 @@ class Reader:
 
     async def got(self, *cursors: str) -> None:
         """Waits until exactly these have come."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while self.cursors != list(cursors):
                 assert self.cursors == list(cursors)[: len(self.cursors)]
                 self._got.clear()
                 await self._got.wait()
 
     async def ended(self) -> list[str]:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await self.task
         return self.cursors
 

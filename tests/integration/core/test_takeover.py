@@ -39,7 +39,7 @@ async def died_during_a_call(world: World, run_id: str) -> None:
     keeps = world.deps.stores.claims
     world.with_deps(claims=Vanishing(world.database), worker_id="worker-that-dies")
     running = asyncio.ensure_future(execute(run_id, world.deps))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await world.bench.has_started("x").wait()
     running.cancel()
     with suppress(asyncio.CancelledError):
@@ -49,7 +49,7 @@ async def died_during_a_call(world: World, run_id: str) -> None:
 
 async def taken_over(world: World, run_id: str) -> None:
     """A worker is gone four seconds after its last heartbeat."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(30):
         while run_id not in await world.deps.stores.claims.claimable_runs():
             await asyncio.sleep(0.1)
     await execute(run_id, world.deps)
@@ -114,7 +114,7 @@ async def died_while_the_model_was_asked(world: World, run_id: str) -> None:
     world.with_deps(claims=Vanishing(world.database), worker_id="worker-that-dies")
     before = await begun(world, run_id)
     running = asyncio.ensure_future(execute(run_id, world.deps))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while await begun(world, run_id) == before:
             await asyncio.sleep(0.01)
     running.cancel()

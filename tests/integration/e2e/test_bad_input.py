@@ -313,6 +313,6 @@ async def test_a_model_that_is_out_of_reach_does_not_hang_for_ever() -> None:
         await stage.connected()
         await stage.say("Hello")
         await stage.press("Stop")
-        await stage.until(lambda: stage.runs() == ["stopped"], "it stops", seconds=5)
+        await stage.until(lambda: stage.runs() == ["stopped"], "it stops")
         await asyncio.sleep(0)
         _no_stack_trace(stage)

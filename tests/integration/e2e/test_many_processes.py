@@ -43,7 +43,7 @@ async def test_a_stop_is_heard_by_the_worker_that_has_the_run(
         await cluster.stage.press("Stop")
         await cluster.until(lambda: cluster.stage.shows("Stopped"), "it says so")
 
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 30
         assert await cluster.runs() == ["stopped"]
 
 

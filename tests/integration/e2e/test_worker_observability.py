@@ -27,7 +27,7 @@ def redis_url() -> Iterator[str]:
 async def told_by(worker: Program, path: str) -> str:
     (port,) = re.findall(r"listens on 127.0.0.1 port (\d+)", worker.log())
     url = f"http://127.0.0.1:{port}{path}"
-    async with asyncio.timeout(20), aiohttp.ClientSession() as http:
+    async with asyncio.timeout(30), aiohttp.ClientSession() as http:
         while True:
             async with http.get(url) as response:
                 if response.status == 200:

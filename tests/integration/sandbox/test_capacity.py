@@ -86,7 +86,7 @@ async def test_a_run_without_a_sandbox_waits_and_says_so(two: LocalSandboxProvid
     log = Log()
     third = ThreadSandbox(two, "third", 1, log, bind=lambda sandbox_id: None)
     waiting = asyncio.ensure_future(third.sandbox())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while not log.events:
             await asyncio.sleep(0.01)
         assert log.events == [

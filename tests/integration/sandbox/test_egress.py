@@ -300,6 +300,6 @@ async def served(outside: FakeWebService) -> AsyncIterator[tuple[str, int]]:
 async def asked(address: tuple[str, int], head: bytes) -> bytes:
     reader, writer = await asyncio.open_connection(*address)
     writer.write(head)
-    answer = await asyncio.wait_for(reader.read(), 15)
+    answer = await asyncio.wait_for(reader.read(), 30)
     writer.close()
     return answer

@@ -147,7 +147,7 @@ async def test_all_bombs_at_once_leave_the_neighbour_its_turn(
     for _ in range(5):
         started = time.monotonic()
         assert (await run(neighbour, "echo on")).output == "on\n"
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 30
     await hostile.close()
     assert sum(1 for _ in Path("/proc/self/fd").iterdir()) <= before
 

@@ -133,7 +133,7 @@ async def test_a_wrong_token_is_told_at_the_probe(stage: Stage) -> None:
 
 async def soon(worker: ModalSandboxProvider, thread_id: str = "thread") -> Sandbox:
     """The sandbox, from a worker whose patience for each attempt may be less than a slow machine takes."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while True:
             try:
                 return await worker.open(thread_id, fence=1)
@@ -149,7 +149,7 @@ async def test_a_silent_modal_is_given_up_in_time(stage: Stage) -> None:
     started = time.monotonic()
     with pytest.raises(SandboxUnavailable, match="does not answer"):
         await worker.open("thread", fence=1)
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 30
     assert (await run(await soon(worker), "echo on")).output == "on\n"
 
 
@@ -159,7 +159,7 @@ async def test_an_unreachable_modal_is_given_up_in_time(stage: Stage) -> None:
     started = time.monotonic()
     with pytest.raises(SandboxUnavailable, match="does not answer"):
         await worker.open("thread", fence=1)
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 30
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ async def stage() -> AsyncIterator[Stage]:
 
 
 async def until_saved(stage: Stage, *, snapshots: int = 1) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while any(worker._save_tasks for worker in stage.workers):
             await asyncio.sleep(0.01)
     assert len(stage.snapshots) == snapshots
@@ -232,7 +232,7 @@ async def test_the_program_inside_ends_when_nobody_calls(stage: Stage) -> None:
     worker = stage.worker(silence_seconds=2)
     sandbox = await worker.open("thread", fence=1)
     living = stage.modal.world.living()[0]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while any(command.code is None for command in living.commands.values()):
             await asyncio.sleep(0.05)
     with pytest.raises(SandboxUnavailable):
@@ -303,7 +303,7 @@ async def test_a_worker_that_breaks_off_anywhere_loses_nothing(stage: Stage, pla
         failpoints.arm("")
     healthy = stage.worker()
     assert await content(await healthy.open("thread", fence=3), "file") == b"kept"
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while healthy._save_tasks:
             await asyncio.sleep(0.01)
     assert stage.living == ["thread.thread"]

@@ -122,7 +122,7 @@ async def test_a_snapshot_that_cannot_be_read_back_replaces_nothing(stage: Stage
     sandbox = await worker.open("thread", fence=2)
     stage.modal.faults.arm("ImageFromId", Status.NOT_FOUND, times=1)
     worker.release("thread")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while worker._save_tasks:
             await asyncio.sleep(0.01)
     assert (await recorded(stage)).snapshot_ref == before.snapshot_ref
@@ -135,7 +135,7 @@ async def test_a_slow_cold_start_is_waited_for_and_joined() -> None:
         await stage.worker().probe()
         worker = stage.worker(start_seconds=1)
         said: list[str] = []
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while True:
                 try:
                     sandbox = await worker.open("thread", fence=1)
@@ -155,7 +155,7 @@ async def test_one_budget_covers_create_exec_and_hello() -> None:
         started = time.monotonic()
         with pytest.raises(SandboxUnavailable, match="still starting"):
             await worker.open("thread", fence=1)
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 30
         assert stage.living == ["thread.thread"]  # it goes on starting
 
 
@@ -166,7 +166,7 @@ async def test_what_modal_saves_at_the_end_is_used_before_anything_is_called_los
     sandbox = await worker.open("thread", fence=1)
     await sandbox.files.write("file", pieces(b"saved by us"))
     worker.release("thread")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while worker._save_tasks:
             await asyncio.sleep(0.01)
     await sandbox.files.write("file", pieces(b"saved by Modal"))
@@ -190,7 +190,7 @@ async def test_an_idle_end_while_nobody_looked_costs_nothing(stage: Stage) -> No
     stage.workers.remove(dead)
     await dead.background_jobs.close()
     (made,) = stage.modal.world.living()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while any(command.code is None for command in made.commands.values()):
             await asyncio.sleep(0.02)
     await stage.clock.advance(3600)

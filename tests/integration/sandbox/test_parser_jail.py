@@ -88,7 +88,7 @@ async def test_every_parser_runs_in_namespaces_of_its_own(jail: ParserJail) -> N
     reading = asyncio.ensure_future(parsed(made_files.pdf(["word " * 500] * 4_000), "slow.pdf"))
     own = namespaces(os.getpid())
     is_apart = False
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         # a child that was just forked is in its own namespaces only a moment later; other tests left children, too
         while not is_apart:
             await asyncio.sleep(0.01)
@@ -112,7 +112,7 @@ async def test_a_reading_that_is_cancelled_at_any_moment_leaves_no_process(
         reading.cancel()
         with pytest.raises(asyncio.CancelledError):
             await reading
-    async with asyncio.timeout(2.5):
+    async with asyncio.timeout(30):
         while readers_of(mark):  # those that are killed end a moment later
             await asyncio.sleep(0.01)
 

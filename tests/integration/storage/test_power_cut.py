@@ -252,7 +252,7 @@ async def test_the_check_of_a_large_file_ends_in_time(
             " INSERT INTO large SELECT hex(randomblob(500)) FROM n"
         )
     monkeypatch.setattr("storage.sql.sqlite_file.CHECK_SECONDS_MAX", 0.0)
-    await asyncio.wait_for(opened_and_closed(path), 5)
+    await asyncio.wait_for(opened_and_closed(path), 30)
 
 
 def test_a_file_in_use_is_not_called_damaged(

@@ -26,7 +26,7 @@ async def test_postgresql_ends_with_its_context() -> None:
         assert await connection.fetchval("SELECT 40 + 2") == 42
         await connection.close()
     with pytest.raises(OSError):
-        await asyncio.wait_for(asyncpg.connect(url_of("postgres")), 5)
+        await asyncio.wait_for(asyncpg.connect(url_of("postgres")), 30)
 
 
 def test_what_a_machine_lacks_is_skipped_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:

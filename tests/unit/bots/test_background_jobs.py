@@ -36,7 +36,7 @@ async def test_the_audit_log_is_swept_until_nothing_old_is_left() -> None:
     log = Log(old=25)
     chore = spawn(delete_old_audit_entries(log, 30), name="sweeper")
     try:
-        await asyncio.wait_for(log.answered.wait(), 10)
+        await asyncio.wait_for(log.answered.wait(), 30)
         assert (log.old, log.asked_for) == (0, [30] * 4)
     finally:
         await cancel(chore)
@@ -44,7 +44,7 @@ async def test_the_audit_log_is_swept_until_nothing_old_is_left() -> None:
 
 async def test_a_log_that_is_kept_for_ever_is_not_swept() -> None:
     log = Log(old=25)
-    await asyncio.wait_for(delete_old_audit_entries(log, 0), 10)
+    await asyncio.wait_for(delete_old_audit_entries(log, 0), 30)
     assert log.asked_for == []
 
 
@@ -53,7 +53,7 @@ async def test_a_database_that_is_away_ends_no_chore(caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.WARNING):
         chore = spawn(delete_old_audit_entries(log, 30), name="sweeper")
         try:
-            await asyncio.wait_for(log.answered.wait(), 10)
+            await asyncio.wait_for(log.answered.wait(), 30)
             await asyncio.sleep(0)
             assert not chore.done()
             assert "old audit entries were not deleted" in caplog.text

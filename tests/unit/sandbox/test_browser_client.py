@@ -111,5 +111,5 @@ async def test_a_refusal_of_the_program_inside_is_the_models(liar: Liar) -> None
 
 async def test_silence_is_failed_at(liar: Liar) -> None:
     with pytest.raises(ToolError, match="did not answer and was ended"):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await liar.sandbox.browser.act("look", {}, timeout_seconds=0.2)

@@ -94,7 +94,7 @@ class World:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0.005)
 

@@ -191,7 +191,7 @@ async def test_a_start_without_a_gateway_can_be_given_up(discord, program) -> No
     starting = spawn(app.start(), name="start")
     await asyncio.sleep(1)  # past the login, also on a slow machine
     starting.cancel()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         with pytest.raises(asyncio.CancelledError):
             await starting
 
@@ -204,7 +204,7 @@ async def test_a_start_that_is_given_up_between_two_shards_leaves_no_heart_beati
         token=discord.world.token, receive=program.receive, cursors=program, api_url=discord.api_url
     )
     starting = spawn(app.start(), name="start")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while len(heartbeats()) < 2:
             await asyncio.sleep(0.02)
     starting.cancel()

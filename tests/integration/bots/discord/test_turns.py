@@ -128,7 +128,7 @@ async def test_what_answers_people_waits_for_nothing(strict: DiscordSimulator) -
     async with signed_in(strict, RateLimiter(budget), limits_proactively=True) as app:
         call_limiter = app.client.rest.call_limiter
         for path in ("/interactions/1/token/callback", "/webhooks/1/token/messages/@original"):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 await call_limiter.acquire(Route("POST", path))
         with pytest.raises(SurfaceRateLimited) as limited:
             await app.client.rest.call("GET", "/users/@me")
@@ -150,7 +150,7 @@ async def test_who_is_cancelled_while_waiting_makes_no_call(strict: DiscordSimul
             [global_allowance(strict.world.token, limits_proactively=True)], seconds=0.4
         )
         call = asyncio.ensure_future(app.client.rest.call("GET", "/users/@me"))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             await waits.wait()
         await cancel(call)
         goes_on.set()

@@ -11,7 +11,7 @@ from core.domain.threads import IncomingFile
 from simulator.slack import SlackSimulator
 from simulator.view import SeenChannel, SentFile
 
-WAIT_SECONDS = 15.0
+WAIT_SECONDS = 30.0
 
 
 async def eventually(is_so: Callable[[], object], *, seconds: float = WAIT_SECONDS) -> None:

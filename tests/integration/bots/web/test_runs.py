@@ -51,7 +51,7 @@ async def started(stage: Stage) -> Any:
 
 async def reading(stage: Stage) -> None:
     """Until a stream is subscribed, so that what is published now reaches it."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not stage.bus._readers:
             await asyncio.sleep(0.005)
 
@@ -151,7 +151,7 @@ async def test_a_quiet_stream_is_kept_alive(tmp_path: Path) -> None:
     async with staged(tmp_path, heartbeat_seconds=0.02) as stage:
         lease = await started(stage)
         async with stage.http.get(f"/api/agent-run/{lease.run_id}/stream") as response:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 assert await response.content.readline() == b": still here\n"
 
 
@@ -161,7 +161,7 @@ async def test_a_reader_that_leaves_is_forgotten(tmp_path: Path) -> None:
         async with stage.http.get(f"/api/agent-run/{lease.run_id}/stream") as response:
             await reading(stage)
             response.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while stage.app[OPEN_STREAMS] or stage.bus._readers:
                 await asyncio.sleep(0.005)
 
@@ -171,6 +171,6 @@ async def test_the_end_of_the_program_ends_the_streams(tmp_path: Path) -> None:
         lease = await started(stage)
         async with stage.http.get(f"/api/agent-run/{lease.run_id}/stream") as response:
             await reading(stage)
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(30):
                 await stage.app.shutdown()
                 assert await response.content.read() == b""

@@ -76,7 +76,7 @@ async def test_nothing_is_written_into_a_download_that_breaks(
     writer.write(f"GET {path}/content?path=a HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
     sent = b""
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             with suppress(ConnectionError):
                 while piece := await reader.read(10_000):
                     sent += piece
@@ -94,7 +94,7 @@ async def test_a_reader_that_leaves_is_no_error_of_ours(
     writer.write(f"GET {path}/content?path=a HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
     await reader.readexactly(1000)
     writer.transport.abort()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while b"files/content" not in stage.app[MONITORING].metrics.text(None):
             await asyncio.sleep(0.01)
     assert caplog.records == []

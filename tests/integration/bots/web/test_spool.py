@@ -102,7 +102,7 @@ async def stale(folder: Path) -> None:
 
 
 async def until_empty(folder: Path) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while list(folder.iterdir()):
             await asyncio.sleep(0.01)
 

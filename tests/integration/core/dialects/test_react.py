@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from time import perf_counter
+from time import process_time
 
 import pytest
 from hypothesis import given, settings
@@ -190,10 +190,10 @@ def test_any_arguments_come_back(arguments: dict[str, str]) -> None:
 def test_a_large_answer_in_small_pieces_takes_linear_time() -> None:
     value = "line\\n" * 40_000
     text = f'Thought: {"x" * 50_000}\nAction: a\nAction Input: {{"text": "{value}"}}'
-    start = perf_counter()
+    start = process_time()
     (call,) = read(text, cuts=range(4, len(text), 4))[1]
     assert len(str(call.arguments["text"])) == 200_000
-    assert perf_counter() - start < 5
+    assert process_time() - start < 5
 
 
 def test_the_prompt_explains_and_shows_every_tool() -> None:

@@ -180,7 +180,7 @@ async def test_words_during_a_step_are_looked_at_before_the_next(flow_world: Wor
     ]
     run_id = await world.say("do a and b")
     running = asyncio.ensure_future(execute(run_id, world.deps))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await world.bench.has_started("x").wait()
         await world.say("c instead of b, please")
         world.bench.gate("x").set()
@@ -206,7 +206,7 @@ async def test_words_that_come_with_the_last_answer_are_not_lost(flow_world: Wor
     ]
     run_id = await world.say("do a")
     running = asyncio.ensure_future(execute(run_id, world.deps))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while len(world.model.requests) < 3:
             await asyncio.sleep(0.01)
         assert await world.say("and b") == run_id
@@ -220,7 +220,7 @@ async def test_a_stop_ends_it_at_once_and_leaves_nothing_under_way(flow_world: W
     world.model.turns = [planned("A", "B"), calls(("wait", '{"text": "x"}'))]
     run_id = await world.say("go")
     running = asyncio.ensure_future(execute(run_id, world.deps))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await world.bench.has_started("x").wait()
         await world.stop(run_id)
         await running

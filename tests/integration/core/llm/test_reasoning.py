@@ -109,7 +109,7 @@ async def test_reasoning_survives_a_crash_before_the_answer_was_whole(
         run_id = await world.say("go")
         world.with_deps(toolbox=slow, claims=Vanishing(world.database))
         running = asyncio.ensure_future(execute(run_id, world.deps))
-        await asyncio.wait_for(world.bench.has_started("0.0").wait(), 10)
+        await asyncio.wait_for(world.bench.has_started("0.0").wait(), 30)
         running.cancel()
         await asyncio.wait([running])
         assert "assistant" not in [one.type for one in await world.history(run_id)]

@@ -77,7 +77,7 @@ async def test_new_tools_are_there_for_the_next_run(guest_of: MakeGuest, web: Ht
     guest = guest_of(web.config())
     await guest.look()
     await guest.output("learn", name="fresh")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while "mcp_fake_fresh" not in await guest.look():
             await asyncio.sleep(0.01)
 
@@ -151,12 +151,12 @@ async def test_a_server_that_never_answers_holds_up_no_run(
         raise AssertionError("unreachable")
 
     url = await site(answer)
-    text = config(url, transport, connect_timeout_seconds=0.5)
+    text = config(url, transport, connect_timeout_seconds=60)
     guest = guest_of(*parse_servers(text, {}), wait_seconds=0.05, first_wait_seconds=0.1)
     loop = asyncio.get_running_loop()
     before = loop.time()
     assert await guest.look() == []
-    assert loop.time() - before < 0.45
+    assert loop.time() - before < 30
 
 
 @pytest.mark.parametrize(

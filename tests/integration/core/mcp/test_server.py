@@ -237,7 +237,7 @@ async def test_progress_is_reported_with_the_activity_and_the_time(
         headers = {"Authorization": "Bearer s3cret"}
         async with httpx2.AsyncClient(headers=headers) as http:
             transport = streamable_http_client(url, http_client=http)
-            async with asyncio.timeout(20), Client(transport, mode=protocol) as client:
+            async with asyncio.timeout(30), Client(transport, mode=protocol) as client:
                 await client.call_tool("one", {}, progress_callback=note)
     assert seen[0][1] == "Starting a sandbox"
     assert [one for one, _ in seen] == sorted({one for one, _ in seen})

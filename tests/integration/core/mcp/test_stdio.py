@@ -151,7 +151,7 @@ async def test_what_a_server_says_is_logged_without_secrets_and_cut(
 async def test_new_tools_are_there_for_the_next_run(guest: Guest) -> None:
     assert "mcp_fake_fresh" not in guest.toolbox.tools
     assert await guest.output("learn", name="fresh") == "learnt"
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while "mcp_fake_fresh" not in await guest.look():
             await asyncio.sleep(0.01)
     assert await guest.output("fresh") == "new"

@@ -65,9 +65,9 @@ async def test_a_command_is_waited_for_by_default(bench: Bench) -> None:
 
 async def test_a_command_that_takes_too_long_goes_on_in_the_background(bench: Bench) -> None:
     begun = time.monotonic()
-    arguments = {"command": "sleep 30", "session_name": "server", "timeout": 0}
+    arguments = {"command": "sleep 300", "session_name": "server", "timeout": 0}
     shown = await bench.output("execute_command", **arguments)
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 30
     assert shown == (
         "[session server, in /workspace: still running after 0 s and going on in the background;"
         " check_command_output(session_name='server') shows how it goes.]"

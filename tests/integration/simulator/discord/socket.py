@@ -33,7 +33,7 @@ class Socket:
         await self.send(6, {"token": TOKEN, "session_id": session_id, "seq": sequence})
 
     async def frame(self, op: int) -> dict[str, Any]:
-        frame = await self.socket.receive_json(timeout=5)
+        frame = await self.socket.receive_json(timeout=30)
         assert frame["op"] == op, frame
         if frame["s"] is not None:
             self.sequence = frame["s"]
@@ -45,7 +45,7 @@ class Socket:
         return frame["d"]
 
     async def close_code(self) -> int | None:
-        message = await self.socket.receive(timeout=5)
+        message = await self.socket.receive(timeout=30)
         assert message.type == aiohttp.WSMsgType.CLOSE, message
         return self.socket.close_code
 

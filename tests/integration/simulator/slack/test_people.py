@@ -136,7 +136,7 @@ async def test_two_watchers_both_see_a_change(slack: SlackSimulator) -> None:
     waiting = [asyncio.ensure_future(anext(watcher)) for watcher in (first, second)]
     await asyncio.sleep(0)
     await slack.say("alice", "general", "hi")
-    await asyncio.wait_for(asyncio.gather(*waiting), 2)
+    await asyncio.wait_for(asyncio.gather(*waiting), 30)
 
 
 async def test_the_keywords_make_the_settings() -> None:

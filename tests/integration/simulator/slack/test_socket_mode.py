@@ -40,7 +40,7 @@ class Listener:
         await self.session.close()
 
     async def take(self) -> dict[str, Any]:
-        frame = json.loads(await self.socket.receive_str(timeout=5))
+        frame = json.loads(await self.socket.receive_str(timeout=30))
         self.frames.append(frame)
         if self.acknowledges and "envelope_id" in frame:
             await self.socket.send_json({"envelope_id": frame["envelope_id"]})

@@ -112,6 +112,6 @@ async def test_chatter_moves_the_cursor_once_in_a_while() -> None:
 
 
 async def _until(condition) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0.001)

@@ -8,7 +8,7 @@ from bots.slack.events.handler import EventHandler
 from bots.slack.workspaces import Workspace, Workspaces
 from tests.integration.bots.slack.memory_tokens import MemoryTokens, access_of, teams_with
 
-WAIT_SECONDS = 5.0
+WAIT_SECONDS = 30.0
 
 
 def is_open(team: Workspace) -> bool:

@@ -91,7 +91,7 @@ async def test_a_huge_page_is_shown_within_bounds(stage: BrowserStage) -> None:
 async def test_a_page_of_three_thousand_controls_lists_those_in_view(stage: BrowserStage) -> None:
     started = time.monotonic()
     output = await stage.open("many.html")
-    assert time.monotonic() - started < 20  # a bound for loaded machines; the bench measures
+    assert time.monotonic() - started < 30  # a bound for loaded machines; the bench measures
     assert 30 < output["element_count"] < 400
     told = RequestTail(browser=stage.states[-1]).message(sees_images=False)
     assert told is not None
