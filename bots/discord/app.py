@@ -10,7 +10,11 @@ from discord.gateway import DiscordWebSocket
 from discord.http import Route
 from yarl import URL
 
-from bots.discord.gateway.client import GatewayClient, forgo_message_content, stop_heartbeat_threads
+from bots.discord.gateway.client import (
+    GatewayClient,
+    close_unregistered_shards,
+    forgo_message_content,
+)
 from bots.discord.gateway.cursors import CursorStore
 from bots.discord.limits import FILE_BYTES_DEFAULT
 from bots.discord.rest.client import get_text
@@ -122,7 +126,7 @@ class DiscordApp:
             # repeat the cancellation: a shard that never connected retries forever, and Python 3.11 can lose one
             while (await asyncio.wait({self._connection}, timeout=CLOSE_SECONDS))[1]:
                 self._connection.cancel()
-            stop_heartbeat_threads(self.client)
+            await close_unregistered_shards(self.client)
         await self.files.close()
 
     async def sign_in(self) -> None:

@@ -254,15 +254,16 @@ async def _fetch_and_parse(rest: RestClient, name: str, parse: _Parse, payload: 
         log.warning("discord: a %s cannot be parsed: %s", name, type(error).__name__)
 
 
-def stop_heartbeat_threads(client: discord.Client) -> None:
-    """Stops the heartbeat threads that the client's `close` misses.
+async def close_unregistered_shards(client: discord.Client) -> None:
+    """Closes the connections that the client's `close` misses, and stops their heartbeat threads.
 
     discord.py registers a connection only after IDENTIFY, for which shards wait five seconds each, but starts its
-    heartbeat thread before that. The thread would outlive the event loop.
+    heartbeat thread before that. The thread would outlive the event loop, and the connection would stay open.
     """
     for thread in threading.enumerate():
         if isinstance(thread, KeepAliveHandler) and _belongs_to(thread, client):
             thread.stop()
+            await thread.ws.socket.close()
 
 
 def _belongs_to(thread: KeepAliveHandler, client: discord.Client) -> bool:
