@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ("tests.databases",)
+pytest_plugins = ("tests.databases", "tests.leaks")
 
 # what tells the stories asserts too, and is imported by tests of several folders
 pytest.register_assert_rewrite(
@@ -17,6 +17,14 @@ settings.register_profile("short", derandomize=True, deadline=None, max_examples
 settings.register_profile("slow", derandomize=True, deadline=None, max_examples=100)
 settings.register_profile("long", derandomize=True, deadline=None, max_examples=400)
 settings.load_profile("short")
+
+
+LONG_TESTS = ("integration/demo/", "integration/simulator/page/", "integration/bots/test_eval.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begins with tests that take half a minute, so that no worker is left alone with one of them at the end."""
+    items.sort(key=lambda item: not any(part in item.path.as_posix() for part in LONG_TESTS))
 
 
 def pytest_xdist_auto_num_workers() -> int:

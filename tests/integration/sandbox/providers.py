@@ -15,7 +15,7 @@ from sandbox.local.egress_policy import EgressConfig
 from sandbox.local.provider import LocalSandboxProvider
 from tests.requirements_of_the_machine import lacking
 
-SECONDS = 20.0
+SECONDS = 60.0
 ENDED = (130, 137)  # a Ctrl-C that meets a program just starting is lost, and SIGKILL follows
 
 

@@ -133,6 +133,7 @@ async def test_two_edits_of_one_message_are_two_edits(world) -> None:
 async def test_a_deletion_is_told(world) -> None:
     message_id = await world.say("@threadhand count the lines")
     await world.received()
+    await world.until(lambda: world.general.threads)  # opening it would fail after the deletion
     await world.discord.delete("alice", world.general.channel_id, message_id)
     inbound = await world.received(2)
     assert isinstance(inbound, MessageDeleted)
