@@ -72,6 +72,10 @@ async def sandbox(request: pytest.FixtureRequest) -> AsyncIterator[Sandbox]:
 
 @pytest.fixture
 def bench(sandbox: Sandbox) -> Bench:
+    return bench_in(sandbox)
+
+
+def bench_in(sandbox: Sandbox) -> Bench:
     async def opened() -> Sandbox:
         return sandbox
 

@@ -10,6 +10,11 @@ from hypothesis import strategies as st
 from core.domain.errors import ToolError
 from core.tools.workspace.paths import workspace_path
 from tests.integration.core.tools.conftest import Bench
+from tests.integration.core.tools.shared_bench import IN_MODULE_LOOP
+from tests.integration.core.tools.shared_bench import bench as bench
+from tests.integration.core.tools.shared_bench import shared_sandbox as shared_sandbox
+
+pytestmark = IN_MODULE_LOOP
 
 
 async def mode_of(bench: Bench, path: str) -> str:
@@ -294,7 +299,7 @@ async def test_a_link_that_leads_out_is_not_followed(bench: Bench, target: str) 
 
 
 @given(st.text(max_size=60))
-def test_no_path_leads_out_whatever_is_written(path: str) -> None:
+async def test_no_path_leads_out_whatever_is_written(path: str) -> None:
     try:
         inside = workspace_path(path)
     except ToolError:

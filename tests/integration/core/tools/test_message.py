@@ -11,6 +11,11 @@ from core.tools.catalogue import all_tools, build_tool_set
 from core.tools.replies import NoReplyParams, must_reply
 from core.tools.tool import ToolContext, ToolOutput
 from tests.integration.core.tools.conftest import Bench
+from tests.integration.core.tools.shared_bench import IN_MODULE_LOOP
+from tests.integration.core.tools.shared_bench import bench as bench
+from tests.integration.core.tools.shared_bench import shared_sandbox as shared_sandbox
+
+pytestmark = IN_MODULE_LOOP
 
 
 async def reply(bench: Bench, tool: str, **arguments: JsonValue) -> Reply:
@@ -115,7 +120,7 @@ async def test_wrong_arguments_end_nothing(
 
 
 @pytest.mark.parametrize("tool", ["ask", "complete", "web_browser_takeover"])
-def test_an_xml_value_may_take_both_forms(tool: str) -> None:
+async def test_an_xml_value_may_take_both_forms(tool: str) -> None:
     parameters = all_tools()[tool].spec().parameters
     assert convert_argument('["a.md", "b"]', "attachments", parameters) == ["a.md", "b"]
     assert convert_argument("a.md, b", "attachments", parameters) == "a.md, b"

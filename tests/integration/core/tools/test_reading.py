@@ -12,6 +12,11 @@ from core.context.tokens import count_text
 from core.loop.calls import RESULT_TOKENS_MAX
 from tests.integration.core.knowledge.made_files import pdf, scanned_pdf, sheets, word
 from tests.integration.core.tools.conftest import Bench
+from tests.integration.core.tools.shared_bench import IN_MODULE_LOOP
+from tests.integration.core.tools.shared_bench import bench as bench
+from tests.integration.core.tools.shared_bench import shared_sandbox as shared_sandbox
+
+pytestmark = IN_MODULE_LOOP
 
 MEBIBYTE = 1 << 20
 

@@ -9,6 +9,11 @@ import pytest
 from core.context.tokens import count_text
 from core.loop.calls import RESULT_TOKENS_MAX
 from tests.integration.core.tools.conftest import Bench
+from tests.integration.core.tools.shared_bench import IN_MODULE_LOOP
+from tests.integration.core.tools.shared_bench import bench as bench
+from tests.integration.core.tools.shared_bench import shared_sandbox as shared_sandbox
+
+pytestmark = IN_MODULE_LOOP
 
 SECONDS = 20.0
 

@@ -6,6 +6,11 @@ from core.tools.catalogue import build_tool_set
 from core.tools.tool import prepare_call
 from core.tools.workspace import str_replace_editor
 from tests.integration.core.tools.conftest import Bench
+from tests.integration.core.tools.shared_bench import IN_MODULE_LOOP
+from tests.integration.core.tools.shared_bench import bench as bench
+from tests.integration.core.tools.shared_bench import shared_sandbox as shared_sandbox
+
+pytestmark = IN_MODULE_LOOP
 
 TEN = "".join(f"line {number}\n" for number in range(1, 11))
 
@@ -235,7 +240,7 @@ async def test_what_is_no_text_or_not_there_is_told(bench: Bench) -> None:
     assert "outside /workspace" in await editor.refuses("view", "/etc/passwd")
 
 
-def test_the_title_says_what_is_done() -> None:
+async def test_the_title_says_what_is_done() -> None:
     prepared = prepare_call(
         "str_replace_editor", {"command": "view", "path": "/workspace/a.txt"}, build_tool_set()
     )
