@@ -3,15 +3,12 @@
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-import pytest
-
 from tests.chaos.disks import MEBIBYTE, small_disk
 from tests.chaos.harness import Stage, staged
 
 DISK_BYTES = 32 * MEBIBYTE
 
 
-@pytest.mark.slow
 async def test_a_run_outlives_a_full_disk_and_no_word_is_lost(tmp_path: Path) -> None:
     scenario = f"""
 conversations:

@@ -35,6 +35,10 @@ def revisions() -> list[str]:
     return [script.revision for script in scripts][::-1]
 
 
+OLDEST, *LATER = revisions()
+EACH_REVISION = (OLDEST, *(pytest.param(one, marks=pytest.mark.slow) for one in LATER))
+
+
 @asynccontextmanager
 async def connected(url: str) -> AsyncGenerator[Database]:
     """Open, and not migrated."""
@@ -110,8 +114,7 @@ def rows(connection: sa.Connection) -> Rows:
     }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("revision", revisions())
+@pytest.mark.parametrize("revision", EACH_REVISION)
 async def test_every_row_of_an_earlier_version_is_still_there(new_url: str, revision: str) -> None:
     before = await made(new_url, revision)
     assert all(len(held) == len(LETTERS) for held in before.values())
@@ -142,8 +145,7 @@ def _differences(connection: sa.Connection) -> list[object]:
     return list(compare_metadata(MigrationContext.configure(connection, opts=options), METADATA))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("revision", revisions())
+@pytest.mark.parametrize("revision", EACH_REVISION)
 async def test_the_program_works_with_what_an_earlier_version_left(
     new_url: str, revision: str
 ) -> None:
