@@ -231,7 +231,8 @@ class JournalEntry:
     last.
 
     `started` calls are inserted and `finished` calls are updated. `taken_input_ids` name the inputs that the messages
-    contain. `agent` is set when the run begins to work as that agent version.
+    contain. `agent` is set when the run begins to work as that agent version. `deliveries` are those of a reply that
+    the run leaves while it goes on.
     """
 
     messages: tuple[Message, ...] = ()
@@ -242,6 +243,7 @@ class JournalEntry:
     taken_input_ids: tuple[str, ...] = ()
     sandbox_id: str | None = None
     agent: AgentVersion | None = None
+    deliveries: tuple["DeliveryDraft", ...] = ()
 
 
 NOTHING_NEW = JournalEntry()
@@ -249,13 +251,17 @@ NOTHING_NEW = JournalEntry()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """How a run ended, and what remains to be delivered. A reply of kind "ask" leaves the thread waiting."""
+    """How a run ended, and what remains to be delivered. A reply of kind "ask" leaves the thread waiting.
+
+    `yields_to_input`: the run goes on instead if people wrote something that it has not read.
+    """
 
     status: Literal["completed", "failed", "stopped"]
     finish_reason: FinishReason | None
     error: str | None = None
     reply: Reply | None = None
     deliveries: tuple["DeliveryDraft", ...] = ()
+    yields_to_input: bool = False
 
 
 class RunClaims(Protocol):
@@ -305,10 +311,10 @@ class RunJournal(Protocol):
     async def write(self, lease: Lease, entry: JournalEntry) -> None: ...
 
     async def finish(self, lease: Lease, entry: JournalEntry, ending: RunResult) -> bool:
-        """Ends the run. Writes nothing and returns False if an input is waiting that the entry does not consume; the
-        run must then continue.
+        """Ends the run. Writes nothing and returns False if the ending yields to input and an input is waiting that the
+        entry does not consume; the run must then continue.
 
-        Stopped and failed runs end even if an input is waiting, and a new run is queued for it.
+        Other endings end the run, and a new run is queued for the input.
         """
         ...
 
@@ -343,13 +349,18 @@ class StopRequests(Protocol):
         ...
 
 
+DeliveryState = Literal["pending", "attempting", "delivered", "stale", "failed"]
 DeliverySlot = Literal["status", "stream", "answer", "ask", "file", "notice"]
+
+
+REPLY_ORDINALS = 1_000_000
+"""The places in the outbox that each reply of a run has: those of its second one begin here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryDraft:
     """Content to show in the thread. The pair of slot and ordinal is unique within a run. The format of `body`
-    depends on the slot."""
+    depends on the slot. The answers and files of a run's replies have REPLY_ORDINALS places each."""
 
     slot: DeliverySlot
     ordinal: int = 0
@@ -369,7 +380,7 @@ class Delivery:
     slot: DeliverySlot
     ordinal: int
     body: JsonObject
-    state: Literal["pending", "attempting", "delivered", "stale", "failed"]
+    state: DeliveryState
     message_ref: str | None = None
     error: str | None = None
 
@@ -412,9 +423,11 @@ class Deliveries(Protocol):
         """
         ...
 
-    async def record(self, rendering: DeliveryLease, delivery: Delivery) -> None:
+    async def record(
+        self, rendering: DeliveryLease, delivery: Delivery, *, was: DeliveryState | None = None
+    ) -> None:
         """Stores the delivery's state, message_ref, error and body. Raises LeaseLost if another worker delivers the
-        run now."""
+        run now. `was` is the state that this process recorded before, if any."""
         ...
 
     async def reopen(self, run_id: str) -> bool:

@@ -146,4 +146,6 @@ async def _repeat(job: Callable[[], Awaitable[object]], seconds: float, failure:
             await job()
         except StorageUnavailable as error:
             log.warning("%s: %s", failure, error)
+        except Exception:  # a job that ends is never begun again
+            log.exception("%s", failure)
         await asyncio.sleep(seconds)

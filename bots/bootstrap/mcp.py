@@ -141,7 +141,7 @@ class McpSessions:
                 if self.sandboxes is not None:
                     await self.sandboxes.destroy(thread_id)
                 await self.conversations.forget(thread_id)
-        except (AgentError, StorageUnavailable) as error:
+        except (AgentError, StorageUnavailable, OSError) as error:
             log.warning("the sandbox of the MCP session %s was not deleted: %s", name, error)
             return
         with suppress(OSError):

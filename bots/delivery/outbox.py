@@ -1,4 +1,5 @@
-"""Posts the results of a run to its thread: the answer in parts, the files, and the question to the user."""
+"""Posts the results of a run to its thread: the answer in parts, the files, and the question to the user. Tells people
+elsewhere what the thread refused."""
 
 import asyncio
 import csv
@@ -10,14 +11,14 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice
+from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
 from bots.delivery.markdown import scan_blocks, split_markdown, table_cells
 from bots.delivery.poster import AttachedFile, DeliveryDeps, Poster
 from bots.delivery.run_view import RunView
-from core.domain.errors import AgentError, ToolError
+from core.domain.errors import AgentError, SurfaceRefused, ToolError
 from core.domain.threads import Run
 from core.ports import OutgoingFile, Sandbox
-from core.stores import Delivery, DeliveryDraft, DeliveryLease
+from core.stores import REPLY_ORDINALS, Delivery, DeliveryDraft, DeliveryLease
 from core.tools.workspace.paths import workspace_path
 
 log = logging.getLogger(__name__)
@@ -60,21 +61,41 @@ async def wait_for_earlier_runs(rendering: DeliveryLease, deps: DeliveryDeps) ->
 
 
 async def deliver_outbox(run: Run, poster: Poster, deps: DeliveryDeps) -> tuple[Delivery, ...]:
-    """Posts the run's answer with its files, then what did not fit, then its question. Skips delivered items, so it is
-    safe to repeat.
+    """Posts the run's replies in their order, each with its files, then what did not fit, then its question. Skips
+    delivered items, so it is safe to repeat.
 
     Returns all deliveries of the run as they were planned.
     """
     planned = await poster.plan([])
-    for answer in [one for one in planned if one.slot == "answer" and one.ordinal == 0]:
-        await _deliver_answer(answer, planned, run, poster, deps)
-    for file in [
-        one for one in planned if one.slot == "file" and one.ordinal < WHOLE_ANSWER_ORDINAL
-    ]:
-        await _deliver_file(file, run, poster, deps)
+    for number in sorted({one.ordinal // REPLY_ORDINALS for one in planned}):
+        await _deliver_reply(_of_reply(planned, number), run, poster, deps)
     for ask in [one for one in planned if one.slot == "ask"]:
         await _deliver_ask(ask, poster, deps)
     return planned
+
+
+def _of_reply(planned: Sequence[Delivery], number: int) -> list[Delivery]:
+    """Returns the answers and files of the run's reply with this number, and the stream of its first."""
+    return [
+        one
+        for one in planned
+        if one.ordinal // REPLY_ORDINALS == number and one.slot in ("answer", "file", "stream")
+    ]
+
+
+async def _deliver_reply(
+    planned: Sequence[Delivery], run: Run, poster: Poster, deps: DeliveryDeps
+) -> None:
+    for answer in [one for one in planned if one.slot == "answer" and _place(one) == 0]:
+        await _deliver_answer(answer, planned, run, poster, deps)
+    for file in [one for one in planned if one.slot == "file"]:
+        if _place(file) < WHOLE_ANSWER_ORDINAL:
+            await _deliver_file(file, run, poster, deps)
+
+
+def _place(one: Delivery) -> int:
+    """Returns the place of an answer or file within its reply."""
+    return one.ordinal % REPLY_ORDINALS
 
 
 async def end_streams(planned: Sequence[Delivery], poster: Poster) -> None:
@@ -106,25 +127,26 @@ async def _deliver_answer(
 
     If the platform refuses the file, all parts are posted.
     """
-    text = str(answer.body.get("text", ""))
+    text, start = str(answer.body.get("text", "")), answer.ordinal
     limit = poster.surface.answer_limit
     parts = split_markdown(text, limit)
     if len(parts) > PARTS_MAX and await _send_text_file(
-        WHOLE_ANSWER, text, WHOLE_ANSWER_ORDINAL, poster
+        WHOLE_ANSWER, text, start + WHOLE_ANSWER_ORDINAL, poster
     ):
         parts = [split_markdown(text, limit - len(REST_IN_FILE))[0] + REST_IN_FILE]
-    drafts = [DeliveryDraft(slot="answer", ordinal=n, body={}) for n in range(1, len(parts))]
-    if drafts:
-        planned = await poster.plan(drafts)
+    places = range(start + 1, start + len(parts))
+    if drafts := [DeliveryDraft(slot="answer", ordinal=at, body={}) for at in places]:
+        planned = _of_reply(await poster.plan(drafts), start // REPLY_ORDINALS)
     for one in (one for one in planned if one.slot == "answer"):
-        is_end = one.ordinal + 1 == len(parts)
+        at = _place(one)
+        is_end = at + 1 == len(parts)
         part = AnswerPart(
-            markdown=parts[one.ordinal],
-            part=one.ordinal + 1,
+            markdown=parts[at],
+            part=at + 1,
             parts=len(parts),
             run_id=run.run_id if is_end else "",
         )
-        streams = [each for each in planned if each.slot == "stream" and not one.ordinal]
+        streams = [each for each in planned if each.slot == "stream" and not at]
         is_open = poster.newest(one).state in ("pending", "attempting")
         if is_open and streams and await poster.finish_stream(streams[0], one, part):
             continue
@@ -132,7 +154,7 @@ async def _deliver_answer(
         files = await _attached_files(planned, run, poster, deps) if is_last else ()
         await poster.show(one, part, files=files)
     for at, table in enumerate(_large_tables(text)):
-        await _send_text_file(f"table-{at + 1}.csv", table, TABLE_ORDINAL + at, poster)
+        await _send_text_file(f"table-{at + 1}.csv", table, start + TABLE_ORDINAL + at, poster)
 
 
 def _large_tables(markdown: str) -> list[str]:
@@ -161,7 +183,7 @@ async def _attached_files(
         one
         for one in planned
         if one.slot == "file"
-        and one.ordinal < WHOLE_ANSWER_ORDINAL
+        and _place(one) < WHOLE_ANSWER_ORDINAL
         and poster.newest(one).state in ("pending", "attempting")
     ]
     attached: list[AttachedFile] = []
@@ -292,3 +314,52 @@ def _text_file(name: str, text: str) -> OutgoingFile:
         yield content
 
     return OutgoingFile(name=name, size_bytes=len(content), pieces=pieces())
+
+
+async def tell_refusal(run: Run, planned: Sequence[Delivery], poster: Poster) -> bool:
+    """Tells the requester elsewhere that the thread refused the run's messages. Returns whether it refused any.
+
+    The message has a Retry button, which posts the kept answer, or starts the run again if it was not begun.
+    """
+    refused = poster.refused_posts(planned)
+    results = [one for one in planned if one.slot in ("answer", "ask")]
+    if results:
+        refused = [one for one in refused if one.slot in ("answer", "ask")]
+    if not refused:
+        return False
+    reasons = poster.surface.closed_reasons
+    reason = next(
+        (reasons[one.error] for one in refused if one.error and one.error in reasons),
+        "it was refused",
+    )
+    kept = (
+        "The answer is kept: press Retry to post it there."
+        if results
+        else "Press Retry once I may write there."
+    )
+    view = RunView(
+        state="failed",
+        message=f"I could not write in the thread where you asked me: {reason}. {kept}",
+        can_stop=False,
+        can_retry=True,
+    )
+    await _tell_elsewhere(run, poster, RunStatus(run_id=run.run_id, view=view))
+    return True
+
+
+async def _tell_elsewhere(run: Run, poster: Poster, content: Content) -> None:
+    is_person = run.requester is not None and not run.requester.is_app
+    person_id = run.requester.person_id if run.requester and is_person else ""
+    ordinal = 0
+    try:
+        async for address in poster.surface.fallback_addresses(poster.address, person_id):
+            draft = DeliveryDraft(slot="notice", ordinal=ordinal, body={})
+            notice = await poster.plan_one(draft)
+            elsewhere = replace(poster, address=address)
+            await elsewhere.show(notice, content)
+            if elsewhere.newest(notice).state == "delivered":
+                return
+            ordinal += 1
+    except SurfaceRefused as refused:
+        log.warning("no place to tell about run %s was found: %s", run.run_id, refused)
+    log.error("found no place to say that the messages of run %s were refused", run.run_id)

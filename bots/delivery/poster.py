@@ -42,6 +42,8 @@ TRIES_MAX = 6
 PAUSE_SECONDS = 1.0
 IMPATIENT_SECONDS = 2.0
 """How long a status and a first reaction wait for their turn. Newer ones follow, and answers must not wait for them."""
+RATE_LIMIT_SECONDS_MAX = 300.0
+"""The longest wait before a platform is asked again, whatever it names: some have named days."""
 SURE_SECONDS = 2.0
 """How long the delivery lease is trusted after a successful write, without another check.
 
@@ -438,7 +440,7 @@ class Poster:
                 with waiting_at_most(PATIENT_SECONDS):
                     return await self._sent(send)
             except SurfaceRateLimited as limited:
-                await asyncio.sleep(limited.retry_after_seconds)
+                await asyncio.sleep(min(limited.retry_after_seconds, RATE_LIMIT_SECONDS_MAX))
             except SurfaceUnclear:
                 unclear += 1
                 if not is_repeatable or unclear >= TRIES_MAX:
@@ -459,8 +461,9 @@ class Poster:
             await self.plan([])
 
     async def _record(self, record: Delivery) -> Delivery:
-        began = time.monotonic()
-        await self.deliveries.record(self.rendering, record)
+        began, before = time.monotonic(), self._records.get(record.delivery_id)
+        was = before.state if before is not None else None
+        await self.deliveries.record(self.rendering, record, was=was)
         self.held_since = began
         self._records[record.delivery_id] = record
         return record

@@ -11,8 +11,14 @@ from contextlib import aclosing, suppress
 from dataclasses import replace
 
 from bots.delivery.answer_stream import AnswerStream
-from bots.delivery.content import Content, RunStatus
-from bots.delivery.outbox import deliver_outbox, end_streams, finish_view, wait_for_earlier_runs
+from bots.delivery.content import RunStatus
+from bots.delivery.outbox import (
+    deliver_outbox,
+    end_streams,
+    finish_view,
+    tell_refusal,
+    wait_for_earlier_runs,
+)
 from bots.delivery.poster import DeliveryDeps, DeliverySurface, Poster
 from bots.delivery.run_view import RunView, apply_event, has_steps
 from core.domain.errors import (
@@ -20,13 +26,12 @@ from core.domain.errors import (
     StorageUnavailable,
     SurfaceError,
     SurfaceRateLimited,
-    SurfaceRefused,
 )
-from core.domain.events import MessageAdded
+from core.domain.events import MessageAdded, RunFailed, RunFinished, Terminal
 from core.domain.threads import Address, Run
 from core.observability import set_log_context
 from core.ports import Reaction
-from core.run.event_replay import follow
+from core.run.event_replay import Recheck, follow
 from core.stores import Delivery, DeliveryDraft
 from core.tasks import cancel, spawn, wait_at_most, wait_for_first
 
@@ -68,7 +73,7 @@ class RunDelivery:
         """Starts delivery for a run that has new content, or repeats delivery after the current pass."""
         if run_id in self._shows:
             self._again.add(run_id)
-            self._playing[run_id].inputs_changed.set()
+            self._playing[run_id].look_again()
             return
         show = _Show(run_id, self._deps, self.active_runs)
         task = spawn(self._guarded(show), name=f"show {run_id}")
@@ -135,6 +140,7 @@ class _Show:
         self._view = RunView()
         self._shown: RunView | None = None
         self._asked = (False, 0)
+        self._replies_shown = 0
         self._has_queued_long = False
         self._signing: asyncio.Task[None] | None = None
         self._waits = asyncio.Event()
@@ -142,10 +148,17 @@ class _Show:
         self._changed = asyncio.Event()
         self._taken_up = asyncio.Event()
         self._has_steps = asyncio.Event()
+        self._has_replied = asyncio.Event()
         self._over = asyncio.Event()
         self._unread: set[str] = set()
         self._stream = AnswerStream()
-        self.inputs_changed = asyncio.Event()
+        self._inputs_changed = asyncio.Event()
+        self._recheck = Recheck()
+
+    def look_again(self) -> None:
+        """Reads what the store has of the run: new messages from people, or its end before a worker began it."""
+        self._inputs_changed.set()
+        self._recheck.request()
 
     @property
     def is_leaving(self) -> bool:
@@ -194,13 +207,19 @@ class _Show:
             queueing.cancel()
             await asyncio.wait([editor, typist, acknowledging, writer])
         planned = await self._leave(run, poster)
-        is_told = await self._tell_refusal(run, planned, poster)
+        is_told = await tell_refusal(run, planned, poster)
         await self._sign_end(run, poster, is_refused=is_told)
         await self._deps.deliveries.close(poster.rendering)
 
     async def _fold(self) -> None:
         deps = self._deps
-        stream = follow(self.run_id, None, conversations=deps.conversations, bus=deps.bus)
+        stream = follow(
+            self.run_id,
+            None,
+            conversations=deps.conversations,
+            bus=deps.bus,
+            recheck=self._recheck,
+        )
         async with aclosing(stream):
             async for one in stream:
                 self._view = apply_event(self._view, one.event)
@@ -210,6 +229,8 @@ class _Show:
                     self._taken_up.set()
                 if has_steps(self._view):
                     self._has_steps.set()
+                if self._view.replies:
+                    self._has_replied.set()
                 if isinstance(one.event, MessageAdded):
                     self._unread.discard(str(one.event.message.metadata.get("message_ref")))
                 now, no_more = self._works, self._waits
@@ -217,6 +238,15 @@ class _Show:
                     now, no_more = no_more, now
                 now.set()
                 no_more.clear()
+        await self._end_view()
+
+    async def _end_view(self) -> None:
+        """Draws the end of the run from its row if its events are deleted."""
+        if self._view.state not in UNENDED_STATES:
+            return
+        run = await self._deps.conversations.run(self.run_id)
+        if run is not None and (ended := terminal_event(run)) is not None:
+            self._view = apply_event(self._view, ended)
 
     async def _note_long_queue(self) -> None:
         await wait_at_most(self._taken_up, LONG_WAIT_SECONDS)
@@ -227,10 +257,10 @@ class _Show:
         """Reacts to each message that arrives during the run, and tells in the status message that it is read next."""
         signed: set[str] = {run.request_ref, ""}
         while not self._over.is_set():
-            await wait_for_first(self.inputs_changed, self._over)
+            await wait_for_first(self._inputs_changed, self._over)
             if self._over.is_set():
                 return
-            self.inputs_changed.clear()
+            self._inputs_changed.clear()
             try:
                 inputs = await self._deps.conversations.unread_inputs(run.thread_id)
             except StorageUnavailable:
@@ -260,10 +290,10 @@ class _Show:
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(self._deps.status_after_seconds):
-                await wait_for_first(self._has_steps, self._over)
+                await wait_for_first(self._has_steps, self._has_replied, self._over)
         if run.attention != "addressed":
             # the agent may still decide to say nothing
-            await wait_for_first(self._has_steps, self._over)
+            await wait_for_first(self._has_steps, self._has_replied, self._over)
         while not self._over.is_set():
             await wait_for_first(self._changed, self._over)
             if self._over.is_set():
@@ -271,6 +301,7 @@ class _Show:
             self._changed.clear()
             await self._show_status(poster)
             await self._show_approval(run, poster)
+            await self._show_replies(run, poster)
             pace = poster.surface.edit_interval_seconds
             crowd = max(1.0, self._active_runs() / RUNS_PER_INTERVAL)
             await wait_at_most(self._over, pace * crowd)
@@ -294,6 +325,20 @@ class _Show:
         self._asked = asked
         sign = self._sign_wait(run, poster, "asking" if waits else "seen", after=self._signing)
         self._signing = spawn(sign, name="reaction")
+
+    async def _show_replies(self, run: Run, poster: Poster) -> None:
+        """Posts the replies that the run has left while it goes on."""
+        replies = self._view.replies
+        if replies == self._replies_shown:
+            return
+        try:
+            await wait_for_earlier_runs(poster.rendering, self._deps)
+            await deliver_outbox(run, replace(poster), self._deps)
+        except (SurfaceError, StorageUnavailable) as error:
+            log.warning("a reply of run %s was not posted yet: %s", self.run_id, error)
+            self._changed.set()
+            return
+        self._replies_shown = replies
 
     async def _show_status(self, poster: Poster) -> None:
         view = self._current_view()
@@ -353,53 +398,6 @@ class _Show:
             again = DeliveryDraft(slot="status", ordinal=1, body={})
             await poster.show(await poster.plan_one(again), final)
         return planned
-
-    async def _tell_refusal(self, run: Run, planned: Sequence[Delivery], poster: Poster) -> bool:
-        """Tells the requester elsewhere that the thread refused the run's messages. Returns whether it refused any.
-
-        The message has a Retry button, which posts the kept answer, or starts the run again if it was not begun.
-        """
-        refused = poster.refused_posts(planned)
-        results = [one for one in planned if one.slot in ("answer", "ask")]
-        if results:
-            refused = [one for one in refused if one.slot in ("answer", "ask")]
-        if not refused:
-            return False
-        reasons = poster.surface.closed_reasons
-        reason = next(
-            (reasons[one.error] for one in refused if one.error and one.error in reasons),
-            "it was refused",
-        )
-        kept = (
-            "The answer is kept: press Retry to post it there."
-            if results
-            else "Press Retry once I may write there."
-        )
-        view = RunView(
-            state="failed",
-            message=f"I could not write in the thread where you asked me: {reason}. {kept}",
-            can_stop=False,
-            can_retry=True,
-        )
-        await self._tell_elsewhere(run, poster, RunStatus(run_id=self.run_id, view=view))
-        return True
-
-    async def _tell_elsewhere(self, run: Run, poster: Poster, content: Content) -> None:
-        is_person = run.requester is not None and not run.requester.is_app
-        person_id = run.requester.person_id if run.requester and is_person else ""
-        ordinal = 0
-        try:
-            async for address in poster.surface.fallback_addresses(poster.address, person_id):
-                draft = DeliveryDraft(slot="notice", ordinal=ordinal, body={})
-                notice = await poster.plan_one(draft)
-                elsewhere = replace(poster, address=address)
-                await elsewhere.show(notice, content)
-                if elsewhere.newest(notice).state == "delivered":
-                    return
-                ordinal += 1
-        except SurfaceRefused as refused:
-            log.warning("no place to tell about run %s was found: %s", self.run_id, refused)
-        log.error("found no place to say that the messages of run %s were refused", self.run_id)
 
     async def _sign_wait(
         self, run: Run, poster: Poster, sign: Reaction, *, after: asyncio.Task[None] | None
@@ -479,6 +477,16 @@ async def _tell_long_wait(run: Run, poster: Poster) -> None:
         log.info("the wait of run %s was not told: %s", run.run_id, error)
 
 
+def terminal_event(run: Run) -> Terminal | None:
+    """Returns the event that ended the run, without its message, or None if the run goes on."""
+    if run.status == "failed":
+        return RunFailed(public_message=run.error or "")
+    if run.status not in ("completed", "stopped"):
+        return None
+    return RunFinished(status=run.status, finish_reason=run.finish_reason or "stop")
+
+
+UNENDED_STATES = frozenset({"queued", "working", "waiting"})
 STATUS = DeliveryDraft(slot="status", body={})
 FINAL_SIGNS: Mapping[str, Reaction] = {
     "completed": "done",

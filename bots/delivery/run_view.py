@@ -14,6 +14,7 @@ from core.domain.events import (
     ErrorRaised,
     FinishReached,
     MessageAdded,
+    ReplyLeft,
     ResponseStarted,
     RunFailed,
     RunFinished,
@@ -91,7 +92,8 @@ class RunView:
 
     `activity` describes the current action. `tasks` holds the newest STEPS_KEPT tool calls; `tasks_dropped` counts the
     older ones. The state is "waiting" while a user must approve an action. `approvals` counts the approval requests.
-    `seconds` and `cost_usd` are those of the whole run, once it has ended.
+    `replies` counts those that the run has left before its end. `seconds` and `cost_usd` are those of the whole run,
+    once it has ended.
     """
 
     state: ViewState = "queued"
@@ -104,6 +106,7 @@ class RunView:
     preview: str = ""
     message: str = ""
     approvals: int = 0
+    replies: int = 0
     can_stop: bool = True
     can_retry: bool = False
     can_continue: bool = False
@@ -174,6 +177,8 @@ def apply_event(view: RunView, event: AgentEvent) -> RunView:  # noqa: C901, PLR
         case ApprovalAsked(summary=summary):
             asked = view.approvals + 1
             return replace(view, state="waiting", activity=summary, preview="", approvals=asked)
+        case ReplyLeft():
+            return replace(view, replies=view.replies + 1)
         case RunFinished() | RunFailed():
             return _ended(view, event)
         case _:

@@ -210,9 +210,11 @@ class ActionReceiver:
     async def _is_notice_due(self, action: "Storable", notice: str) -> bool:
         """Whether to show the notice about an ignored action.
 
-        A notice about a message is shown only once, even if the message is redelivered. Clicks always get a notice.
+        A notice about a message in chat is shown only once, even if it is redelivered. Clicks and programs always
+        get a notice.
         """
-        if not notice or not isinstance(action, IncomingMessage):
+        is_in_chat = action.address.platform != "api"
+        if not notice or not isinstance(action, IncomingMessage) or not is_in_chat:
             return True
         return await self.inbox.claim(f"{action.dedupe_key}:told")
 
@@ -287,6 +289,7 @@ class ActionReceiver:
             return Outcome(notice="It has ended already.", is_ignored=True)
         await self.signals.send(run_id)
         await self.queue.put(run_id)
+        self.wake_delivery(run_id)
         return Outcome(run_id=run_id)
 
 

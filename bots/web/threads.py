@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from aiohttp import web
 
-from bots.inbound.actions import IncomingMessage, Outcome
+from bots.inbound.actions import IncomingMessage
 from bots.web import request_parsing
 from bots.web.deps import DEPS
 from bots.web.errors import ApiError
@@ -105,8 +105,9 @@ async def add_message(request: web.Request) -> web.Response:
         raise
     if outcome.is_ignored:
         request_parsing.discard_uploads(request, draft.files)
-    run_id = outcome.run_id or await _earlier_run(request, outcome, thread.thread_id, key)
-    return web.json_response({"agent_run_id": run_id}, status=202)
+    if outcome.run_id is None:
+        raise ApiError(409, "not_taken", outcome.notice or "The message was not taken.")
+    return web.json_response({"agent_run_id": outcome.run_id}, status=202)
 
 
 async def find_thread(request: web.Request) -> ThreadSnapshot:
@@ -116,20 +117,6 @@ async def find_thread(request: web.Request) -> ThreadSnapshot:
     if snapshot is None:
         raise ApiError(404, "thread_not_found", "There is no such thread.")
     return snapshot
-
-
-async def _earlier_run(
-    request: web.Request, outcome: Outcome, thread_id: str, key: str | None
-) -> str:
-    """Returns the ID of the run that handles a repeated message, which is the newest run of the thread.
-
-    Raises ApiError 409 if the message was rejected or has no idempotency key.
-    """
-    snapshot = await request.app[DEPS].conversations.snapshot(thread_id)
-    run = snapshot and (snapshot.active_run or snapshot.last_run)
-    if key is None or outcome.notice or run is None:
-        raise ApiError(409, "not_taken", outcome.notice or "The message was not taken.")
-    return run.run_id
 
 
 def _numbered(message: Message) -> JsonObject:

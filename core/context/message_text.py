@@ -1,11 +1,20 @@
-"""Converts stored messages to readable text, and to what a model receives."""
+"""Converts stored messages to readable text, and messages of people to what a model receives."""
 
 import json
+import re
+import unicodedata
 from dataclasses import replace
+from pathlib import PurePosixPath
 
 from pydantic import JsonValue
 
+from core.context.tokens import with_token_count
+from core.context.untrusted_text import wrap_message
 from core.domain.messages import JsonObject, Message
+from core.domain.threads import ThreadInput
+
+NAME_BYTES_MAX = 120
+TEXT_CHARACTERS_MAX = 200_000
 
 
 def full_message_text(message: Message) -> str:
@@ -74,3 +83,64 @@ def _output(execution: JsonObject) -> str:
     if error is not None and result.get("success") is not True:
         told.append(f"Error: {error}")
     return "\n".join(told) or "(no output)"
+
+
+def unread_message(one: ThreadInput, run_id: str) -> Message:
+    """Returns the user message for an input that the run did not read; its attached files are named, not downloaded."""
+    lines = [
+        attributed_text(one),
+        *(f"[Attached file, not fetched: {safe_name(file.name)}]" for file in one.files),
+    ]
+    return build_user_message(one, run_id, "\n".join(line for line in lines if line))
+
+
+def build_user_message(one: ThreadInput, run_id: str, text: str) -> Message:
+    message = Message(
+        type="user",
+        content={"role": "user", "content": text},
+        is_llm_message=True,
+        thread_id=one.thread_id,
+        run_id=run_id,
+        metadata={
+            "author": one.author.name,
+            "author_id": one.author.person_id,
+            "message_ref": one.message_ref,
+        },
+    )
+    return with_token_count(message)
+
+
+def attributed_text(one: ThreadInput) -> str:
+    """Returns the input's text with the author's name and id, in a form that the text cannot forge."""
+    text = one.text[:TEXT_CHARACTERS_MAX]
+    if not one.author.name:
+        return text
+    who = f"{one_line(one.author.name)} ({one.author.person_id})"
+    if not text and one.kind != "edit":
+        return f"{who} sent files:"
+    notes = "[A change of an earlier message:]\n" if one.kind == "edit" else ""
+    if one.author.is_app:
+        notes += "[An app wrote this, not a person:]\n"
+    if one.attention != "addressed":
+        notes += "[It does not mention you: call no_reply if it is not for you.]\n"
+    return notes + wrap_message(text, author=who)
+
+
+def safe_name(name: str) -> str:
+    """Returns a safe file name: no folders, control characters or leading dot, and at most NAME_BYTES_MAX bytes."""
+    flat = unicodedata.normalize("NFC", name).replace("\\", "/")
+    base = PurePosixPath(flat).name if flat.strip("/") else ""
+    kept = "".join(
+        character
+        for character in base
+        if unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Cn")
+    )
+    cleaned = re.sub(r"\s+", " ", kept).strip(" .") or "file"
+    while len(cleaned.encode()) > NAME_BYTES_MAX:
+        stem, dot, suffix = cleaned.rpartition(".")
+        cleaned = f"{stem[:-1]}{dot}{suffix}" if dot and len(suffix) < 12 and stem else cleaned[:-1]
+    return cleaned
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())

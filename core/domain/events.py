@@ -172,6 +172,13 @@ class ApprovalAsked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyLeft:
+    """The run has left a reply for the thread and goes on, because people wrote while the model ended it."""
+
+    kind: Literal["reply_left"] = "reply_left"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFinished:
     """A turn has ended. `is_mended` means that an interrupted attempt began the turn, and this attempt ended or
     completed it."""
@@ -220,6 +227,7 @@ AgentEvent = Annotated[
     | ChecklistChanged
     | ActivityChanged
     | ApprovalAsked
+    | ReplyLeft
     | TurnFinished
     | RunFinished
     | RunFailed,

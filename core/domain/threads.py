@@ -126,10 +126,11 @@ class InboxItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadInput:
-    """An input that the thread has accepted and that no run has consumed yet."""
+    """An input that the thread has accepted and that no run has consumed yet. `position` orders those of a thread."""
 
     input_id: str
     thread_id: str
+    position: int = 0
     kind: InputKind
     author: Person
     text: str
@@ -166,7 +167,8 @@ class Run:
     """One execution of the agent loop.
 
     `request_ref` is the platform message that started the run and carries its reactions. `agent_id` is set if an agent
-    was requested by name; `agent_version_id` is set when the run begins. `attention` is that of the request.
+    was requested by name; `agent_version_id` is set when the run begins. `attention` is that of the request. A stop
+    covers what people wrote up to `stop_position`; later messages start a new run.
     """
 
     run_id: str
@@ -180,6 +182,7 @@ class Run:
     agent_version_id: str | None = None
     attention: Attention = "addressed"
     stop_requested: bool = False
+    stop_position: int | None = None
     finish_reason: FinishReason | None = None
     error: str | None = None
     created_at: datetime

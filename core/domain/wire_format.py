@@ -16,6 +16,7 @@ from core.domain.events import (
     ErrorRaised,
     FinishReached,
     MessageAdded,
+    ReplyLeft,
     ResponseStarted,
     RunEvent,
     RunFailed,
@@ -42,6 +43,7 @@ _PlainFact = (
     | ChecklistChanged
     | ActivityChanged
     | ApprovalAsked
+    | ReplyLeft
     | CommandEnded
 )
 
@@ -220,6 +222,8 @@ def _plain(fact: _PlainFact) -> JsonObject:  # noqa: C901 - one case per event
             return {"status_type": "activity", "message": text}
         case ApprovalAsked(text=text):
             return {"status_type": "approval_asked", "message": text}
+        case ReplyLeft():
+            return {"status_type": "reply_left"}
         case CommandEnded(session=session, exit_code=code):
             return {"status_type": "command_ended", "session_name": session, "exit_code": code}
         case _:

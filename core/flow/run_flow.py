@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from pydantic import JsonValue
+
 from core.context.summary import count_turns
 from core.dialects.dialect import visible_text
 from core.domain.approval import Approval
@@ -76,32 +78,18 @@ async def recover_run_result(
     """Returns the result that a run without a plan reached before a crash kept it from being stored, else None."""
     told = await deps.stores.conversations.messages(lease.thread_id)
     own = [one for one in told if one.run_id == lease.run_id]
-    reasons = [one.content.get("finish_reason") for one in own if one.type == "status"]
-    if [one for one in reasons if one][-1:] not in (["stop"], ["agent_terminated"]):
+    newest = next((end for one in reversed(own) if (end := _end_of_response(one))), None)
+    if newest not in ("stop", "agent_terminated"):
         return None
     return await recover_result(own, partial(deps.stores.journal.calls, lease.run_id), context)
 
 
-async def recover_earlier_replies(lease: Lease, deps: RunDeps, around: RunContext) -> list[Reply]:
-    """Returns the replies that did not end a run without a plan, because messages from people came before its end."""
-    told = await deps.stores.conversations.messages(lease.thread_id)
-    calls = await deps.stores.journal.calls(lease.run_id)
-    replies, parts, newest, reached = list[Reply](), list[str](), None, list[Reply]()
-    for one in (one for one in told if one.run_id == lease.run_id):
-        if one.is_llm_message and one.type != "tool":
-            replies, reached = replies + reached, []
-        newest = one if one.type == "assistant" else newest
-        reason = one.content.get("finish_reason") if one.type == "status" else None
-        if newest is None or reason not in ("stop", "agent_terminated", "length"):
-            continue
-        parts.append(visible_text(newest, around.dialect, around.toolbox.specs))
-        if reason == "length":
-            continue
-        ended = await _ended_by(newest, calls, around) if reason == "agent_terminated" else None
-        ending = ended.reply if ended and ended.reply else Reply(kind="answer", text="")
-        text = "\n\n".join(filter(None, ["".join(parts).strip(), ending.text]))
-        reached, parts, newest = [replace(ending, text=text, preface="")], [], None
-    return replies
+def _end_of_response(message: Message) -> JsonValue:
+    """Returns why the model's response ended, or that its reply was left in the thread, or None for other messages."""
+    if message.type != "status":
+        return None
+    is_left = message.content.get("status_type") == "reply_left"
+    return "reply_left" if is_left else message.content.get("finish_reason")
 
 
 async def recover_result(

@@ -22,15 +22,17 @@ async def follow(
     conversations: Conversations,
     bus: EventBus,
     recheck_seconds: float = RECHECK_SECONDS,
+    recheck: "Recheck | None" = None,
 ) -> AsyncGenerator[RunEvent, None]:
     """Yields the run's events after the cursor, up to and including the terminal event.
 
     Ends without a terminal event if the run is unknown, or if the run is over and its events were deleted. Text chunks
-    are not stored, so only live chunks are yielded. Close the generator if you stop iterating early.
+    are not stored, so only live chunks are yielded. Close the generator if you stop iterating early. `recheck` makes it
+    read the store before `recheck_seconds` are over.
     """
-    last = after or Cursor(0, 0)
+    last, recheck = after or Cursor(0, 0), recheck or Recheck()
     while True:
-        async with bus.subscribe(run_id) as live, _Arriving(live) as arriving:
+        async with bus.subscribe(run_id) as live, _Arriving(live, recheck) as arriving:
             async for event in _heard(run_id, last, conversations, arriving, recheck_seconds):
                 if event.cursor <= last:
                     continue
@@ -76,16 +78,29 @@ def _leaves_a_gap(last: Cursor, following: Cursor) -> bool:
     return following > Cursor(last.attempt, last.n + 1)
 
 
+class Recheck:
+    """A request to read the store at once, for events that are stored without being published."""
+
+    def __init__(self) -> None:
+        self.is_due = False
+        self.changed = asyncio.Event()
+
+    def request(self) -> None:
+        self.is_due = True
+        self.changed.set()
+
+
 class _Arriving:
     """Buffers live events, so that none is lost if waiting for the next event times out.
 
     One task reads a few events ahead, because creating a task per event costs more than handling the event.
     """
 
-    def __init__(self, live: AsyncIterator[RunEvent]) -> None:
+    def __init__(self, live: AsyncIterator[RunEvent], recheck: Recheck) -> None:
         self._live = live
         self._ahead: deque[RunEvent] = deque()
-        self._changed = asyncio.Event()
+        self._recheck = recheck
+        self._changed = recheck.changed
         self._room = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
 
@@ -102,12 +117,13 @@ class _Arriving:
         return not self._ahead and (self._reading is None or self._reading.done())
 
     async def next(self, silence_seconds: float) -> RunEvent | None:
-        if not self._ahead and not self.has_ended:
+        if not self._ahead and not self.has_ended and not self._recheck.is_due:
             self._changed.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(silence_seconds):
                     await self._changed.wait()
         if not self._ahead:
+            self._recheck.is_due = False
             if self._reading is not None and self._reading.done():
                 self._reading.result()
             return None

@@ -5,21 +5,19 @@ import logging
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 
 from core.context.summary import count_turns
 from core.domain.approval import Approval
 from core.domain.errors import AgentError, LeaseLost, StorageUnavailable
-from core.domain.events import RunFailed
+from core.domain.events import ReplyLeft, RunFailed, RunFinished
 from core.domain.messages import Message
-from core.domain.threads import Lease, Reply, Run, Thread
+from core.domain.threads import Lease, Run, Thread
 from core.flow.planner import Ended
 from core.flow.planning_flow import build_flow
 from core.flow.run_flow import (
     RepairHistory,
     block_steps_of_failed_run,
-    recover_earlier_replies,
     recover_run_result,
     run_flow,
 )
@@ -38,8 +36,9 @@ from core.run.finish import (
     DRAWING_TOOL,
     attach_drawn_pictures,
     build_run_result,
+    delivery_drafts,
     fail_poison_run,
-    join_replies,
+    without_question,
 )
 from core.run.history_repair import RepairContext, end_open_turns, repair_history
 from core.run.input_reader import InputReader
@@ -150,7 +149,7 @@ class _Execution:
         )
         self._inputs = InputReader(lease, loaded.thread.address, deps, recorder, self._machine)
         self._is_informed = False
-        self._earlier: list[Reply] = []
+        self._replies_left = 0
 
     def release(self) -> None:
         self._machine.release()
@@ -190,6 +189,7 @@ class _Execution:
             if self._lease.attempt > 1:
                 told = await self._deps.stores.conversations.events(self._lease.run_id)
                 end_open_turns(told, self._recorder)
+                self._replies_left = sum(isinstance(one.event, ReplyLeft) for one in told)
             run, thread = self._loaded.run, self._loaded.thread
             await fail_poison_run(self._lease, run, thread, self._deps, self._recorder)
             await self._play_to_the_end(run, thread)
@@ -220,8 +220,6 @@ class _Execution:
             self._inputs.remember(history)
             context = await self._informed(context, config.knowledge, history)
             flow = await build_flow(config, run, context, self._deps, self._recorder)
-            if repair_history and flow is None:
-                self._earlier = await recover_earlier_replies(self._lease, self._deps, context)
             played = (
                 run_flow(flow, mend=repair_history)
                 if flow
@@ -233,19 +231,28 @@ class _Execution:
                 self.state = "waiting"
                 return
             if ended.status == "stopped":
-                await self._inputs.take_unread()
+                stopped = await self._deps.stores.conversations.run(self._lease.run_id)
+                await self._inputs.take_unread(up_to=stopped.stop_position if stopped else None)
             if DRAWING_TOOL in context.toolbox.tools:
                 await self._recorder.commit()
                 calls = await self._deps.stores.journal.calls(self._lease.run_id)
                 ended = attach_drawn_pictures(ended, calls)
-            whole = replace(ended, reply=join_replies(self._earlier, ended.reply))
-            if await self._recorder.finish(whole, build_run_result(whole)):
+            result = build_run_result(ended, earlier_replies=self._replies_left)
+            if await self._recorder.finish(ended, result):
                 self.state = ended.status
                 return
-            self._earlier += [ended.reply] if ended.reply else []
+            self._leave_reply(ended)
             await self._recorder.commit()
             repair_history = None
             history = await self._deps.stores.conversations.recent(self._lease.thread_id)
+
+    def _leave_reply(self, ended: RunFinished) -> None:
+        """Delivers what the model has written although the run goes on, because the model takes it for read."""
+        if ended.reply is None:
+            return
+        if drafts := delivery_drafts(without_question(ended.reply), self._replies_left):
+            self._recorder.leave_reply(drafts)
+            self._replies_left += 1
 
     async def _looped(
         self, context: RunContext, history: Sequence[Message], repair_history: RepairHistory | None
@@ -297,5 +304,5 @@ class _Execution:
             if not self._inputs.has_read:
                 await self._inputs.take_unread()
             await block_steps_of_failed_run(self._lease, self._deps, self._recorder)
-            await self._recorder.finish(failed, build_run_result(failed, self._earlier))
+            await self._recorder.finish(failed, build_run_result(failed))
             self.state = "failed"

@@ -13,49 +13,35 @@ from core.run.agent_config import dialect_for_run
 from core.run.deps import RunDeps
 from core.run.history_repair import RepairContext, repair_history
 from core.run.recorder import RunRecorder
-from core.stores import DeliveryDraft, RunResult
+from core.stores import REPLY_ORDINALS, DeliveryDraft, RunResult
 from core.tools.tool import ToolContext, ToolSet
 
 DRAWING_TOOL = "image_edit_or_generate"
 
 
-def build_run_result(terminal: Terminal, earlier: Sequence[Reply] = ()) -> RunResult:
+def build_run_result(terminal: Terminal, *, earlier_replies: int = 0) -> RunResult:
     """Returns the run result for the terminal event, with the deliveries for the outbox.
 
-    A failed run still delivers its `earlier` replies.
+    An end with a message for people, such as a limit or a stop, is final whatever else they write.
     """
     if isinstance(terminal, RunFailed):
-        kept = join_replies(earlier, None)
-        return RunResult(
-            status="failed",
-            finish_reason=None,
-            error=terminal.public_message,
-            deliveries=delivery_drafts(kept) if kept else (),
-        )
+        return RunResult(status="failed", finish_reason=None, error=terminal.public_message)
     return RunResult(
         status=terminal.status,
         finish_reason=terminal.finish_reason,
         reply=terminal.reply,
-        deliveries=delivery_drafts(terminal.reply) if terminal.reply else (),
+        deliveries=delivery_drafts(terminal.reply, earlier_replies) if terminal.reply else (),
+        yields_to_input=terminal.status == "completed" and not terminal.message,
     )
 
 
-def join_replies(earlier: Sequence[Reply], last: Reply | None) -> Reply | None:
-    """Returns the run's last reply after those which messages from people kept from ending the run, because the model
-    takes those for read."""
-    texts = [text for one in earlier if (text := one.whole_text.strip())]
-    files = dict.fromkeys(path for one in earlier for path in one.attachments)
-    if not texts and not files:
-        return last
-    reply = last or Reply(kind="answer", text="")
+def without_question(reply: Reply) -> Reply:
+    """Returns the reply as an answer that waits for nobody, because people wrote before it was posted."""
     if reply.kind in ("answer", "silence"):
-        own = reply.whole_text.strip()
-        text = "\n\n".join([*texts, own]).strip()
-        reply = replace(reply, kind="answer", text=text, preface="")
-    else:
-        reply = replace(reply, preface="\n\n".join([*texts, reply.preface]).strip())
-    files |= dict.fromkeys(reply.attachments)
-    return replace(reply, attachments=tuple(files))
+        return reply
+    options = "\n".join(f"- {option}" for option in reply.options)
+    text = "\n\n".join(part for part in (reply.whole_text, options) if part)
+    return replace(reply, kind="answer", text=text, preface="", options=())
 
 
 def attach_drawn_pictures(ended: RunFinished, calls: Sequence[ToolCallRecord]) -> RunFinished:
@@ -73,25 +59,27 @@ def _picture(record: ToolCallRecord) -> str:
     return str(output.get("file_path") or "") if isinstance(output, dict) else ""
 
 
-def delivery_drafts(reply: Reply) -> tuple[DeliveryDraft, ...]:
+def delivery_drafts(reply: Reply, earlier_replies: int = 0) -> tuple[DeliveryDraft, ...]:
     """Returns the deliveries of the reply's text and one for each attached file. Attached links are added to the
-    text."""
+    text. `earlier_replies` counts those that the run has left already."""
+    start = earlier_replies * REPLY_ORDINALS
     links = [one for one in reply.attachments if one.startswith(("http://", "https://"))]
     paths = [one for one in reply.attachments if one not in links]
     first, last = reply.parts
     text = "\n".join([last, *links]).strip()
     files = tuple(
         DeliveryDraft(slot="file", ordinal=ordinal, body={"path": path})
-        for ordinal, path in enumerate(dict.fromkeys(paths))
+        for ordinal, path in enumerate(dict.fromkeys(paths), start)
     )
     answer = text if reply.kind == "answer" else first
-    answers = (DeliveryDraft(slot="answer", body={"text": answer}),) if answer else ()
+    body: JsonObject = {"text": answer}
+    answers = (DeliveryDraft(slot="answer", ordinal=start, body=body),) if answer else ()
     if reply.kind == "silence":
         return ()
     if reply.kind == "answer":
         return (*answers, *files)
-    body: JsonObject = {"text": text, "options": list(reply.options)}
-    return (*answers, DeliveryDraft(slot="ask", body=body), *files)
+    asked: JsonObject = {"text": text, "options": list(reply.options)}
+    return (*answers, DeliveryDraft(slot="ask", body=asked), *files)
 
 
 log = logging.getLogger(__name__)

@@ -13,17 +13,20 @@ from core.context.background_messages import (
     message_line,
     refers_to_files,
 )
+from core.context.message_text import unread_message
 from core.context.untrusted_text import wrap_untrusted
 from core.domain.errors import SurfaceError, ToolError
 from core.domain.events import MessageAdded
 from core.domain.messages import Message
 from core.domain.threads import Address, IncomingFile, Lease, ThreadInput
 from core.run.deps import RunDeps
-from core.run.inputs import STORED, Uploads, prepare_user_message, store_file, unread_message
+from core.run.inputs import STORED, Uploads, prepare_user_message, store_file
 from core.run.recorder import RunRecorder
 from core.run.thread_sandbox import ThreadSandbox
 from core.tools.tool import ThreadChat
 
+PREPARATIONS_MAX = 5
+"""How often inputs are read again while they change. What changes later is read in the next turn."""
 FILES_AT_ONCE_MAX = 5
 """How many files above a request are fetched without being asked for."""
 
@@ -48,6 +51,7 @@ class InputReader:
         self._background = BackgroundMessageReader(
             deps.chat.histories, partial(deps.stores.conversations.heard, lease.thread_id)
         )
+        self._history: Sequence[Message] = ()
         self._files: dict[str, IncomingFile] = {}
         self._fetched: dict[str, str] = {}
         self._names: set[str] = set()
@@ -61,6 +65,7 @@ class InputReader:
     def remember(self, history: Sequence[Message]) -> None:
         """Notes which chat messages the history contains, so that none of them is added as background again."""
         self._background.remember(history)
+        self._history = history
 
     async def take_steering(self) -> Sequence[Message]:
         """Stores and returns what people wrote since the last call. Cancels the run if the worker is draining."""
@@ -68,18 +73,37 @@ class InputReader:
         if self._deps.draining.is_set():
             raise asyncio.CancelledError("handed over between two turns, with everything stored")
         messages = await self._read_background(inputs)
-        for one in inputs:
-            for message in await self._messages_of(one):
+        prepared = await self._prepare(inputs)
+        for input_id, own in prepared.items():
+            for message in own:
                 self._recorder.emit(MessageAdded(message=message))
                 messages.append(message)
-            self._recorder.mark_inputs_taken([one.input_id])
+            self._recorder.mark_inputs_taken([input_id])
         self.has_read = True
         return messages
 
-    async def take_unread(self) -> None:
-        """Adds the inputs that the run did not read to the history, so that they do not start another run."""
+    async def _prepare(self, inputs: Sequence[ThreadInput]) -> dict[str, tuple[Message, ...]]:
+        """Returns the messages of the inputs by input id. What people delete or change while files are fetched is left
+        out or read again."""
+        prepared: dict[str, tuple[Message, ...]] = {}
+        for _ in range(PREPARATIONS_MAX):
+            for one in inputs:
+                if one.input_id not in prepared:
+                    prepared[one.input_id] = await self._messages_of(one)
+            if not any(one.files for one in inputs):
+                break  # they took no time
+            inputs = await self._deps.stores.journal.inputs(self._lease)
+            if all(one.input_id in prepared for one in inputs):
+                break
+        return {one.input_id: prepared[one.input_id] for one in inputs if one.input_id in prepared}
+
+    async def take_unread(self, *, up_to: int | None = None) -> None:
+        """Adds the inputs that the run did not read to the history, so that they do not start another run: all, or
+        those up to a position."""
         await self._recorder.commit()
         for one in await self._deps.stores.journal.inputs(self._lease):
+            if up_to is not None and one.position > up_to:
+                continue
             message = unread_message(one, self._lease.run_id)
             self._recorder.emit(MessageAdded(message=message))
             self._recorder.mark_inputs_taken([one.input_id])
@@ -122,14 +146,22 @@ class InputReader:
         return self._fetched[file_id]
 
     async def _messages_of(self, one: ThreadInput) -> tuple[Message, ...]:
-        return await prepare_user_message(one, self._lease.run_id, self._sandbox, self._uploads())
+        run_id = self._lease.run_id
+        return await prepare_user_message(one, run_id, self._sandbox, self._names, self._uploads())
 
     def _uploads(self) -> Uploads:
         return Uploads(
             sources=self._deps.chat.file_sources,
             platform=self._address.platform,
             bytes_max=self._deps.chat.file_bytes_max,
-            is_repeated=self._lease.attempt > 1,
+            is_named=self._is_named,
+        )
+
+    def _is_named(self, path: str) -> bool:
+        """Returns whether the history names the file. Only a run that was taken over leaves files that it does not
+        name."""
+        return self._lease.attempt == 1 or any(
+            path in str(one.content.get("content")) for one in self._history
         )
 
     async def _read_background(self, inputs: Sequence[ThreadInput]) -> list[Message]:

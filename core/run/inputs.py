@@ -1,15 +1,16 @@
 """Converts inputs from people into user messages, with the author's name and the sandbox paths of attached files."""
 
 import logging
-import re
-import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
+from core.context.message_text import (
+    attributed_text,
+    build_user_message,
+    one_line,
+    safe_name,
+)
 from core.context.request_tail import PICTURES_MAX
-from core.context.tokens import with_token_count
-from core.context.untrusted_text import wrap_message
 from core.domain.errors import AgentError, SandboxReplaced, ToolError
 from core.domain.messages import Message
 from core.domain.threads import IncomingFile, ThreadInput
@@ -21,8 +22,6 @@ from core.web_access.pictures import IMAGE_BYTES_MAX, prepare_for_model
 log = logging.getLogger(__name__)
 
 UPLOADS = "uploads"
-NAME_BYTES_MAX = 120
-TEXT_CHARACTERS_MAX = 200_000
 STORED = "[Attached file: /workspace/"
 UNHEARD = "\n[You cannot hear it. If it holds what they ask, as a voice message does, say so and ask them to write it.]"
 
@@ -31,24 +30,24 @@ UNHEARD = "\n[You cannot hear it. If it holds what they ask, as a voice message 
 class Uploads:
     """How attached files are downloaded from the chat platform into the sandbox.
 
-    `sources` maps platform names to their downloads. `bytes_max` limits each file. `is_repeated` is True if an earlier
-    attempt of the run may already have stored the files.
+    `sources` maps platform names to their downloads. `bytes_max` limits each file. `is_named` returns whether a message
+    already names the file at a path; one of the same size that none names is left from an earlier attempt of the run.
     """
 
     sources: Mapping[str, FileSource]
     platform: str
     bytes_max: int
-    is_repeated: bool
+    is_named: Callable[[str], bool]
 
 
 async def prepare_user_message(
-    one: ThreadInput, run_id: str, machine: ThreadSandbox, uploads: Uploads
+    one: ThreadInput, run_id: str, machine: ThreadSandbox, taken: set[str], uploads: Uploads
 ) -> tuple[Message, ...]:
     """Stores the input's files in the sandbox. Returns the messages that show pictures, then the user message.
 
-    For each file the text contains its path, or the reason why the file could not be stored.
+    For each file the text contains its path, or the reason why the file could not be stored. The names of stored files
+    are added to `taken`.
     """
-    taken: set[str] = set()
     pictures: list[Message] = []
     files: list[str] = []
     for file in one.files:
@@ -86,47 +85,6 @@ async def _picture(
     )
 
 
-def unread_message(one: ThreadInput, run_id: str) -> Message:
-    """Returns the user message for an input that the run did not read; its attached files are named, not downloaded."""
-    lines = [
-        attributed_text(one),
-        *(f"[Attached file, not fetched: {safe_name(file.name)}]" for file in one.files),
-    ]
-    return build_user_message(one, run_id, "\n".join(line for line in lines if line))
-
-
-def build_user_message(one: ThreadInput, run_id: str, text: str) -> Message:
-    message = Message(
-        type="user",
-        content={"role": "user", "content": text},
-        is_llm_message=True,
-        thread_id=one.thread_id,
-        run_id=run_id,
-        metadata={
-            "author": one.author.name,
-            "author_id": one.author.person_id,
-            "message_ref": one.message_ref,
-        },
-    )
-    return with_token_count(message)
-
-
-def attributed_text(one: ThreadInput) -> str:
-    """Returns the input's text with the author's name and id, in a form that the text cannot forge."""
-    text = one.text[:TEXT_CHARACTERS_MAX]
-    if not one.author.name:
-        return text
-    who = f"{one_line(one.author.name)} ({one.author.person_id})"
-    if not text and one.kind != "edit":
-        return f"{who} sent files:"
-    notes = "[A change of an earlier message:]\n" if one.kind == "edit" else ""
-    if one.author.is_app:
-        notes += "[An app wrote this, not a person:]\n"
-    if one.attention != "addressed":
-        notes += "[It does not mention you: call no_reply if it is not for you.]\n"
-    return notes + wrap_message(text, author=who)
-
-
 async def store_file(
     file: IncomingFile, taken: set[str], machine: ThreadSandbox, uploads: Uploads
 ) -> str:
@@ -156,7 +114,7 @@ async def store_file(
 async def _names_in_use(files: Files, file: IncomingFile, uploads: Uploads) -> set[str]:
     """Returns the file names in the upload folder that a new file must not overwrite.
 
-    If an earlier attempt of the run may have stored the file, existing files of the same size may be overwritten.
+    A file of the same size that no message names may be overwritten: an earlier attempt of the run has stored it.
     """
     try:
         entries = await files.list(UPLOADS)
@@ -165,24 +123,8 @@ async def _names_in_use(files: Files, file: IncomingFile, uploads: Uploads) -> s
     return {
         entry.path.rpartition("/")[2]
         for entry in entries
-        if not (uploads.is_repeated and entry.size_bytes == file.size_bytes)
+        if entry.size_bytes != file.size_bytes or uploads.is_named(entry.path)
     }
-
-
-def safe_name(name: str) -> str:
-    """Returns a safe file name: no folders, control characters or leading dot, and at most NAME_BYTES_MAX bytes."""
-    flat = unicodedata.normalize("NFC", name).replace("\\", "/")
-    base = PurePosixPath(flat).name if flat.strip("/") else ""
-    kept = "".join(
-        character
-        for character in base
-        if unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Cn")
-    )
-    cleaned = re.sub(r"\s+", " ", kept).strip(" .") or "file"
-    while len(cleaned.encode()) > NAME_BYTES_MAX:
-        stem, dot, suffix = cleaned.rpartition(".")
-        cleaned = f"{stem[:-1]}{dot}{suffix}" if dot and len(suffix) < 12 and stem else cleaned[:-1]
-    return cleaned
 
 
 def unique_name(name: str, taken: set[str]) -> str:
@@ -193,7 +135,3 @@ def unique_name(name: str, taken: set[str]) -> str:
         count += 1
         candidate = f"{stem}-{count}{dot}{suffix}"
     return candidate
-
-
-def one_line(text: str) -> str:
-    return " ".join(text.split())

@@ -15,6 +15,7 @@ from core.domain.events import (
     Chunk,
     Cursor,
     MessageAdded,
+    ReplyLeft,
     RunEvent,
     Terminal,
     TextStreamed,
@@ -30,7 +31,14 @@ from core.domain.messages import Message
 from core.domain.threads import Lease, ThreadInput, ToolCallRecord, Usage
 from core.domain.wire_format import status_message
 from core.ports import EventBus
-from core.stores import NOTHING_NEW, JournalEntry, RunJournal, RunResult, UsageEntry
+from core.stores import (
+    NOTHING_NEW,
+    DeliveryDraft,
+    JournalEntry,
+    RunJournal,
+    RunResult,
+    UsageEntry,
+)
 from core.tasks import spawn
 
 log = logging.getLogger(__name__)
@@ -56,6 +64,7 @@ class _Pending:
     finished: list[ToolCallRecord] = field(default_factory=list[ToolCallRecord])
     usage: list[UsageEntry] = field(default_factory=list[UsageEntry])
     taken_input_ids: list[str] = field(default_factory=list[str])
+    deliveries: list[DeliveryDraft] = field(default_factory=list[DeliveryDraft])
     sandbox_id: str | None = None
     agent: AgentVersion | None = None
 
@@ -67,6 +76,7 @@ class _Pending:
             self.finished + later.finished,
             self.usage + later.usage,
             self.taken_input_ids + later.taken_input_ids,
+            self.deliveries + later.deliveries,
             later.sandbox_id or self.sandbox_id,
             self.agent or later.agent,
         )
@@ -136,6 +146,11 @@ class RunRecorder:
     def mark_inputs_taken(self, input_ids: list[str]) -> None:
         """Marks the inputs as read. Emit their messages before the next commit, so that both are stored together."""
         self._pending.taken_input_ids.extend(input_ids)
+
+    def leave_reply(self, drafts: Sequence[DeliveryDraft]) -> None:
+        """Adds the deliveries of a reply to the next commit. The run goes on."""
+        self._pending.deliveries.extend(drafts)
+        self.emit(ReplyLeft())
 
     def bind_sandbox(self, sandbox_id: str) -> None:
         self._pending.sandbox_id = sandbox_id
@@ -275,6 +290,7 @@ class RunRecorder:
             taken_input_ids=tuple(batch.taken_input_ids),
             sandbox_id=batch.sandbox_id,
             agent=batch.agent,
+            deliveries=tuple(batch.deliveries),
         )
 
 

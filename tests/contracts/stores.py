@@ -40,7 +40,8 @@ from storage.sql.stores.workspaces import SqlInstallations, SqlPairings
 ALICE = Person(person_id="U1", name="alice")
 BOB = Person(person_id="U2", name="bob")
 ADDRESS = Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="100.1")
-COMPLETED = RunResult(status="completed", finish_reason="stop")
+COMPLETED = RunResult(status="completed", finish_reason="stop", yields_to_input=True)
+LIMITED = RunResult(status="completed", finish_reason="max_iterations")
 STOPPED = RunResult(status="stopped", finish_reason="stopped")
 FAILED = RunResult(status="failed", finish_reason=None, error="It broke.")
 TEST = Failpoint("test.write")
@@ -96,6 +97,10 @@ class Stores:
         ask = await self.asks.ask_of_run(lease.run_id)
         assert ask is not None
         return lease, ask.ask_id
+
+    async def show_all(self) -> None:
+        """Closes every rendering, as delivery does once a run is shown completely."""
+        await self.execute("UPDATE rendering SET is_open = :is_open", is_open=False)
 
     async def silence(self, worker_id: str) -> None:
         """Makes the worker's last heartbeat ten seconds old."""

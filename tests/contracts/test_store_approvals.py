@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from core.domain.approval import APPROVE_ALWAYS, Approval, CallToApprove, asked_tools
 from core.domain.threads import Accept, Lease, Reply, StopRun
-from core.stores import JournalEntry, RunResult
-from tests.contracts.stores import ADDRESS, BOB, Stores, deciding, message
+from core.stores import JournalEntry
+from tests.contracts.stores import ADDRESS, BOB, COMPLETED, Stores, deciding, message
 
 DEPLOY = CallToApprove(
     index=0, tool="deploy", headline="Deploy the site", arguments={"name": "spring"}
@@ -128,7 +128,7 @@ async def test_an_old_question_expires_once_and_an_answered_one_never(stores: St
 async def test_a_question_that_is_no_approval_waits_for_ever(stores: Stores) -> None:
     lease = await stores.started()
     reply = Reply(kind="ask", text="Which?")
-    ending = RunResult(status="completed", finish_reason="agent_terminated", reply=reply)
+    ending = replace(COMPLETED, finish_reason="agent_terminated", reply=reply)
     assert not await stores.journal.finish(lease, JournalEntry(), ending)
     taken = JournalEntry(
         taken_input_ids=tuple(one.input_id for one in await stores.journal.inputs(lease))

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from core.domain.errors import LeaseLost
-from core.domain.threads import Lease
+from core.domain.threads import Accept, Lease
 from core.stores import DeliveryDraft, DeliveryLease
-from tests.contracts.stores import ADDRESS, COMPLETED, Stores
+from tests.contracts.stores import ADDRESS, COMPLETED, Stores, deciding
 
 STATUS = DeliveryDraft(slot="status", body={})
 
@@ -158,6 +158,24 @@ async def test_a_run_is_closed_once_it_is_over_and_shown(stores: Stores, state: 
     assert await stores.deliveries.claim(lease.run_id, "w2") is None
     with pytest.raises(LeaseLost):
         await stores.deliveries.record(rendering, answer)
+
+
+async def test_a_record_that_is_repeated_stays_stale(stores: Stores) -> None:
+    """The first reply of the database was lost, and the ask was answered before the first write."""
+    lease, ask_id = await stores.asked()
+    rendering = await stores.deliveries.claim(lease.run_id, "w1")
+    assert rendering is not None
+    (ask,) = [one for one in await stores.deliveries.plan(rendering, []) if one.slot == "ask"]
+    await stores.deliveries.record(rendering, replace(ask, state="attempting"))
+    await stores.say("the first", decide=deciding(Accept(ask_id=ask_id)))
+    delivered = replace(ask, state="delivered", message_ref="p1")
+    for _ in range(2):
+        await stores.deliveries.record(rendering, delivered, was="attempting")
+        (now,) = [one for one in await stores.deliveries.plan(rendering, []) if one.slot == "ask"]
+        assert now.state == "stale"
+    await stores.deliveries.record(rendering, delivered, was="stale")
+    (now,) = [one for one in await stores.deliveries.plan(rendering, []) if one.slot == "ask"]
+    assert now.state == "delivered"
 
 
 async def test_another_runs_delivery_is_not_touched(stores: Stores) -> None:

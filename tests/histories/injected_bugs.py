@@ -3,7 +3,6 @@
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 from sqlalchemy import Connection
 
@@ -81,10 +80,10 @@ def _overtaking_answers() -> Injection:
 def _dropped_answer() -> Injection:
     """An answer is dropped if a message comes before the end of its run."""
 
-    def join_replies(_earlier: object, last: Any) -> Any:
-        return last
+    def delivery_drafts(*_arguments: object) -> tuple[()]:
+        return ()
 
-    return execute, "join_replies", join_replies
+    return execute, "delivery_drafts", delivery_drafts
 
 
 BUGS: Mapping[str, Callable[[], Injection]] = {

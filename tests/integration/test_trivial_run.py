@@ -66,7 +66,7 @@ class Trace:
         if not self.is_on or event != "call":
             return
         name = frame.f_code.co_filename
-        if _is_product(name):
+        if _is_product(name) and frame.f_code.co_name != "<module>":  # imported once a process
             self.files.add(name)
         # a coroutine is called again each time it goes on
         if frame.f_code in _TRANSACTIONS and frame not in self._seen:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from bots.inbound.actions import CommandCalled
+from core.context.message_text import safe_name
 from core.domain.budget import Budget, Ledger, find_exhausted, utc_day_start
 from core.domain.errors import AgentError, BudgetExceeded, ToolError
 from core.domain.threads import Address, IncomingFile, Person, Usage
 from core.knowledge.knowledge_base import KnowledgeBase
 from core.knowledge.ports import KnowledgeEntry, Scope
 from core.ports import FileSource
-from core.run.inputs import safe_name
 from core.stores import Conversations
 
 ENTRIES_SHOWN_MAX = 30

@@ -88,7 +88,7 @@ async def run_child(
         process = await asyncio.shield(starting)
     except asyncio.CancelledError:
         # asyncio would kill bubblewrap alone
-        starting.add_done_callback(_kill_started)
+        await asyncio.shield(spawn(_end_started(starting), name="end a parser"))
         raise
     try:
         async with asyncio.timeout(seconds_max):
@@ -119,9 +119,11 @@ async def _start(command: list[str], stdin: IO[bytes]) -> Process:
         )
 
 
-def _kill_started(starting: asyncio.Task[Process]) -> None:
-    if not starting.cancelled() and starting.exception() is None:
-        _kill(starting.result())
+async def _end_started(starting: asyncio.Task[Process]) -> None:
+    with suppress(Exception):  # it was not started
+        process = await starting
+        _kill(process)
+        await process.wait()
 
 
 def _kill(process: Process) -> None:

@@ -18,7 +18,7 @@ from sqlalchemy import (
 
 from core.domain.errors import LeaseLost
 from core.failpoints import Failpoint
-from core.stores import Delivery, DeliveryDraft, DeliveryLease
+from core.stores import Delivery, DeliveryDraft, DeliveryLease, DeliveryState
 from storage.sql.database import Database
 from storage.sql.rows import delivery_from_row
 from storage.sql.statements import CompiledStatement
@@ -142,6 +142,10 @@ _SET_DELIVERED = CompiledStatement(
         **_NEW_VALUES,
         state=case(
             (deliveries.c.is_outdated, literal_column("'stale'", Text)),
+            (
+                (deliveries.c.state == "stale") & (bindparam("was", type_=Text) == "attempting"),
+                literal_column("'stale'", Text),
+            ),
             else_=literal_column("'delivered'", Text),
         ),
         is_outdated=false(),
@@ -185,8 +189,11 @@ class SqlDeliveries:
 
         return await self._database.write(_PLAN, work)
 
-    async def record(self, rendering: DeliveryLease, delivery: Delivery) -> None:
-        """Stores the delivery. If its ask was answered while it was being posted, it is stale instead of delivered."""
+    async def record(
+        self, rendering: DeliveryLease, delivery: Delivery, *, was: DeliveryState | None = None
+    ) -> None:
+        """Stores the delivery. If its ask was answered while it was being posted, it is stale and not delivered, even
+        if the write is repeated because its reply was lost."""
         values: dict[str, object] = {
             **_holder(rendering),
             "of_delivery": delivery.delivery_id,
@@ -194,6 +201,7 @@ class SqlDeliveries:
             "new_error": delivery.error,
             "new_body": delivery.body,
             "new_state": delivery.state,
+            "was": was or "",
         }
         statement = _SET_DELIVERED if delivery.state == "delivered" else _SET
         if await self._database.write_statement(_RECORD, statement, values):

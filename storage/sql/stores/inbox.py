@@ -35,9 +35,12 @@ from storage.sql.stores.audit import insert_entry, record_arrival
 from storage.sql.stores.conversations import insert_thread, lock_thread_at, read_snapshot
 from storage.sql.stores.run_transitions import (
     close_ask,
+    end_unstarted_run,
+    is_unstarted,
     queue_run,
+    read_next_input,
+    request_stop,
     resume_run,
-    stop_unstarted_run,
     touch_thread,
 )
 from storage.sql.stores.talk import (
@@ -163,7 +166,12 @@ def amend_input(
             return store_input(connection, arrival, decision, snapshot)
         return receipt
     if arrival.kind == "edit":
-        changed: dict[str, object] = {"text": arrival.text, "sent_at": arrival.sent_at}
+        # a new id, so that a run that has read the old text does not take this one unread
+        changed: dict[str, object] = {
+            "input_id": new_id(),
+            "text": arrival.text,
+            "sent_at": arrival.sent_at,
+        }
         if arrival.files:
             changed["files"] = arrival_to_row(arrival)["files"]
         connection.execute(
@@ -171,8 +179,8 @@ def amend_input(
         )
         return receipt
     connection.execute(delete(thread_inputs).where(thread_inputs.c.input_id == untaken))
-    if active and active.status == "queued" and active.attempt == 0:
-        stop_unstarted_run(connection, active)
+    if active and is_unstarted(active) and not read_next_input(connection, thread_id):
+        end_unstarted_run(connection, active)
     return receipt
 
 
@@ -202,6 +210,12 @@ _CLAIM_KEY = CompiledStatement(partial(insert_ignoring_conflicts, claimed_keys))
 _CLAIMED = CompiledStatement(
     select(claimed_keys).where(claimed_keys.c.dedupe_key == bindparam("key"))
 )
+_STORED = CompiledStatement(
+    select(thread_inputs.c.thread_id, thread_inputs.c.taken_by.label("run_id")).where(
+        thread_inputs.c.dedupe_key == bindparam("key")
+    )
+)
+"""Inputs outlive their keys, which are deleted after some weeks."""
 _KEY_LED_TO = CompiledStatement(
     update(claimed_keys)
     .where(claimed_keys.c.dedupe_key == bindparam("key"))
@@ -373,6 +387,7 @@ def _read_whole_snapshot(connection: Connection, thread: Thread) -> ThreadSnapsh
 
 def _duplicate(connection: Connection, dedupe_key: str) -> Receipt | None:
     row = _CLAIMED.fetch_first(connection, {"key": dedupe_key})
+    row = row or _STORED.fetch_first(connection, {"key": dedupe_key})
     if row is None:
         return None
     return Receipt(
@@ -403,14 +418,8 @@ def _carry_out(
 def _stop(connection: Connection, decision: StopRun, snapshot: ThreadSnapshot | None) -> Receipt:
     if snapshot is None:
         return Receipt(decision=decision)
+    request_stop(connection, snapshot)
     active = snapshot.active_run
-    if active is not None:
-        connection.execute(
-            update(runs).where(runs.c.run_id == active.run_id).values(stop_requested=True)
-        )
-        if active.status == "waiting" and snapshot.open_ask is not None:
-            thread_id = snapshot.thread.thread_id
-            resume_run(connection, snapshot.open_ask, thread_id, answer=None, person=None)
     return Receipt(
         decision=decision,
         thread_id=snapshot.thread.thread_id,

@@ -32,7 +32,7 @@ from storage.sql.stores.conversations import (
     read_snapshot,
 )
 from storage.sql.stores.inbox import claim_key, insert_input
-from storage.sql.stores.run_transitions import queue_run, resume_run
+from storage.sql.stores.run_transitions import queue_run, request_stop
 from storage.sql.tables import leases, renderings, runs, threads, workers
 
 WORKER_GONE_SECONDS = 4.0
@@ -100,17 +100,13 @@ class SqlStopRequests:
 
 
 def _request_stop(connection: Connection, run_id: str, by: Person | None) -> bool:
-    """A run that waits for an approval is queued again, so that a worker ends it."""
     thread = lock_thread_of_run(connection, run_id)
     if thread is None:
         return False
     snapshot = read_snapshot(connection, thread)
-    active, ask = snapshot.active_run, snapshot.open_ask
-    if active is None or active.run_id != run_id:
+    if snapshot.active_run is None or snapshot.active_run.run_id != run_id:
         return False
-    connection.execute(update(runs).where(runs.c.run_id == run_id).values(stop_requested=True))
-    if active.status == "waiting" and ask is not None:
-        resume_run(connection, ask, thread.thread_id, answer=None, person=None)
+    request_stop(connection, snapshot)
     record_in_thread(connection, "stop_requested", thread, by, run_id=run_id)
     return True
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import NamedTuple
 
-from sqlalchemy import Connection, bindparam, delete, select, update
+from sqlalchemy import Connection, bindparam, delete, false, func, select, update
 
 from core.domain.approval import Approval
 from core.domain.errors import LeaseLost
@@ -28,12 +28,14 @@ from storage.sql.statements import CompiledStatement, insert_ignoring_conflicts
 from storage.sql.stores.agents import set_run_agent
 from storage.sql.stores.run_transitions import (
     end_run,
+    insert_deliveries,
     newest_approval,
     suspend_run,
 )
 from storage.sql.tables import (
     leases,
     messages,
+    renderings,
     run_events,
     runs,
     thread_inputs,
@@ -151,8 +153,7 @@ class SqlRunJournal:
     async def finish(self, lease: Lease, entry: JournalEntry, ending: RunResult) -> bool:
         def work(connection: Connection) -> bool:
             held = _hold(connection, lease)
-            is_waited_for = _is_waited_for(connection, lease, entry)
-            if is_waited_for and ending.status == "completed":
+            if ending.yields_to_input and _is_waited_for(connection, lease, entry):
                 return False
             _add(connection, lease, entry, held)
             end_run(connection, lease, ending)
@@ -181,13 +182,15 @@ class SqlRunJournal:
     async def sweep_events(
         self, *, older_than_hours: float = 24, runs_max: int = RUNS_SWEPT_AT_ONCE_MAX
     ) -> int:
-        """Deletes the events of some runs that ended that long ago. Returns how many were deleted, 0 if none are
-        left."""
+        """Deletes the events of some runs that ended that long ago and are shown completely. Returns how many were
+        deleted, 0 if none are left."""
         some = (  # in primary key order, which follows time, so that only the start of the index is read
             select(run_events.c.run_id)
             .distinct()
             .join(runs, runs.c.run_id == run_events.c.run_id)
+            .outerjoin(renderings, renderings.c.run_id == runs.c.run_id)
             .where(runs.c.finished_at < datetime.now(UTC) - timedelta(hours=older_than_hours))
+            .where(func.coalesce(renderings.c.is_open, false()).is_(False))
             .order_by(run_events.c.run_id)
             .limit(runs_max)
         )
@@ -223,12 +226,11 @@ def _add(connection: Connection, lease: Lease, entry: JournalEntry, held: _Held)
         _add_messages(connection, lease, entry.messages, held.next_sequence, entry.sandbox_id)
     if entry.agent is not None:
         set_run_agent(connection, lease, entry.agent)
-    if entry.started:
-        _START_CALLS.execute(connection, *map(tool_call_to_row, entry.started))
-    if entry.finished:
-        _end_calls(connection, entry.finished)
+    _add_calls(connection, entry)
     if entry.events:
         _add_events(connection, lease, entry)
+    if entry.deliveries:
+        insert_deliveries(connection, lease.run_id, entry.deliveries)
     if entry.usage:
         _add_usage(connection, lease, entry.usage, held)
     if entry.taken_input_ids:
@@ -266,6 +268,13 @@ def _add_messages(
             .where(threads.c.thread_id == lease.thread_id)
             .values(sandbox_id=sandbox_id)
         )
+
+
+def _add_calls(connection: Connection, entry: JournalEntry) -> None:
+    if entry.started:
+        _START_CALLS.execute(connection, *map(tool_call_to_row, entry.started))
+    if entry.finished:
+        _end_calls(connection, entry.finished)
 
 
 def _end_calls(connection: Connection, calls: Sequence[ToolCallRecord]) -> None:

@@ -8,20 +8,38 @@ from typing import Literal
 
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, select, update
 
+from core.context.message_text import unread_message
 from core.domain.approval import Approval
 from core.domain.events import Cursor, RunEvent, RunFinished
 from core.domain.ids import new_id
 from core.domain.messages import JsonObject
-from core.domain.threads import Ask, Attention, Lease, Person, Reply, Run, Thread
+from core.domain.threads import (
+    Ask,
+    Attention,
+    Lease,
+    Person,
+    Reply,
+    Run,
+    Thread,
+    ThreadSnapshot,
+)
 from core.failpoints import Failpoint
 from core.stores import DeliveryDraft, RunResult
 from storage.sql.database import Database
-from storage.sql.rows import RowValues, ask_from_row, event_to_row, run_to_row
+from storage.sql.rows import (
+    RowValues,
+    ask_from_row,
+    event_to_row,
+    input_from_row,
+    message_to_row,
+    run_to_row,
+)
 from storage.sql.statements import CompiledStatement, insert_ignoring_conflicts
 from storage.sql.stores.conversations import lock_thread, read_open_ask, read_thread
 from storage.sql.tables import (
     deliveries,
     leases,
+    messages,
     pending_asks,
     renderings,
     run_events,
@@ -87,13 +105,47 @@ def touch_thread(connection: Connection, thread_id: str, *, state: str | None = 
         _TURN_TO.execute(connection, {**values, "new_state": state})
 
 
-def stop_unstarted_run(connection: Connection, run: Run) -> None:
-    """Stops a queued run that no worker has claimed, if its thread has no input left."""
-    waiting = select(thread_inputs.c.input_id).where(
-        thread_inputs.c.thread_id == run.thread_id, thread_inputs.c.taken_by.is_(None)
-    )
-    if connection.execute(waiting.limit(1)).first() is not None:
+def request_stop(connection: Connection, snapshot: ThreadSnapshot) -> None:
+    """Asks the thread's active run to stop. Ends it at once if no worker has begun it; a run that waits for an approval
+    is queued again, so that a worker ends it. The caller must lock the thread."""
+    run, thread_id = snapshot.active_run, snapshot.thread.thread_id
+    if run is None:
         return
+    newest = select(func.coalesce(func.max(thread_inputs.c.position), 0))
+    position = connection.execute(newest.where(thread_inputs.c.thread_id == thread_id)).scalar_one()
+    connection.execute(
+        update(runs)
+        .where(runs.c.run_id == run.run_id)
+        .values(stop_requested=True, stop_position=position)
+    )
+    if run.status == "waiting" and snapshot.open_ask is not None:
+        resume_run(connection, snapshot.open_ask, thread_id, answer=None, person=None)
+    if is_unstarted(run):
+        _keep_unread_inputs(connection, run)
+        end_unstarted_run(connection, run, message="Stopped before it began.")
+
+
+def is_unstarted(run: Run) -> bool:
+    return run.status == "queued" and run.attempt == 0
+
+
+def _keep_unread_inputs(connection: Connection, run: Run) -> None:
+    """Adds the waiting inputs to the history of a run that nobody executes."""
+    waiting = (thread_inputs.c.thread_id == run.thread_id) & thread_inputs.c.taken_by.is_(None)
+    rows = connection.execute(
+        select(thread_inputs).where(waiting).order_by(thread_inputs.c.position)
+    ).mappings()
+    kept = [unread_message(input_from_row(row), run.run_id) for row in rows]
+    connection.execute(update(thread_inputs).where(waiting).values(taken_by=run.run_id))
+    of_thread = threads.c.thread_id == run.thread_id
+    first = connection.execute(select(threads.c.next_sequence).where(of_thread)).scalar_one()
+    for sequence, message in enumerate(kept, first):
+        connection.execute(messages.insert(), message_to_row(message, sequence))
+    connection.execute(update(threads).where(of_thread).values(next_sequence=first + len(kept)))
+
+
+def end_unstarted_run(connection: Connection, run: Run, *, message: str = "") -> None:
+    """Ends a queued run that no worker has claimed, as stopped."""
     connection.execute(
         update(runs)
         .where(runs.c.run_id == run.run_id)
@@ -103,7 +155,7 @@ def stop_unstarted_run(connection: Connection, run: Run) -> None:
         run_id=run.run_id,
         thread_id=run.thread_id,
         cursor=Cursor(0, 1),
-        event=RunFinished(status="stopped", finish_reason="stopped"),
+        event=RunFinished(status="stopped", finish_reason="stopped", message=message),
         message_id=new_id(),
     )
     connection.execute(run_events.insert(), event_to_row(ended))
@@ -229,7 +281,7 @@ def end_run(connection: Connection, lease: Lease, ending: RunResult) -> None:
         ask_id = _insert_ask(connection, lease, ending.reply)
     insert_deliveries(connection, lease.run_id, ending.deliveries, ask_id=ask_id)
     touch_thread(connection, lease.thread_id, state="waiting" if ask_id else "idle")
-    _queue_follower(connection, lease.thread_id)
+    _queue_follower(connection, lease)
 
 
 def insert_deliveries(
@@ -284,14 +336,16 @@ def _insert_ask(connection: Connection, lease: Lease, reply: Reply) -> str:
     return ask_id
 
 
-def _queue_follower(connection: Connection, thread_id: str) -> None:
-    """Queues a run for inputs that the stopped or failed run did not take up."""
-    waiting = read_next_input(connection, thread_id)
+def _queue_follower(connection: Connection, lease: Lease) -> None:
+    """Queues a run of the same agent for inputs that the ended run did not take up."""
+    waiting = read_next_input(connection, lease.thread_id)
     if waiting is None:
         return
-    thread, (author, message_ref) = read_thread(connection, thread_id), waiting
+    thread, (author, message_ref) = read_thread(connection, lease.thread_id), waiting
     if thread is not None:
-        queue_run(connection, thread, author, message_ref)
+        agent = select(runs.c.agent_id).where(runs.c.run_id == lease.run_id)
+        agent_id = connection.execute(agent).scalar_one()
+        queue_run(connection, thread, author, message_ref, agent_id=agent_id)
 
 
 EXPIRED_AT_ONCE_MAX = 100

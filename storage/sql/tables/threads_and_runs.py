@@ -178,6 +178,7 @@ class RunRow(SQLModel, table=True):
     agent_version_id: str | None = text_column(None)
     attention: str = _attention_column()
     stop_requested: bool = False
+    stop_position: int | None = Field(default=None, sa_type=Integer)
     finish_reason: str | None = text_column(None)
     error: str | None = text_column(None)
     created_at: datetime = timestamp_column()

@@ -61,11 +61,15 @@ class Stage:
     async def start_followed(self, words: str = "go") -> tuple[str, asyncio.Task[object]]:
         """Starts a run once delivery follows its events, because text that streams earlier is not shown."""
         run_id = await self.world.say(words)
+        await self.followed(run_id)
+        return run_id, spawn(execute(run_id, self.world.deps), name="run")
+
+    async def followed(self, run_id: str) -> None:
+        """Wakes the delivery of a run, and waits until it follows the run's events."""
         self.delivery.wake(run_id)
         bus = self.world.deps.messaging.bus
         assert isinstance(bus, MemoryEventBus)
         await until(lambda: run_id in bus._readers)
-        return run_id, spawn(execute(run_id, self.world.deps), name="run")
 
     async def run(self, words: str = "go") -> str:
         run_id = await self.world.say(words)

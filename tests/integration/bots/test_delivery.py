@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bots.delivery import run_delivery
+from bots.delivery import poster, run_delivery
 from bots.delivery.content import AnswerPart, AskPrompt, Notice, RunStatus
 from core.domain.approval import APPROVE_ONCE, CHOICES
 from core.domain.errors import (
@@ -214,6 +214,17 @@ async def test_a_rate_limit_is_waited_out(stage: Stage) -> None:
     stage.world.model.turns = [text("The answer.")]
     limited = SurfaceRateLimited("slow down", retry_after_seconds=0.1)
     stage.surface.failures += [Failure("post", limited), Failure("edit", limited)]
+    await stage.run()
+    assert len(stage.of(AnswerPart)) == 1
+
+
+async def test_a_rate_limit_of_days_is_tried_again_before_it_is_over(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(poster, "RATE_LIMIT_SECONDS_MAX", 0.05)
+    stage.world.model.turns = [text("The answer.")]
+    limited = SurfaceRateLimited("slow down", retry_after_seconds=1_000_000)
+    stage.surface.failures.append(Failure("post", limited))
     await stage.run()
     assert len(stage.of(AnswerPart)) == 1
 

@@ -203,11 +203,11 @@ class KilledDeliveries:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    async def record(self, rendering: DeliveryLease, delivery: Delivery) -> None:
+    async def record(self, rendering: DeliveryLease, delivery: Delivery, **more: Any) -> None:
         self.left -= 1
         if self.left == 0 and not self.is_done:
             raise Killed
-        await self.inner.record(rendering, delivery)
+        await self.inner.record(rendering, delivery, **more)
         if self.left == 0:
             raise Killed
 

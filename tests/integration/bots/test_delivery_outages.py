@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 from bots.delivery.content import AskPrompt, RunStatus
 from core.domain.errors import StorageUnavailable
@@ -21,11 +22,11 @@ class Flickering(SqlDeliveries):
     is_away = False
     refusals = 0
 
-    async def record(self, rendering: DeliveryLease, delivery: Delivery) -> None:
+    async def record(self, rendering: DeliveryLease, delivery: Delivery, **more: Any) -> None:
         if self.is_away:
             self.refusals += 1
             raise StorageUnavailable("away")
-        await super().record(rendering, delivery)
+        await super().record(rendering, delivery, **more)
 
 
 async def test_a_question_is_asked_though_the_database_was_away_for_a_moment(stage: Stage) -> None:

@@ -293,3 +293,14 @@ async def test_a_remark_on_a_message_is_made_once_though_the_message_comes_twice
     assert said[1] == ""
     # what it was about may still come whole
     assert (await stage.receiver.receive(message("Count.", key="k"))).run_id is not None
+
+
+async def test_a_program_is_told_each_time_why_its_message_was_not_taken(
+    stage: ReceiverStage,
+) -> None:
+    api = replace(HERE, platform="api")
+    asked = replace(message("go", key="k"), address=api, agent_id="nobody")
+    outcomes = [await stage.receiver.receive_trusted(asked) for _ in range(2)]
+    assert outcomes[0] == outcomes[1]
+    assert outcomes[0].notice
+    assert outcomes[0].run_id is None

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from sqlalchemy import select
 
 from bots.inbound.actions import IncomingMessage, decide_message
 from core.agents.definition import KnownNames
@@ -19,8 +20,8 @@ from core.dialects.native import NativeDialect
 from core.domain.budget import NO_BUDGET
 from core.domain.events import AgentEvent, RunEvent
 from core.domain.ids import new_id
-from core.domain.messages import Message
-from core.domain.threads import Address, InboxItem, IncomingFile, Person
+from core.domain.messages import JsonObject, Message
+from core.domain.threads import Address, InboxItem, IncomingFile, Person, Run
 from core.knowledge.knowledge_base import KnowledgeBase
 from core.loop.run_context import LoopPolicy
 from core.observability import NO_METRICS
@@ -49,6 +50,7 @@ from storage.sql.stores.knowledge import SqlKnowledge
 from storage.sql.stores.run_claims import SqlRunClaims, SqlStopRequests
 from storage.sql.stores.run_journal import SqlRunJournal
 from storage.sql.stores.usage import SqlLedger
+from storage.sql.tables import deliveries
 from tests.fakes.streamed_model import StreamedModel
 
 
@@ -128,13 +130,18 @@ class World:
     author: Person = ALICE
 
     async def say(
-        self, words: str, *, agent_id: str | None = None, files: tuple[IncomingFile, ...] = ()
+        self,
+        words: str,
+        *,
+        agent_id: str | None = None,
+        files: tuple[IncomingFile, ...] = (),
+        message_ref: str = "1",
     ) -> str:
         """A person's message, for the agent if one is named; answers the run that will take it up."""
         message = IncomingMessage(
             address=self.address,
             dedupe_key=new_id(),
-            message_ref="1",
+            message_ref=message_ref,
             author=self.author,
             text=words,
             sent_at=datetime.now(UTC),
@@ -174,6 +181,27 @@ class World:
 
     async def history(self, run_id: str) -> list[Message]:
         return [one for one in await self.messages(run_id) if one.is_llm_message]
+
+    async def left(self, run_id: str) -> list[tuple[str, JsonObject]]:
+        """Slot and body of each delivery that the run has left, in their order."""
+        columns = (deliveries.c.slot, deliveries.c.body)
+        rows = (
+            select(*columns)
+            .where(deliveries.c.run_id == run_id)
+            .order_by(deliveries.c.ordinal, deliveries.c.delivery_id)
+        )
+        return await self.database.read(lambda c: [tuple(one) for one in c.execute(rows)])
+
+    async def replies(self, run_id: str) -> list[str]:
+        """The texts of the run's replies."""
+        left = await self.left(run_id)
+        return [str(body["text"]) for slot, body in left if slot in ("answer", "ask")]
+
+    async def runs(self, run_id: str) -> list[Run]:
+        """All runs of the run's thread."""
+        run = await self.deps.stores.conversations.run(run_id)
+        assert run is not None
+        return list(await self.deps.stores.conversations.runs(run.thread_id))
 
     async def stop(self, run_id: str) -> None:
         assert await self.stops.request_stop(run_id)

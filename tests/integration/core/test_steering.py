@@ -45,13 +45,6 @@ async def test_a_message_at_the_last_moment_keeps_the_run_going(world: World) ->
     assert kinds(await world.events(run_id)).count("run_finished") == 1
 
 
-async def last_reply(world: World, run_id: str) -> str:
-    last = (await world.events(run_id))[-1]
-    assert isinstance(last, RunFinished)
-    assert last.reply is not None
-    return last.reply.text
-
-
 async def say_before_the_end(world: World, words: str, run_id: str, late: asyncio.Event) -> None:
     """Says something while the model ends its answer."""
     async with asyncio.timeout(60):
@@ -68,7 +61,7 @@ async def test_an_answer_is_not_lost_if_a_message_comes_before_its_end(world: Wo
     running = asyncio.ensure_future(execute(run_id, world.deps))
     await say_before_the_end(world, "and which colour?", run_id, late)
     await running
-    assert await last_reply(world, run_id) == "It is 42.\n\nAnd blue."
+    assert await world.replies(run_id) == ["It is 42.", "And blue."]
 
 
 async def test_an_answer_that_a_message_kept_back_survives_the_worker(world: World) -> None:
@@ -84,7 +77,7 @@ async def test_an_answer_that_a_message_kept_back_survives_the_worker(world: Wor
     await asyncio.wait([running])
     world.model.turns = [text("And blue.")]
     await execute(run_id, world.deps)
-    assert await last_reply(world, run_id) == "It is 42.\n\nAnd blue."
+    assert await world.replies(run_id) == ["It is 42.", "And blue."]
 
 
 async def test_files_of_an_answer_that_a_message_kept_back_survive_the_worker(
@@ -104,14 +97,82 @@ async def test_files_of_an_answer_that_a_message_kept_back_survive_the_worker(
     await asyncio.wait([running])
     world.model.turns = [text("And blue.")]
     await execute(run_id, world.deps)
-    last = (await world.events(run_id))[-1]
-    assert isinstance(last, RunFinished)
-    assert last.reply is not None
-    assert last.reply.text == "It is 42.\n\nAnd blue."
-    assert last.reply.attachments == ("a.md",)
+    assert await world.left(run_id) == [
+        ("answer", {"text": "It is 42."}),
+        ("file", {"path": "a.md"}),
+        ("answer", {"text": "And blue."}),
+    ]
 
 
-async def test_a_stop_ends_a_running_tool_within_two_seconds(world: World) -> None:
+async def test_a_question_that_a_message_overtook_is_posted_and_waits_for_nobody(
+    world: World,
+) -> None:
+    late = asyncio.Event()
+    *asked, end = calls(("ask", '{"text": "Which colour?", "options": ["red", "blue"]}'))
+    world.model.turns = [[*asked, late, end], text("Blue it is.")]
+    run_id = await world.say("paint it")
+    running = asyncio.ensure_future(execute(run_id, world.deps))
+    await say_before_the_end(world, "in blue, please", run_id, late)
+    await running
+    assert await world.replies(run_id) == ["Which colour?\n\n- red\n- blue", "Blue it is."]
+    assert [run.status for run in await world.runs(run_id)] == ["completed"]
+
+
+async def test_a_message_in_the_last_turn_is_answered_by_the_next_run(world: World) -> None:
+    world.with_deps(policy=LoopPolicy(turns_max=1))
+    world.model.turns = [calls(("wait", '{"text": "x"}')), text("Nearly done.")]
+    run_id = await world.say("go", agent_id="research")
+    running = asyncio.ensure_future(execute(run_id, world.deps))
+    async with asyncio.timeout(60):
+        await world.bench.has_started("x").wait()
+    assert await world.say("how far are you?") == run_id
+    world.bench.gate("x").set()
+    async with asyncio.timeout(60):
+        await running
+    limited, follower = await world.runs(run_id)
+    assert (limited.status, limited.finish_reason) == ("completed", "max_iterations")
+    assert (follower.status, follower.agent_id) == ("queued", "research")
+    await execute(follower.run_id, world.deps)
+    assert await world.replies(follower.run_id) == ["Nearly done."]
+
+
+async def test_what_is_written_after_a_stop_is_answered_and_what_stood_before_is_not(
+    world: World,
+) -> None:
+    world.model.turns = [calls(("wait", '{"text": "x"}')), text("Here is the sum.")]
+    run_id = await world.say("go")
+    running = asyncio.ensure_future(execute(run_id, world.deps))
+    async with asyncio.timeout(60):
+        await world.bench.has_started("x").wait()
+    assert await world.say("and delete the rest") == run_id
+    assert await world.stops.request_stop(run_id)
+    assert await world.say("please sum up the file instead") == run_id
+    await world.signals.send(run_id)
+    await running
+    stopped, follower = await world.runs(run_id)
+    assert (stopped.status, follower.status) == ("stopped", "queued")
+    assert "and delete the rest" in str((await world.history(run_id))[-1].content)
+    await execute(follower.run_id, world.deps)
+    assert await world.replies(follower.run_id) == ["Here is the sum."]
+    assert "sum up the file" in str(world.model.requests[-1].messages[-1]["content"])
+
+
+async def test_a_stop_ends_a_queued_run_at_once_and_keeps_its_words(world: World) -> None:
+    run_id = await world.say("delete everything")
+    await world.stop(run_id)
+    (stopped,) = await world.runs(run_id)
+    assert (stopped.status, stopped.finish_reason) == ("stopped", "stopped")
+    ended = (await world.events(run_id))[-1]
+    assert isinstance(ended, RunFinished)
+    assert ended.message == "Stopped before it began."
+    world.model.turns = [text("Here is the sum.")]
+    follower = await world.run("please sum up the file instead")
+    assert follower != run_id
+    said = [str(one["content"]) for one in world.model.requests[0].messages[1:]]
+    assert ["delete everything" in said[0], "sum up" in said[1]] == [True, True]
+
+
+async def test_a_stop_ends_a_running_tool(world: World) -> None:
     world.model.turns = [calls(("wait", '{"text": "x"}'), said="Working.")]
     run_id = await world.say("go")
     running = asyncio.ensure_future(execute(run_id, world.deps))

@@ -10,7 +10,7 @@ import pytest
 
 from core.domain.events import Cursor, RunEvent, RunFinished, TextStreamed, TurnStarted
 from core.domain.threads import Lease
-from core.run.event_replay import follow
+from core.run.event_replay import Recheck, follow
 from core.stores import JournalEntry
 from core.tasks import cancel, spawn
 from storage.memory.event_bus import MemoryEventBus
@@ -185,11 +185,37 @@ async def test_a_run_whose_request_was_deleted_ends_for_its_readers(
     assert await reader.ended() == ["0-1"]
 
 
+async def test_a_reader_that_is_told_to_look_reads_what_was_stored_without_news(
+    stores: Stores, bus: MemoryEventBus
+) -> None:
+    receipt = await stores.say("oops")
+    run_id, recheck = receipt.run_id or "", Recheck()
+    stream = follow(
+        run_id,
+        None,
+        conversations=stores.conversations,
+        bus=bus,
+        recheck_seconds=600,
+        recheck=recheck,
+    )
+    reading = spawn(anext(stream), name="reader")
+    while run_id not in bus._readers:
+        await asyncio.sleep(0.01)
+    assert await stores.stops.request_stop(run_id)  # no worker has begun it, so none tells of it
+    recheck.request()
+    async with asyncio.timeout(30):
+        ended = (await reading).event
+    assert isinstance(ended, RunFinished)
+    assert ended.status == "stopped"
+    await stream.aclose()
+
+
 async def test_an_unknown_run_and_one_without_events_end_at_once(
     stores: Stores, bus: MemoryEventBus
 ) -> None:
     lease = await stores.started()
     await _end(stores, lease, 1)
+    await stores.show_all()
     await stores.journal.sweep_events(older_than_hours=-1)
 
     assert await Reader(stores, bus, lease.run_id, None).ended() == []

@@ -246,9 +246,9 @@ async def test_a_file_that_comes_to_a_lost_sandbox_is_stored_and_the_loss_is_tol
     )
     attached = Attached(worker)
     uploads = Uploads(
-        sources={"slack": attached}, platform="slack", bytes_max=100, is_repeated=False
+        sources={"slack": attached}, platform="slack", bytes_max=100, is_named=lambda _path: True
     )
-    (message,) = await prepare_user_message(one, "run", attached, uploads)
+    (message,) = await prepare_user_message(one, "run", attached, set(), uploads)
     describe_sdk_error = str(message.content)
     assert "have expired" in describe_sdk_error
     assert "/workspace/uploads/a.txt (text/plain, 8 bytes)" in describe_sdk_error

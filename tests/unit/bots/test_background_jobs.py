@@ -17,6 +17,7 @@ class Log:
 
     old: int
     is_away: bool = False
+    error: Exception = field(default_factory=lambda: StorageUnavailable("no database"))
     asked_for: list[float] = field(default_factory=list)
     answered: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -24,7 +25,7 @@ class Log:
         self.asked_for.append(older_than_days)
         if self.is_away:
             self.answered.set()
-            raise StorageUnavailable("no database")
+            raise self.error
         swept = min(10, self.old)
         self.old -= swept
         if not swept:
@@ -48,8 +49,9 @@ async def test_a_log_that_is_kept_for_ever_is_not_swept() -> None:
     assert log.asked_for == []
 
 
-async def test_a_database_that_is_away_ends_no_chore(caplog: pytest.LogCaptureFixture) -> None:
-    log = Log(old=25, is_away=True)
+@pytest.mark.parametrize("error", [StorageUnavailable("no database"), PermissionError(13, "no")])
+async def test_an_error_ends_no_job(caplog: pytest.LogCaptureFixture, error: Exception) -> None:
+    log = Log(old=25, is_away=True, error=error)
     with caplog.at_level(logging.WARNING):
         chore = spawn(delete_old_audit_entries(log, 30), name="sweeper")
         try:

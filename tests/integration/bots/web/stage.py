@@ -170,7 +170,7 @@ async def staged(folder: Path, **changes: Any) -> AsyncGenerator[Stage, None]:
         arrival, decide = arrival_of(inbound)
         receipt = await SqlInbox(database).accept(arrival, decide)
         is_ignored = isinstance(receipt.decision, Ignore)
-        return Outcome(run_id=None if is_ignored else receipt.run_id, is_ignored=is_ignored)
+        return Outcome(run_id=receipt.run_id, is_ignored=is_ignored)
 
     ports = WebDeps(
         conversations=SqlConversations(database),

@@ -11,9 +11,11 @@ import pytest
 from bots.inbound.actions import IncomingMessage
 from bots.web.request_parsing import sanitize_file_name
 from bots.web.upload_spool import UploadSource
+from core.domain.events import RunFinished
 from core.domain.ids import new_id
 from core.domain.messages import Message
 from core.stores import JournalEntry
+from storage.sql.stores.inbox import SqlInbox
 from storage.sql.stores.run_journal import SqlRunJournal
 from tests.integration.bots.web.stage import Stage, staged
 
@@ -86,6 +88,17 @@ async def test_the_same_key_starts_one_run(stage: Stage, tmp_path: Path) -> None
     assert answers[0] == answers[1]
     assert len(await stage.ports.conversations.runs(thread_id)) == 1
     assert len(spooled(tmp_path)) == 1
+
+
+async def test_the_same_key_gets_the_same_answer_after_its_time(stage: Stage) -> None:
+    thread_id = await stage.thread()
+    path, headers = f"/api/thread/{thread_id}/messages", {"Idempotency-Key": "weekly"}
+    first = await stage.json("POST", path, json={"text": "x"}, headers=headers, status=202)
+    lease = await stage.claimed(first["agent_run_id"])
+    await stage.end(lease, RunFinished(status="completed", finish_reason="stop"))
+    assert await SqlInbox(stage.database).sweep(older_than_days=-1) == 1
+    again = await stage.json("POST", path, json={"text": "x"}, headers=headers, status=202)
+    assert again == first
 
 
 async def test_uploads_wait_in_the_spool(stage: Stage, tmp_path: Path) -> None:

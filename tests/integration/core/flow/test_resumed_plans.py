@@ -212,7 +212,7 @@ async def test_words_that_come_with_the_last_answer_are_not_lost(flow_world: Wor
         assert await world.say("and b") == run_id
         gate.set()
         await running
-    assert await said(world, run_id) == "did a\n\ndid a and b"
+    assert await world.replies(run_id) == ["did a", "did a and b"]
 
 
 async def test_a_stop_ends_it_at_once_and_leaves_nothing_under_way(flow_world: World) -> None:
