@@ -94,9 +94,9 @@ class Conversations(Protocol):
 
     async def create(self, address: Address, *, title: str = "") -> Thread: ...
 
-    async def unbind(self, address: Address, *, by: Person | None = None) -> None:
-        """Unbinds the address, so that the next message starts a new thread. The old thread remains readable by its
-        id."""
+    async def unbind(self, address: Address, *, by: Person | None = None) -> bool:
+        """Unbinds the address, so that the next message starts a new thread. The old thread remains readable by its id.
+        Returns False, and changes nothing, if a run is active there."""
         ...
 
     async def forget(self, thread_id: str, *, by: Person | None = None) -> None:

@@ -6,6 +6,7 @@ from typing import Literal, Protocol
 
 from core.domain.errors import ToolError
 from core.domain.events import ChecklistChanged, ChecklistItem
+from core.domain.threads import Lease
 
 StepStatus = Literal["not_started", "in_progress", "completed", "blocked", "skipped"]
 PlanStage = Literal["own", "going", "choice", "answer", "closed"]
@@ -68,14 +69,33 @@ Plans = tuple[Plan, ...]
 
 
 class PlanStore(Protocol):
-    async def change(self, thread_id: str, how: Callable[[Plans], Plans]) -> Plans:
+    async def change(
+        self, thread_id: str, how: Callable[[Plans], Plans], *, lease: Lease | None = None
+    ) -> Plans:
         """Replaces the thread's plans with the result of `how` in one transaction, and returns them.
 
-        `how` may be called more than once. If it raises, nothing is stored and the exception propagates.
+        `how` may be called more than once. If it raises, nothing is stored and the exception propagates. Raises
+        LeaseLost if a lease is given and another worker has taken it over.
         """
         ...
 
     async def read(self, thread_id: str) -> Plans: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlansOfRun:
+    """A plan store that a run changes only while it holds its lease."""
+
+    plans: PlanStore
+    held: Lease
+
+    async def change(
+        self, thread_id: str, how: Callable[[Plans], Plans], *, lease: Lease | None = None
+    ) -> Plans:
+        return await self.plans.change(thread_id, how, lease=lease or self.held)
+
+    async def read(self, thread_id: str) -> Plans:
+        return await self.plans.read(thread_id)
 
 
 def find_plan(plans: Plans, plan_id: str | None) -> Plan:

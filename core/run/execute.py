@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from core.context.summary import count_turns
@@ -12,6 +13,7 @@ from core.domain.approval import Approval
 from core.domain.errors import AgentError, LeaseLost, StorageUnavailable
 from core.domain.events import ReplyLeft, RunFailed, RunFinished
 from core.domain.messages import Message
+from core.domain.plans import PlansOfRun
 from core.domain.threads import Lease, Run, Thread
 from core.flow.planner import Ended
 from core.flow.planning_flow import build_flow
@@ -92,6 +94,8 @@ async def _executed(lease: Lease, deps: RunDeps) -> str:
 async def _execute_loaded(
     loaded: LoadedRun, lease: Lease, deps: RunDeps, stop_signal: asyncio.Task[None]
 ) -> str:
+    plans = PlansOfRun(deps.stores.plans, lease)
+    deps = replace(deps, stores=replace(deps.stores, plans=plans))
     recorder = RunRecorder(
         lease, deps.stores.journal, deps.messaging.bus, charge=usage_pricer(deps)
     )

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -51,9 +51,13 @@ class Database(Protocol):
         row: Mapping[str, object],
         *,
         is_durable: bool = True,
+        is_urgent: bool = False,
     ) -> int:
         """Runs one statement as a transaction of its own: a single round trip on PostgreSQL. Returns the number of rows
-        it affected. The statement must be idempotent, because it may be repeated if the connection breaks."""
+        it affected. The statement must be idempotent, because it may be repeated if the connection breaks.
+
+        An urgent statement does not wait for a free connection: it gets one of its own.
+        """
         ...
 
     async def read_statement(
@@ -95,10 +99,11 @@ class LimitedDatabase:
         row: Mapping[str, object],
         *,
         is_durable: bool = True,
+        is_urgent: bool = False,
     ) -> int:
-        async with self._turns:
+        async with nullcontext() if is_urgent else self._turns:
             return await self._database.write_statement(
-                point, statement, row, is_durable=is_durable
+                point, statement, row, is_durable=is_durable, is_urgent=is_urgent
             )
 
     async def read_statement(

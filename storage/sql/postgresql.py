@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any, Generic, NamedTuple
 
 from asyncpg import (  # pyright: ignore[reportMissingTypeStubs] - has none
@@ -45,10 +45,12 @@ IDLE_SECONDS = 10.0
 TRANSACTION_SECONDS = 20.0
 """The same for a process that freezes between preparing and executing a statement, which the server does not count
 as idle. Servers before PostgreSQL 17 have no such limit."""
+LOCK_SECONDS = 10.0
+"""The longest wait for a locked row, so that one that stays locked does not use up the connections."""
 STATEMENTS_KEPT_MAX = 400
 """More than the program has, because preparing a statement again costs two round trips."""
 _WRITING = "BEGIN"
-_WRITING_LONG = "BEGIN; SET LOCAL transaction_timeout = 0"
+_WRITING_LONG = "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0"
 _READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _AUTOCOMMIT = ""
 """A single statement is a transaction of its own."""
@@ -74,9 +76,11 @@ class PostgresqlDatabase:
         answer_seconds: float = ANSWER_SECONDS,
         idle_seconds: float = IDLE_SECONDS,
         transaction_seconds: float = TRANSACTION_SECONDS,
+        lock_seconds: float = LOCK_SECONDS,
     ) -> None:
         """`answer_seconds` limits a whole transaction on our side, `transaction_seconds` on the server's side;
-        `idle_seconds` limits how long the server waits for the next statement of a transaction."""
+        `idle_seconds` limits how long the server waits for the next statement of a transaction, and `lock_seconds` how
+        long a statement waits for a lock."""
         self._engine = create_async_engine(
             url,
             poolclass=NullPool,
@@ -86,7 +90,14 @@ class PostgresqlDatabase:
             connect_args={"timeout": 10, "statement_cache_size": STATEMENTS_KEPT_MAX},
         )
         # not a startup parameter: some connection proxies reject those
-        self._idle_limit = f"SET idle_in_transaction_session_timeout = {idle_seconds * 1000:.0f}"
+        self._limits = "; ".join(
+            f"SET {name} = {seconds * 1000:.0f}"
+            for name, seconds in (
+                ("idle_in_transaction_session_timeout", idle_seconds),
+                ("lock_timeout", lock_seconds),
+                ("statement_timeout", transaction_seconds),
+            )
+        )
         self._transaction_limit = f"SET transaction_timeout = {transaction_seconds * 1000:.0f}"
         self._answer_seconds = answer_seconds
         self._turns = asyncio.Semaphore(connections_max)
@@ -116,11 +127,15 @@ class PostgresqlDatabase:
         row: Mapping[str, object],
         *,
         is_durable: bool = True,
+        is_urgent: bool = False,
     ) -> int:
         del is_durable  # the server syncs each commit
         with point:
             return await self._run(
-                _AUTOCOMMIT, lambda c: statement.execute(c, row), self._answer_seconds
+                _AUTOCOMMIT,
+                lambda c: statement.execute(c, row),
+                self._answer_seconds,
+                is_urgent=is_urgent,
             )
 
     async def read_statement(
@@ -134,11 +149,21 @@ class PostgresqlDatabase:
         while self._idle:
             await _drop(self._idle.pop())
 
-    async def _run(self, begin: str, work: Work[ResultT], answer_seconds: float | None) -> ResultT:
+    async def _run(
+        self,
+        begin: str,
+        work: Work[ResultT],
+        answer_seconds: float | None,
+        *,
+        is_urgent: bool = False,
+    ) -> ResultT:
         for attempt in range(1, _ATTEMPTS_MAX + 1):
             transaction = _Transaction(begin, work)
             try:
-                async with asyncio.timeout(answer_seconds):
+                async with (
+                    asyncio.timeout(answer_seconds),
+                    nullcontext() if is_urgent else self._turns,
+                ):
                     return await self._try(transaction)
             except _DRIVER_ERRORS as error:
                 if transaction.was_cut_off:
@@ -152,15 +177,14 @@ class PostgresqlDatabase:
         raise AssertionError("unreachable")
 
     async def _try(self, transaction: "_Transaction[ResultT]") -> ResultT:
-        async with self._turns:
-            line = await self._line()
-            try:
-                return await line.connection.run_sync(transaction)
-            finally:
-                if transaction.has_ended:
-                    self._idle.append(line)
-                else:
-                    await asyncio.shield(spawn(_drop(line), name="drop a connection"))
+        line = await self._line()
+        try:
+            return await line.connection.run_sync(transaction)
+        finally:
+            if transaction.has_ended:
+                self._idle.append(line)
+            else:
+                await asyncio.shield(spawn(_drop(line), name="drop a connection"))
 
     async def _line(self) -> _PooledConnection:
         while self._idle:
@@ -171,7 +195,7 @@ class PostgresqlDatabase:
         connection = await self._engine.connect()
         line = _PooledConnection(connection, await connection.run_sync(asyncpg_connection))
         try:
-            await line.driver.execute(self._idle_limit)
+            await line.driver.execute(self._limits)
             if _has_transaction_limit(line.driver):
                 await line.driver.execute(self._transaction_limit)
         except BaseException:
@@ -228,8 +252,8 @@ def _has_transaction_limit(driver: AsyncpgConnection) -> bool:
 
 
 def _begin(driver: AsyncpgConnection, begin: str) -> None:
-    if begin == _WRITING_LONG and not _has_transaction_limit(driver):
-        begin = _WRITING
+    if begin == _WRITING_LONG and _has_transaction_limit(driver):
+        begin = f"{begin}; SET LOCAL transaction_timeout = 0"
     await_in_greenlet(driver.execute(begin))
 
 

@@ -72,7 +72,9 @@ class SqliteDatabase:
         row: Mapping[str, object],
         *,
         is_durable: bool = True,
+        is_urgent: bool = False,
     ) -> int:
+        del is_urgent  # there is one writer, whose transactions are short
         return await self.write(point, lambda c: statement.execute(c, row), is_durable=is_durable)
 
     async def read_statement(

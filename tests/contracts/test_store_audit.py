@@ -92,12 +92,13 @@ async def test_a_retry_is_recorded_once(stores: Stores) -> None:
 
 
 async def test_entries_outlive_the_conversation_that_was_forgotten(stores: Stores) -> None:
-    receipt = await stores.say("hello")
+    lease = await stores.started()
+    await stores.finish(lease)
     await stores.agents.choose(ADDRESS, "research", by=BOB)
     await stores.conversations.unbind(ADDRESS, by=BOB)
     await stores.conversations.unbind(ADDRESS, by=BOB)
-    await stores.conversations.forget(receipt.thread_id or "", by=BOB)
-    await stores.conversations.forget(receipt.thread_id or "", by=BOB)
+    await stores.conversations.forget(lease.thread_id, by=BOB)
+    await stores.conversations.forget(lease.thread_id, by=BOB)
     assert await acts(stores) == [
         ("run_requested", "alice", ""),
         ("agent_chosen", "bob", "research"),

@@ -240,6 +240,14 @@ async def test_a_failed_run_is_retried_once_per_key(stores: Stores) -> None:
     assert await stores.journal.inputs(fresh) == ()
 
 
+async def test_a_run_of_a_conversation_that_was_let_go_is_not_retried(stores: Stores) -> None:
+    lease = await stores.started()
+    await stores.finish(lease, FAILED)
+    assert await stores.conversations.unbind(ADDRESS)
+    assert await stores.stops.retry(lease.run_id, "click", continues=False) is None
+    assert (await stores.say("a new conversation")).is_new_run
+
+
 async def test_two_clicks_at_once_make_one_run(stores: Stores) -> None:
     lease = await stores.started()
     await stores.finish(lease, FAILED)

@@ -68,13 +68,16 @@ async def test_each_part_of_an_address_counts(stores: Stores, other: Address) ->
 async def test_a_renewed_address_starts_a_new_thread(stores: Stores) -> None:
     old = await stores.started()
     await stores.journal.write(old, added(old, 1, "remember me"))
-    await stores.conversations.unbind(ADDRESS)
+    assert not await stores.conversations.unbind(ADDRESS)  # its run could no longer be reached
+    await stores.finish(old)
+    assert await stores.conversations.unbind(ADDRESS)
 
     assert await stores.conversations.find(ADDRESS) is None
     new = await stores.say("hello again")
     assert new.thread_id != old.thread_id
     assert new.is_new_run
-    await stores.conversations.unbind(ADDRESS)
+    assert await stores.stops.request_stop(new.run_id or "")
+    assert await stores.conversations.unbind(ADDRESS)
     third = await stores.say("and again")
     assert len({old.thread_id, new.thread_id, third.thread_id}) == 3
     assert len(await stores.conversations.messages(old.thread_id)) == 1

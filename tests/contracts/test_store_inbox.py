@@ -275,8 +275,9 @@ async def test_the_threads_of_a_workspace_that_the_agent_is_in(stores: Stores) -
     ):
         await stores.say("hello", address=address, message_ref=reference)
     left = replace(ADDRESS, thread_key="105.1")
-    await stores.say("hello", address=left, message_ref="105.1")
-    await stores.conversations.unbind(left)
+    said = await stores.say("hello", address=left, message_ref="105.1")
+    assert await stores.stops.request_stop(said.run_id or "")
+    assert await stores.conversations.unbind(left)
 
     joined = await stores.inbox.joined("slack", "T1", limit=5)
 

@@ -4,7 +4,16 @@ import asyncio
 
 import pytest
 
-from core.domain.plans import Plan, Plans, Step, create_plan, delete_plan, mark_step
+from core.domain.errors import LeaseLost
+from core.domain.plans import (
+    Plan,
+    Plans,
+    PlansOfRun,
+    Step,
+    create_plan,
+    delete_plan,
+    mark_step,
+)
 from tests.contracts.stores import Stores
 
 
@@ -31,6 +40,21 @@ async def test_changes_at_once_are_all_kept(stores: Stores) -> None:
     await asyncio.gather(*(done(index) for index in range(5)))
     (plan,) = await stores.plans.change(lease.thread_id, lambda known: known)
     assert [step.status for step in plan.steps] == ["completed"] * 5
+
+
+async def test_a_worker_that_lost_its_run_changes_no_plan(stores: Stores) -> None:
+    old = await stores.started()
+    held = PlansOfRun(stores.plans, old)
+    await held.change(old.thread_id, lambda known: create_plan(known, "p", "Trip", ("Look",)))
+    await stores.silence("w1")
+    assert await stores.claims.claim(old.run_id, "w2") is not None
+
+    with pytest.raises(LeaseLost):
+        await held.change(
+            old.thread_id, lambda known: mark_step(known, "p", 0, "blocked", "the run broke off")
+        )
+    (plan,) = await held.read(old.thread_id)
+    assert plan.steps[0].status == "not_started"
 
 
 async def test_a_change_that_raises_changes_nothing(stores: Stores) -> None:

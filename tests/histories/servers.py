@@ -127,7 +127,9 @@ class SimulatedDatabase:
         row: Mapping[str, object],
         *,
         is_durable: bool = True,
+        is_urgent: bool = False,
     ) -> int:
+        del is_urgent
         return await self.write(point, lambda c: statement.execute(c, row), is_durable=is_durable)
 
     async def read_statement(

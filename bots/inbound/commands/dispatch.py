@@ -228,9 +228,8 @@ async def _usage(snapshot: ThreadSnapshot, deps: CommandDeps, by: Person) -> str
 
 
 async def _new(snapshot: ThreadSnapshot, deps: CommandDeps, by: Person) -> str:
-    if snapshot.active_run is not None:
+    if not await deps.conversations.unbind(snapshot.thread.address, by=by):
         return "I am still working here. Stop me first, then start a new conversation."
-    await deps.conversations.unbind(snapshot.thread.address, by=by)
     return "Done. The next message here starts a new conversation."
 
 

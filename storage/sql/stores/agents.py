@@ -8,7 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import Connection, RowMapping, bindparam, delete, func, select, update
 
 from core.agents.definition import AgentDefinition, AgentVersion
-from core.domain.errors import ConfigurationError
+from core.domain.errors import ConfigurationError, LeaseLost
 from core.domain.ids import new_id
 from core.domain.plans import Plan, Plans
 from core.domain.threads import Address, Lease, Person
@@ -18,7 +18,7 @@ from storage.sql.rows import Row, from_row
 from storage.sql.statements import CompiledStatement, insert_or_skip
 from storage.sql.stores.audit import record_act, record_in_thread
 from storage.sql.stores.conversations import insert_thread, lock_thread, lock_thread_at
-from storage.sql.tables import agent_versions, plans, runs, saved_agents, threads
+from storage.sql.tables import agent_versions, leases, plans, runs, saved_agents, threads
 
 _RECORD = Failpoint("storage.record_agent")
 _CHOOSE = Failpoint("storage.choose_agent")
@@ -183,16 +183,22 @@ class SqlPlans:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def change(self, thread_id: str, how: Callable[[Plans], Plans]) -> Plans:
-        return await self._database.write(_CHANGE, lambda c: _changed(c, thread_id, how))
+    async def change(
+        self, thread_id: str, how: Callable[[Plans], Plans], *, lease: Lease | None = None
+    ) -> Plans:
+        return await self._database.write(_CHANGE, lambda c: _changed(c, thread_id, how, lease))
 
     async def read(self, thread_id: str) -> Plans:
         return await self._database.read(lambda c: tuple(_plan(row) for row in _rows(c, thread_id)))
 
 
-def _changed(connection: Connection, thread_id: str, how: Callable[[Plans], Plans]) -> Plans:
+def _changed(
+    connection: Connection, thread_id: str, how: Callable[[Plans], Plans], lease: Lease | None
+) -> Plans:
     if lock_thread(connection, thread_id) is None:
         return ()
+    if lease is not None:
+        _check_held(connection, lease)
     rows = _rows(connection, thread_id)
     before = tuple(_plan(row) for row in rows)
     after = how(before)
@@ -213,6 +219,14 @@ def _changed(connection: Connection, thread_id: str, how: Callable[[Plans], Plan
     if values:
         connection.execute(plans.insert(), values)
     return after
+
+
+def _check_held(connection: Connection, lease: Lease) -> None:
+    """Raises LeaseLost if another worker has the lease. The caller has locked the thread, as every claim does."""
+    held = select(leases.c.run_id, leases.c.fence).where(leases.c.thread_id == lease.thread_id)
+    row = connection.execute(held).one_or_none()
+    if row is None or (row.run_id, row.fence) != (lease.run_id, lease.fence):
+        raise LeaseLost(f"run {lease.run_id}: fence {lease.fence} is not the newest")
 
 
 def _rows(connection: Connection, thread_id: str) -> Sequence[RowMapping]:

@@ -291,15 +291,18 @@ class SqlConversations:
 
         return await self._database.write(_CREATE, work)
 
-    async def unbind(self, address: Address, *, by: Person | None = None) -> None:
-        def work(connection: Connection) -> None:
+    async def unbind(self, address: Address, *, by: Person | None = None) -> bool:
+        def work(connection: Connection) -> bool:
             thread = lock_thread_at(connection, address)
             if thread is not None:
+                if read_snapshot(connection, thread).active_run is not None:
+                    return False
                 unbound = update(threads).where(threads.c.thread_id == thread.thread_id)
                 connection.execute(unbound.values(unbound_at=datetime.now(UTC)))
                 record_in_thread(connection, "conversation_renewed", thread, by)
+            return True
 
-        await self._database.write(_RENEW, work)
+        return await self._database.write(_RENEW, work)
 
     async def forget(self, thread_id: str, *, by: Person | None = None) -> None:
         def work(connection: Connection) -> None:

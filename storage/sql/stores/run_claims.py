@@ -27,6 +27,7 @@ from storage.sql.stores.audit import record_in_thread
 from storage.sql.stores.conversations import (
     ACTIVE,
     UNENDED,
+    lock_thread_at,
     lock_thread_of_run,
     read_newest_run,
     read_snapshot,
@@ -66,7 +67,9 @@ class SqlRunClaims:
 
     async def heartbeat(self, worker_id: str) -> None:
         values = {"worker_id": worker_id}
-        await self._database.write_statement(_HEARTBEAT, _HEART_BEATS, values, is_durable=False)
+        await self._database.write_statement(
+            _HEARTBEAT, _HEART_BEATS, values, is_durable=False, is_urgent=True
+        )
 
     async def remove_worker(self, worker_id: str) -> None:
         statement = delete(workers).where(workers.c.worker_id == worker_id)
@@ -288,8 +291,8 @@ def _retry(
     connection: Connection, run_id: str, dedupe_key: str, *, continues: bool, by: Person | None
 ) -> str | None:
     thread = lock_thread_of_run(connection, run_id)
-    if thread is None:
-        return None
+    if thread is None or lock_thread_at(connection, thread.address) != thread:
+        return None  # `new` or `forget` has let the conversation go: nobody could reach its run
     old = read_newest_run(connection, thread.thread_id)
     if (
         old is None

@@ -19,6 +19,7 @@ from core.tasks import cancel, spawn
 from storage.sql.database import Work, open_database
 from storage.sql.drivers import asyncpg_connection, await_in_greenlet
 from storage.sql.postgresql import PostgresqlDatabase
+from storage.sql.stores.run_claims import SqlRunClaims
 from tests.ports import port_of
 
 TEST = Failpoint("test.postgresql")
@@ -235,3 +236,56 @@ async def test_a_process_that_freezes_in_a_transaction_lets_go_of_its_locks(
     finally:
         may_wake.set()
         await other.close()
+
+
+async def test_a_heartbeat_does_not_wait_for_transactions_that_wait_for_a_lock(
+    postgresql_url: str,
+) -> None:
+    """Otherwise the runs of a healthy worker are taken from it."""
+    database = PostgresqlDatabase(
+        make_url(postgresql_url).set(drivername="postgresql+asyncpg"), connections_max=2
+    )
+    held, release = Event(), Event()
+
+    def hold(connection: Connection) -> None:
+        connection.execute(text("LOCK TABLE thread IN ACCESS EXCLUSIVE MODE"))
+        held.set()
+        await_in_greenlet(asyncio.to_thread(release.wait))
+
+    def wait(connection: Connection) -> None:
+        connection.execute(text("SELECT count(*) FROM thread")).close()
+
+    try:
+        busy = [spawn(database.write(TEST, hold), name="holds the lock")]
+        await asyncio.to_thread(held.wait)
+        busy.append(spawn(database.write(TEST, wait), name="waits for it"))
+        async with asyncio.timeout(30):
+            await SqlRunClaims(database).heartbeat("healthy")
+        assert not any(one.done() for one in busy)
+        release.set()
+        await asyncio.gather(*busy)
+    finally:
+        release.set()
+        await database.close()
+
+
+async def test_a_lock_that_stays_is_not_waited_for_long(postgresql_url: str) -> None:
+    url = make_url(postgresql_url).set(drivername="postgresql+asyncpg")
+    database = PostgresqlDatabase(url, lock_seconds=0.1)
+    held, release = Event(), Event()
+
+    def hold(connection: Connection) -> None:
+        connection.execute(text("LOCK TABLE thread IN ACCESS EXCLUSIVE MODE"))
+        held.set()
+        await_in_greenlet(asyncio.to_thread(release.wait))
+
+    try:
+        holding = spawn(database.write(TEST, hold), name="holds the lock")
+        await asyncio.to_thread(held.wait)
+        with pytest.raises(StorageUnavailable):
+            await database.read(lambda c: c.execute(text("SELECT * FROM thread")).close())
+        release.set()
+        await holding
+    finally:
+        release.set()
+        await database.close()

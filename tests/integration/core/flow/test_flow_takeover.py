@@ -87,9 +87,11 @@ class Death:
 class DyingPlans(SqlPlans):
     death: Death
 
-    async def change(self, thread_id: str, how: Callable[[Plans], Plans]) -> Plans:
+    async def change(
+        self, thread_id: str, how: Callable[[Plans], Plans], *, lease: Lease | None = None
+    ) -> Plans:
         self.death.passes("plans.before")
-        after = await super().change(thread_id, how)
+        after = await super().change(thread_id, how, lease=lease)
         self.death.passes("plans.after")
         return after
 
