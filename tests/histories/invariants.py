@@ -130,8 +130,15 @@ def _of_deliveries(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
     if unknown:
         yield f"{len(unknown)} messages belong to no delivery"
     results = Counter(run_id for _, run_id, slot, _, _ in stored if slot in ("answer", "ask"))
+    left = Counter(
+        run_id
+        for (run_id,) in memory.rows(
+            'SELECT run_id FROM run_event WHERE body LIKE \'%"kind":"reply_left"%\''
+        )
+    )
     for run_id, status in memory.rows("SELECT run_id, status FROM run"):
-        if results[run_id] > 1 or (status == "completed" and not results[run_id]):
+        earlier, last = left[run_id], status == "completed"
+        if results[run_id] != earlier + last:
             yield f"the {status} run {run_id} has {results[run_id]} answers and questions"
 
 
