@@ -11,7 +11,6 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -82,19 +81,10 @@ def sync_folder(folder: Path) -> None:
 CHECK_SECONDS_MAX = 1.0
 """A file that takes longer is checked only in part."""
 _CHECK_STEPS = 10_000
-_READS_MAX = 3
-_PAUSE_SECONDS = 0.01
+LOCK_SECONDS_MAX = 5.0
+"""How long the check waits for another process that writes to the file."""
 _WAL_HEADER = struct.Struct(">8I")
 _FRAME_HEADER = struct.Struct(">6I")
-
-
-@dataclass(frozen=True, slots=True)
-class LogFrames:
-    """The frames of a write-ahead log. `commits` are the numbers, from 1, of the frames that end a transaction, also of
-    those behind a damaged frame, which SQLite does not read."""
-
-    salts: tuple[int, int] = (0, 0)
-    commits: tuple[int, ...] = ()
 
 
 def check_file(path: str) -> str | None:
@@ -105,10 +95,9 @@ def check_file(path: str) -> str | None:
     much is lost, and keeps a copy of the log. Other errors are ignored, because opening the database reports them.
     """
     address = f"{Path(path).absolute().as_uri()}?mode=rw"  # does not create a missing file
-    frames = read_log_frames(path)
     try:
         with closing(sqlite3.connect(address, uri=True, isolation_level=None)) as opened:
-            _check_log(opened, path, frames)
+            _check_log(opened, path)
             damage = _damage(opened)
             if not damage:
                 return _revision(opened)
@@ -145,43 +134,52 @@ def _damage(opened: sqlite3.Connection) -> str:
     return "" if found == "ok" else " ".join(found.split())
 
 
-def _check_log(opened: sqlite3.Connection, path: str, frames: LogFrames) -> None:
+def _check_log(opened: sqlite3.Connection, path: str) -> None:
     """Logs an error and copies the log if SQLite cannot read all transactions in it."""
-    readable = 0
-    lost: set[tuple[tuple[int, int], int]] | None = None
-    for _ in range(_READS_MAX):
-        is_busy, readable, _ = opened.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        found = {(frames.salts, number) for number in frames.commits if number > readable}
-        # a transaction that another process is just writing can be read in the next moment
-        lost = found if lost is None else lost & found
-        if is_busy or not lost:
-            return
-        time.sleep(_PAUSE_SECONDS)
-        frames = read_log_frames(path)
-    if not lost:
+    if not _log_state(opened, path)[1]:
         return
-    kept = f"{path}-wal.damaged-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-    shutil.copy2(f"{path}-wal", kept)
+    # another process may be writing a transaction just now; it cannot while this one holds the lock
+    with closing(sqlite3.connect(path, timeout=LOCK_SECONDS_MAX, isolation_level=None)) as writer:
+        try:
+            writer.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                raise
+            log.info("the log of %s was not checked: another process kept writing to it", path)
+            return
+        readable, lost = _log_state(opened, path)
+        if not lost:
+            return
+        kept = f"{path}-wal.damaged-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+        shutil.copy2(f"{path}-wal", kept)
     log.error(
         "The write-ahead log of %s is damaged behind frame %d: %d transactions cannot be read. After a power cut,"
         " these can be transactions that nobody was told of as stored; otherwise the disk is faulty, and data is lost:"
         " restore a backup (docs/operators/operations.md). A copy of the log is kept in %s.",
-        *(path, readable, len(lost), kept),
+        *(path, readable, lost, kept),
     )
 
 
-def read_log_frames(path: str) -> LogFrames:
-    """Reads the frame headers of the write-ahead log that belong to its newest start."""
+def _log_state(opened: sqlite3.Connection, path: str) -> tuple[int, int]:
+    """Returns how many frames of the log SQLite can read, and how many transactions end behind them."""
+    commits = _frames_with_commits(path)
+    is_busy, readable, _ = opened.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    return readable, 0 if is_busy else sum(number > readable for number in commits)
+
+
+def _frames_with_commits(path: str) -> list[int]:
+    """Returns the numbers, from 1, of the frames that end a transaction, of those that belong to the newest start of
+    the write-ahead log. Includes frames behind a damaged one, which SQLite does not read."""
     try:
         content = Path(f"{path}-wal").read_bytes()
         with Path(path).open("rb") as file:
             page_size = int.from_bytes(file.read(18)[16:])
     except OSError:
-        return LogFrames()
+        return []
     step = _FRAME_HEADER.size + (65_536 if page_size == 1 else page_size)
     places = range(_WAL_HEADER.size, len(content) - step + 1, step)
     if not places or page_size < 512:
-        return LogFrames()
+        return []
     header = _WAL_HEADER.unpack_from(content)
     # with a damaged header, SQLite reads nothing; the frames then tell which start they belong to
     salts = (
@@ -190,12 +188,11 @@ def read_log_frames(path: str) -> LogFrames:
         else _FRAME_HEADER.unpack_from(content, places[0])[2:4]
     )
     found = [_FRAME_HEADER.unpack_from(content, place) for place in places]
-    commits = [
+    return [
         number
         for number, (_, pages_after_commit, *rest) in enumerate(found, start=1)
         if pages_after_commit and tuple(rest[:2]) == salts
     ]
-    return LogFrames(salts=(salts[0], salts[1]), commits=tuple(commits))
 
 
 def _is_header_whole(content: bytes) -> bool:

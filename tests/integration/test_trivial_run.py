@@ -20,11 +20,13 @@ from bots.delivery.reaction_cache import ReactionCache
 from bots.settings import load_settings
 from core.llm.scripted.scenario import load_scenario
 from core.llm.scripted.server import serve_scenario
+from core.run import recorder
 from simulator.discord.server import DiscordSimulator
 from simulator.discord.settings import DiscordSettings
 from simulator.slack.server import SlackSimulator
 from simulator.slack.settings import SlackSettings
 from simulator.view import PlatformView
+from storage.sql.database import LimitedDatabase
 from storage.sql.sqlite import SqliteDatabase
 from tests.paths import REPOSITORY
 
@@ -48,7 +50,7 @@ DONE = ("white_check_mark", "✅")
 SETTLED_SECONDS = 0.7
 PATIENCE_SECONDS = 30.0
 _TRANSACTIONS = {SqliteDatabase.write.__code__, SqliteDatabase.read.__code__}
-_DATABASE_FILE = inspect.getfile(SqliteDatabase)
+_DATABASE_FILES = {inspect.getfile(SqliteDatabase), inspect.getfile(LimitedDatabase)}
 
 
 @dataclass
@@ -83,7 +85,7 @@ class Trace:
         return "\n  ".join([*lines, "", f"{len(files)} product files:", *files])
 
     def _note(self, frame: FrameType | None) -> None:
-        while frame is not None and frame.f_code.co_filename == _DATABASE_FILE:
+        while frame is not None and frame.f_code.co_filename in _DATABASE_FILES:
             frame = frame.f_back
         self.transactions.append(frame.f_code.co_qualname if frame else "?")
 
@@ -173,7 +175,8 @@ async def traced_run(platform: Literal["slack", "discord"], folder: Path) -> Tra
 async def test_a_trivial_run_takes_few_transactions_and_files(
     platform: Literal["slack", "discord"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # with the trace on, the answer is no longer immediate
+    # with the trace on, the answer is no longer immediate, and the run log would be flushed on its way
+    monkeypatch.setattr(recorder, "FLUSH_SECONDS", 60.0)
     monkeypatch.setattr(run_delivery, "TYPING_AFTER_SECONDS", 60.0)
     monkeypatch.setattr(ReactionCache, "is_sure", lambda cache, message: True)
     trace = await traced_run(platform, tmp_path)

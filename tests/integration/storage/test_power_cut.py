@@ -10,7 +10,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,7 @@ from tests.paths import REPOSITORY
 from tests.requirements_of_the_machine import lacking
 
 RUNS = 8
+FRAME_BYTES = 24 + 4096
 PROGRAM = f"""
 import asyncio, os, signal, sys
 from core.failpoints import Failpoint
@@ -281,3 +284,39 @@ def test_a_file_in_use_is_not_called_damaged(
         writer.close()
     assert not caplog.records
     assert not list(tmp_path.glob("*.damaged-*"))
+
+
+@pytest.mark.parametrize("held_seconds", [0.2, 30.0])
+def test_a_transaction_that_is_just_written_is_not_called_lost(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    held_seconds: float,
+) -> None:
+    """Its frames are in the log, and the process that wrote them has not told the others yet."""
+    monkeypatch.setattr("storage.sql.sqlite_file.LOCK_SECONDS_MAX", 1.0)
+    path = tmp_path / "used.db"
+    wal = Path(f"{path}-wal")
+    connect = partial(sqlite3.connect, path, isolation_level=None, check_same_thread=False)
+    with closing(connect()) as writer, closing(connect()) as reader:
+        writer.execute("PRAGMA journal_mode = WAL")
+        writer.execute("CREATE TABLE note (words TEXT)")
+        reader.execute("SELECT * FROM note")
+        writer.execute("BEGIN IMMEDIATE")
+        told = wal.read_bytes()
+        # a further frame with the commit mark of the last
+        wal.write_bytes(told + told[-FRAME_BYTES:])
+
+        def end() -> None:
+            wal.write_bytes(told)
+            writer.execute("ROLLBACK")
+
+        timer = threading.Timer(held_seconds, end)
+        timer.start()
+        check_file(str(path))
+        timer.cancel()
+        timer.join()
+        assert not [one for one in caplog.records if one.levelname == "ERROR"]
+        assert not list(tmp_path.glob("*.damaged-*"))
+        if held_seconds > 1:
+            end()
