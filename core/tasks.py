@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Coroutine
 from contextlib import suppress
 from types import TracebackType
@@ -124,3 +125,14 @@ def _leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
     if isinstance(first, BaseExceptionGroup):
         return _leaf(cast(BaseExceptionGroup[BaseException], first))
     return first
+
+
+def boot_seconds() -> float:
+    """Returns seconds since the machine started, with those in which it was suspended, where the system counts them.
+
+    `time.monotonic` stands still on Linux while a machine is suspended: what was held before would seem to be held
+    still, although another machine has taken it over.
+    """
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()

@@ -5,7 +5,6 @@ long as its process lives. Any Threadhand process on the same host can therefore
 thread and sandbox. Without file locks, the data of killed sessions is not deleted.
 """
 
-import fcntl
 import logging
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -15,7 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from bots.bootstrap.stores import Stores
-from bots.bootstrap.worker_liveness import acquire_stale_lock, is_from_this_host, new_worker_id
+from bots.bootstrap.worker_liveness import (
+    acquire_stale_lock,
+    is_from_this_host,
+    lock_file,
+    new_worker_id,
+)
 from bots.observability.logs import add_log_secrets
 from bots.settings import Settings, process_environment
 from core.domain.errors import AgentError, StorageUnavailable
@@ -109,7 +113,7 @@ class McpSessions:
         """
         await self.delete_dead()
         name = new_worker_id()
-        lock = self._acquire_lock(name)
+        lock = await self._acquire_lock(name)
         try:
             thread = await self.conversations.create(_session_address(name))
             try:
@@ -154,7 +158,7 @@ class McpSessions:
             return []
         return sorted(filter(is_from_this_host, names))
 
-    def _acquire_lock(self, name: str) -> int:
+    async def _acquire_lock(self, name: str) -> int:
         """Creates and locks the file of a session. Returns its file descriptor, or -1 if files cannot be locked.
 
         Tries again if another process deletes the file before it is locked, because an unlocked file looks like the
@@ -166,10 +170,10 @@ class McpSessions:
             while True:
                 lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 try:
-                    fcntl.flock(lock, fcntl.LOCK_EX)
+                    await lock_file(lock)
                     if path.exists():
                         return lock
-                except OSError:
+                except BaseException:
                     os.close(lock)
                     raise
                 os.close(lock)

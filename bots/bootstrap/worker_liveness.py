@@ -4,6 +4,7 @@ The kernel releases the lock when the process ends, even after a crash, and neve
 machine and boot are checked, because machines may share the folder over a file system that does not share locks.
 """
 
+import asyncio
 import fcntl
 import hashlib
 import logging
@@ -19,6 +20,7 @@ from core.stores import RunClaims
 
 log = logging.getLogger(__name__)
 
+LOCK_RETRY_SECONDS = 0.05
 BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -49,7 +51,7 @@ async def register_worker(
                 await claims.remove_worker(name)
             except StorageUnavailable as error:
                 raise ConfigurationError(f"The database cannot be used: {error}") from error
-    with _hold_lock(folder, worker_id):
+    async with _hold_lock(folder, worker_id):
         yield
     try:
         await claims.remove_worker(worker_id)
@@ -57,12 +59,11 @@ async def register_worker(
         log.warning("the end of this worker could not be recorded: %s", error)
 
 
-@contextmanager
-def _hold_lock(folder: Path, worker_id: str) -> Generator[None, None, None]:
+@asynccontextmanager
+async def _hold_lock(folder: Path, worker_id: str) -> AsyncGenerator[None, None]:
     path = folder / worker_id
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = _create_file(path)
     except OSError as error:
         log.warning(
             "files cannot be locked, so a dead worker is noticed by its heartbeat only: %s",
@@ -71,11 +72,27 @@ def _hold_lock(folder: Path, worker_id: str) -> Generator[None, None, None]:
         yield
         return
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        await lock_file(lock)
         yield
     finally:
         path.unlink(missing_ok=True)
         os.close(lock)
+
+
+def _create_file(path: Path) -> int:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+async def lock_file(descriptor: int) -> None:
+    """Locks an open file. Waits while another process holds the lock, without holding up the event loop."""
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            await asyncio.sleep(LOCK_RETRY_SECONDS)
+        else:
+            return
 
 
 @contextmanager

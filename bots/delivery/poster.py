@@ -6,7 +6,6 @@ searched for the message before a retry. Rate limits are waited out.
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
@@ -34,6 +33,7 @@ from core.ports import (
     SandboxProvider,
 )
 from core.stores import Asks, Conversations, Deliveries, Delivery, DeliveryDraft, DeliveryLease
+from core.tasks import boot_seconds
 
 log = logging.getLogger(__name__)
 
@@ -152,7 +152,7 @@ class AttachedFile:
 class Poster:
     """Posts the messages of one run and caches the last stored record of each delivery.
 
-    `held_since` is when the delivery lease was certainly held, in `time.monotonic()` seconds, or 0.
+    `held_since` is when the delivery lease was certainly held, in `core.tasks.boot_seconds`, or 0.
     """
 
     address: Address
@@ -350,7 +350,7 @@ class Poster:
 
         Raises LeaseLost if another process now delivers this run.
         """
-        began = time.monotonic()
+        began = boot_seconds()
         planned = await self.deliveries.plan(self.rendering, drafts)
         self.held_since = began
         return planned
@@ -457,11 +457,11 @@ class Poster:
 
         Platforms call this immediately before they change a message. Raises LeaseLost if another process holds it.
         """
-        if time.monotonic() - self.held_since > self.sure_seconds:
+        if boot_seconds() - self.held_since > self.sure_seconds:
             await self.plan([])
 
     async def _record(self, record: Delivery) -> Delivery:
-        began, before = time.monotonic(), self._records.get(record.delivery_id)
+        began, before = boot_seconds(), self._records.get(record.delivery_id)
         was = before.state if before is not None else None
         await self.deliveries.record(self.rendering, record, was=was)
         self.held_since = began

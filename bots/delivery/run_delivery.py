@@ -5,7 +5,6 @@ One task per run applies its events to a view, keeps the status message up to da
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
@@ -33,7 +32,7 @@ from core.observability import set_log_context
 from core.ports import Reaction
 from core.run.event_replay import Recheck, follow
 from core.stores import Delivery, DeliveryDraft
-from core.tasks import cancel, spawn, wait_at_most, wait_for_first
+from core.tasks import boot_seconds, cancel, spawn, wait_at_most, wait_for_first
 
 log = logging.getLogger(__name__)
 
@@ -174,7 +173,7 @@ class _Show:
         if (surface := deps.surfaces.get(address.platform)) is None:
             return
         set_log_context(run_id=self.run_id, thread_id=run.thread_id, worker=deps.worker_id)
-        began = time.monotonic()
+        began = boot_seconds()
         rendering = await deps.deliveries.claim(self.run_id, deps.worker_id)
         if rendering is None:
             return

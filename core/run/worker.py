@@ -9,7 +9,7 @@ from core.domain.errors import StorageUnavailable
 from core.ports import RunQueue
 from core.run.deps import RunDeps
 from core.run.execute import execute
-from core.tasks import cancel, spawn
+from core.tasks import boot_seconds, cancel, spawn
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class Worker:
             or any(chore.done() for chore in self._background_tasks)
         ):
             return "It takes up no runs."
-        if time.monotonic() - self._beat_at >= HEARTBEAT_LATE_SECONDS:
+        if boot_seconds() - self._beat_at >= HEARTBEAT_LATE_SECONDS:
             return "Its heartbeat does not reach the database."
         return ""
 
@@ -138,7 +138,7 @@ class Worker:
         while True:
             try:
                 await self._deps.stores.claims.heartbeat(self._deps.worker_id)
-                self._beat_at = time.monotonic()
+                self._beat_at = boot_seconds()
             except Exception:
                 log.exception("the heartbeat failed")
             await asyncio.sleep(HEARTBEAT_SECONDS)

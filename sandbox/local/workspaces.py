@@ -1,11 +1,13 @@
 """The threads' folders: private, owned by the uid of their jail, and locked by the process that runs it."""
 
+import errno
 import fcntl
 import json
 import os
 import shutil
+import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -14,6 +16,8 @@ from core.domain.errors import LeaseLost, SandboxUnavailable
 
 UIDS = range(30000, 60000)
 ARCHIVE = "workspace.tar.gz"
+LOCK_TRIES_MAX = 20
+LOCK_RETRY_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,10 +235,20 @@ def _is_same_file(path: Path, lock: int) -> bool:
 
 @contextmanager
 def _exclusive(path: Path) -> Generator[int, None, None]:
-    """Context manager: yields the open file, exclusively locked."""
+    """Context manager: yields the open file, exclusively locked.
+
+    The lock is held for a few system calls only. Raises BlockingIOError if a process that was frozen meanwhile has it,
+    because waiting would freeze this one as well.
+    """
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        for _ in range(LOCK_TRIES_MAX):
+            with suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            time.sleep(LOCK_RETRY_SECONDS)
+        else:
+            raise BlockingIOError(errno.EAGAIN, "another process holds the lock", str(path))
         yield file
     finally:
         os.close(file)

@@ -184,14 +184,20 @@ def _reply_text(content: Content) -> str:
 def _of_order(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
     """The results of a thread's runs appear in the order of the runs, and runs read inputs in their order."""
     run_of = dict(memory.rows("SELECT delivery_id, run_id FROM delivery"))
-    by_thread: dict[str, list[tuple[str, str]]] = {}
+    numbers = dict(memory.rows("SELECT run_id, number FROM run"))
+    by_thread: dict[str, list[tuple[int, str]]] = {}
     for one in seen.messages.values():
         if one.shown and isinstance(one.shown[0], AnswerPart | AskPrompt):
             run_id = str(run_of.get(one.delivery_id, ""))
-            by_thread.setdefault(one.address.thread_key, []).append((run_id, one.ref))
+            by_thread.setdefault(one.address.thread_key, []).append(
+                (numbers.get(run_id, 0), one.ref)
+            )
     for thread, posted in by_thread.items():
         if posted != sorted(posted, key=lambda pair: pair[0]):
             yield f"the answers in {thread} are out of order: {posted}"
-    taken = memory.rows("SELECT thread_id, taken_by FROM thread_input ORDER BY thread_id, position")
+    taken = memory.rows(
+        "SELECT i.thread_id, number FROM thread_input i LEFT JOIN run ON run_id = taken_by"
+        " ORDER BY i.thread_id, position"
+    )
     if taken != sorted(taken):
         yield f"runs read inputs out of order: {taken}"

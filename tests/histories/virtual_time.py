@@ -18,6 +18,7 @@ from core.domain import ids
 
 ResultT = TypeVar("ResultT")
 EPOCH_SECONDS = 1_800_000_000
+CLOCK_SKEW_MILLISECONDS_MAX = 5_000
 STEP_SECONDS = 1e-6
 """What one pass over the ready callbacks takes, so that no clock stands still."""
 PASSES_MAX = 400_000
@@ -187,7 +188,9 @@ class _CountedIds:
 
     def uuid7(self) -> uuid.UUID:
         self._count += 1
-        milliseconds = int(time.time() * 1000)
+        # each id is of a clock of its own, so that nothing can be told from the order of ids
+        skew = self._count * 2_654_435_761 % CLOCK_SKEW_MILLISECONDS_MAX
+        milliseconds = int(time.time() * 1000) + skew
         return uuid.UUID(int=milliseconds << 80 | 7 << 76 | 2 << 62 | self._count)
 
 
@@ -195,11 +198,13 @@ class _CountedIds:
 def virtual_time(seed: int) -> Generator[VirtualTimeLoop, None, None]:
     """Context manager: inside the block all clocks show virtual time, and ids and random numbers follow the seed."""
     loop = VirtualTimeLoop()
-    monotonic, makes_ids, chances = time.monotonic, ids.uuid_utils, random.getstate()
+    monotonic, system, makes_ids = time.monotonic, time.clock_gettime, ids.uuid_utils
+    chances = random.getstate()
     random.seed(seed)
     with time_machine.travel(EPOCH_SECONDS, tick=False) as travel:
         loop.shift = travel.shift
         time.monotonic = loop.time
+        time.clock_gettime = lambda _clock: loop.time()
         ids.uuid_utils = _CountedIds()
         asyncio.set_event_loop(loop)
         try:
@@ -207,7 +212,8 @@ def virtual_time(seed: int) -> Generator[VirtualTimeLoop, None, None]:
         finally:
             loop.forget_everything()
             asyncio.set_event_loop(None)
-            time.monotonic, ids.uuid_utils = monotonic, makes_ids
+            time.monotonic, time.clock_gettime = monotonic, system
+            ids.uuid_utils = makes_ids
             random.setstate(chances)
 
 

@@ -141,7 +141,7 @@ _LOCK, _LOCK_BOUND, _LOCK_OF_RUN = (
 _NEWEST_RUN = CompiledStatement(
     select(runs)
     .where(runs.c.thread_id == bindparam("thread"))
-    .order_by(runs.c.run_id.desc())
+    .order_by(runs.c.number.desc())
     .limit(1)
 )
 _OPEN_ASK = CompiledStatement(
@@ -382,7 +382,7 @@ class SqlConversations:
         return await self._database.read(lambda c: read_heard(c, thread_id, after, before))
 
     async def runs(self, thread_id: str) -> tuple[Run, ...]:
-        statement = select(runs).where(runs.c.thread_id == thread_id).order_by(runs.c.run_id)
+        statement = select(runs).where(runs.c.thread_id == thread_id).order_by(runs.c.number)
         return await self._database.read(
             lambda c: tuple(map(run_from_row, c.execute(statement).mappings()))
         )

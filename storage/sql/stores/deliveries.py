@@ -79,7 +79,7 @@ _EARLIER = CompiledStatement(
     .where(
         renderings.c.is_open,
         _THIS_RUN.c.run_id == bindparam("of_run"),
-        runs.c.run_id < _THIS_RUN.c.run_id,
+        runs.c.number < _THIS_RUN.c.number,
     )
     .limit(1)
 )

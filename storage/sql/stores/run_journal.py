@@ -78,6 +78,9 @@ _COME_FURTHER = CompiledStatement(
 _ADD_MESSAGES = CompiledStatement(messages.insert())
 _ADD_EVENTS = CompiledStatement(run_events.insert())
 _ADD_USAGE = CompiledStatement(usages.insert())
+_SET_MODEL = CompiledStatement(
+    update(runs).where(runs.c.run_id == bindparam("run")).values(model=bindparam("answered"))
+)
 _START_CALLS = CompiledStatement(partial(insert_ignoring_conflicts, tool_calls))
 _END_CALLS = CompiledStatement(
     update(tool_calls)
@@ -306,3 +309,6 @@ def _add_usage(
     }
     rows = [{"usage_id": new_id(), **where, **usage_to_row(entry)} for entry in entries]
     _ADD_USAGE.execute(connection, *rows)
+    # model calls outside turns are booked without a turn id
+    if answered := [entry.model for entry in entries if entry.turn_id]:
+        _SET_MODEL.execute(connection, {"run": lease.run_id, "answered": answered[-1]})

@@ -46,12 +46,20 @@ from storage.sql.tables import (
     runs,
     thread_inputs,
     threads,
-    usages,
 )
 
 Unanswered = Literal["withdrawn", "expired"]
 
 _ADD_RUN = CompiledStatement(runs.insert())
+_RUN_NUMBER, _ASK_NUMBER = (
+    CompiledStatement(
+        select(func.coalesce(func.max(table.c.number), 0) + 1).where(
+            table.c.thread_id == bindparam("thread")
+        )
+    )
+    for table in (runs, pending_asks)
+)
+"""The next number of the thread. The thread must be locked."""
 _ADD_RENDERING = CompiledStatement(renderings.insert())
 _THREAD = update(threads).where(threads.c.thread_id == bindparam("thread"))
 _TOUCH = CompiledStatement(_THREAD.values(last_activity_at=bindparam("now")))
@@ -75,7 +83,8 @@ def queue_run(
     agent_id: str | None = None,
     attention: Attention = "addressed",
 ) -> Run:
-    """Inserts a queued run for a thread without an active run, and marks the thread as running.
+    """Inserts a queued run for a thread without an active run, and marks the thread as running. The caller must lock
+    the thread.
 
     `agent_id` is the agent requested by name, or that of the run this one continues."""
     now = datetime.now(UTC)
@@ -89,12 +98,18 @@ def queue_run(
         attention=attention,
         created_at=now,
     )
-    _ADD_RUN.execute(connection, run_to_row(run))
+    number = _next_number(_RUN_NUMBER, connection, thread.thread_id)
+    _ADD_RUN.execute(connection, {**run_to_row(run), "number": number})
     is_shown = thread.address.platform != "api"
     rendering = {"run_id": run.run_id, "is_open": is_shown, "fence": 0, "worker_id": None}
     _ADD_RENDERING.execute(connection, rendering)
     touch_thread(connection, thread.thread_id, state="running")
     return run
+
+
+def _next_number(statement: CompiledStatement, connection: Connection, thread_id: str) -> int:
+    ((number,),) = statement.fetch_tuples(connection, {"thread": thread_id})
+    return number
 
 
 def touch_thread(connection: Connection, thread_id: str, *, state: str | None = None) -> None:
@@ -237,14 +252,6 @@ def read_next_input(connection: Connection, thread_id: str) -> tuple[Person, str
     return Person(person_id=row["author_id"], name=row["author_name"]), row["message_ref"]
 
 
-_ANSWERED = (
-    select(usages.c.model)
-    .where(usages.c.run_id == bindparam("run"), usages.c.turn_id != "")
-    .order_by(usages.c.usage_id.desc())
-    .limit(1)
-    .scalar_subquery()
-)
-"""The model of the run's last turn. Model calls outside turns are booked without a turn id."""
 _END = CompiledStatement(
     update(runs)
     .where(runs.c.run_id == bindparam("run"))
@@ -252,7 +259,6 @@ _END = CompiledStatement(
         status=bindparam("new_status"),
         finish_reason=bindparam("reason"),
         error=bindparam("new_error"),
-        model=func.coalesce(_ANSWERED, runs.c.model),
         finished_at=bindparam("now"),
     )
 )
@@ -326,6 +332,7 @@ def _insert_ask(connection: Connection, lease: Lease, reply: Reply) -> str:
         {
             "ask_id": ask_id,
             "thread_id": lease.thread_id,
+            "number": _next_number(_ASK_NUMBER, connection, lease.thread_id),
             "run_id": lease.run_id,
             "text": reply.parts[1],
             "options": list(reply.options),
@@ -362,6 +369,7 @@ def suspend_run(connection: Connection, lease: Lease, approval: Approval) -> Non
         {
             "ask_id": ask_id,
             "thread_id": lease.thread_id,
+            "number": _next_number(_ASK_NUMBER, connection, lease.thread_id),
             "run_id": lease.run_id,
             "kind": "approval",
             "subject": approval.subject,
@@ -413,7 +421,7 @@ def expire_approvals(connection: Connection, asked_before: datetime) -> tuple[st
 
 def newest_approval(connection: Connection, run_id: str) -> Ask | None:
     statement = _APPROVALS.where(pending_asks.c.run_id == run_id)
-    row = connection.execute(statement.order_by(pending_asks.c.ask_id.desc())).mappings().first()
+    row = connection.execute(statement.order_by(pending_asks.c.number.desc())).mappings().first()
     return ask_from_row(row) if row else None
 
 
@@ -438,7 +446,7 @@ class SqlAsks:
         return await self._database.write(_EXPIRE, lambda c: expire_approvals(c, before))
 
     async def _one(self, condition: ColumnElement[bool]) -> Ask | None:
-        newest = select(pending_asks).where(condition).order_by(pending_asks.c.ask_id.desc())
+        newest = select(pending_asks).where(condition).order_by(pending_asks.c.number.desc())
         return await self._database.read(lambda c: _read_ask(c, newest))
 
 

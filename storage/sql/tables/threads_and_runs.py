@@ -27,6 +27,10 @@ SQLModel.metadata.naming_convention = CONSTRAINT_NAMES
 _ADDRESS = ("platform", "workspace_id", "channel_id", "thread_key")
 
 
+def _number_column() -> Any:
+    return Field(sa_column=Column(Integer, nullable=False, server_default="0"))
+
+
 def _attention_column() -> Any:
     return Field(sa_column=Column(SanitizedText, nullable=False, server_default="addressed"))
 
@@ -152,21 +156,22 @@ class PlanRow(SQLModel, table=True):
 
 
 class RunRow(SQLModel, table=True):
-    """`deaths`: how many workers died in a row while they ran it, since its last finished turn. `requeued_at`:
-    when it was
-    last queued again after it had begun."""
+    """`number` is the place among the thread's runs, from 1. `deaths`: how many workers died in a row while they ran
+    it, since its last finished turn. `requeued_at`: when it was last queued again after it had begun."""
 
     __tablename__ = "run"
     __table_args__ = (
         partial_unique_index(
             "uq_run_active", "thread_id", condition="status IN ('queued', 'running')"
         ),
+        Index("uq_run_number", "thread_id", "number", unique=True),
         Index("ix_run_status", "status"),
         Index("ix_run_requester_id", "requester_id"),
     )
 
     run_id: str = text_primary_key()
-    thread_id: str = cascading_foreign_key("thread.thread_id", index=True)
+    thread_id: str = cascading_foreign_key("thread.thread_id")
+    number: int = _number_column()
     status: str = text_column("queued")
     attempt: int = Field(default=0, sa_type=Integer)
     deaths: int = Field(sa_column=Column(Integer, nullable=False, server_default="0"))
@@ -256,13 +261,17 @@ class UsageRow(SQLModel, table=True):
 
 
 class PendingAskRow(SQLModel, table=True):
+    """`number` is the place among the thread's questions, from 1."""
+
     __tablename__ = "pending_ask"
     __table_args__ = (
         partial_unique_index("uq_pending_ask_open", "thread_id", condition="state = 'open'"),
+        Index("uq_pending_ask_number", "thread_id", "number", unique=True),
     )
 
     ask_id: str = text_primary_key()
-    thread_id: str = cascading_foreign_key("thread.thread_id", index=True)
+    thread_id: str = cascading_foreign_key("thread.thread_id")
+    number: int = _number_column()
     run_id: str = cascading_foreign_key("run.run_id", index=True)
     kind: str = text_column("question")
     subject: str = text_column()

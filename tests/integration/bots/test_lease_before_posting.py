@@ -1,5 +1,6 @@
 """A process that loses a run between the decision to post and the request posts nothing."""
 
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
@@ -14,6 +15,7 @@ from core.domain.errors import LeaseLost, SurfaceRateLimited
 from core.domain.threads import Address
 from core.ports import OutgoingFile
 from core.stores import DeliveryDraft
+from core.tasks import boot_seconds
 from simulator.discord import DiscordSettings, DiscordSimulator
 from simulator.slack import SlackSimulator
 from storage.sql.stores.deliveries import SqlDeliveries
@@ -147,6 +149,22 @@ async def test_a_run_lost_while_the_call_waits_for_its_turn_sends_no_request(
             case _:
                 await poster.set_reaction(address.thread_key, "seen")
         assert budget.lose_run is None
+        assert request_count() == 0
+
+
+async def test_a_run_lost_while_the_machine_was_suspended_is_not_posted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`time.monotonic` does not count that time on Linux."""
+    async with PLATFORMS["slack"](BusyBudget()) as (surface, address, request_count):
+        deliveries, rendering, delivery, lose_run = await planned(world, address)
+        poster = Poster(address, surface, rendering, deliveries, held_since=boot_seconds())
+        await lose_run()
+        awake = time.clock_gettime
+        monkeypatch.setattr(time, "clock_gettime", lambda clock: awake(clock) + 3600)
+        await poster.set_reaction(address.thread_key, "seen")
+        with pytest.raises(LeaseLost):
+            await poster.show(delivery, AnswerPart(markdown="Hi."))
         assert request_count() == 0
 
 

@@ -1,5 +1,7 @@
 """Workers that are dead for certain are told from those that live, by the locks that the kernel keeps."""
 
+import asyncio
+import fcntl
 import os
 import re
 import subprocess
@@ -14,6 +16,7 @@ import pytest
 from bots.bootstrap.worker_liveness import new_worker_id, register_worker
 from core.domain.errors import ConfigurationError, StorageUnavailable
 from core.domain.threads import Lease
+from core.tasks import spawn
 from tests.paths import REPOSITORY
 
 LIVE = """
@@ -142,3 +145,22 @@ async def test_without_a_folder_to_lock_in_the_worker_works_all_the_same(tmp_pat
     async with register_worker(tmp_path / "file", me, claims):
         assert claims.removed == []
     assert claims.removed == [me]
+
+
+async def test_a_lock_that_another_process_holds_does_not_stop_the_event_loop(
+    tmp_path: Path,
+) -> None:
+    """As while another process, which has found the file not locked yet, removes its worker."""
+    me = new_worker_id()
+    other = os.open(tmp_path / me, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(other, fcntl.LOCK_EX)
+
+    async def register() -> None:
+        async with register_worker(tmp_path, me, RecordedClaims()):
+            pass
+
+    registering = spawn(register(), name="worker")
+    await asyncio.sleep(0.1)  # would never end
+    assert not registering.done()
+    os.close(other)
+    await registering

@@ -1,6 +1,7 @@
 """The shared access of a process, through which others reach its sandboxes, while it is closed."""
 
 import asyncio
+import fcntl
 import os
 import socket
 from pathlib import Path
@@ -40,3 +41,13 @@ def _heard(caller: socket.socket) -> bytes:
         return caller.recv(1)
     except ConnectionResetError:  # it was never accepted
         return b""
+
+
+def test_a_frozen_holder_of_a_short_lock_does_not_freeze_this_process(tmp_path: Path) -> None:
+    workspaces = Workspaces(tmp_path, drops_user=False)
+    workspaces.record_fence("thread", 3)
+    with (tmp_path / "thread" / "fence").open("rb") as frozen:
+        fcntl.flock(frozen, fcntl.LOCK_EX)
+        with pytest.raises(BlockingIOError):
+            workspaces.record_fence("thread", 4)
+    workspaces.record_fence("thread", 4)

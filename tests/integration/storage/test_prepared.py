@@ -43,6 +43,7 @@ def add_thread(connection: Connection, runs_of_it: int = 0) -> str:
         run = {
             "run_id": f"{thread_id}-{number}",
             "thread_id": thread_id,
+            "number": number + 1,
             "status": "queued" if number == 0 else "waiting",
             "attempt": number,
             "request_ref": "zero \0 and half a pair \ud83d",

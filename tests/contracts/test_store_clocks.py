@@ -1,0 +1,106 @@
+"""Several machines create ids, each by its own clock: the order in a thread does not depend on them."""
+
+import time
+import uuid
+from types import SimpleNamespace
+
+import pytest
+
+from core.domain import ids
+from core.domain.threads import StopRun, Usage
+from core.stores import JournalEntry, UsageEntry
+from tests.contracts.stores import (
+    ADDRESS,
+    STOPPED,
+    Stores,
+    asking,
+    deciding,
+    message,
+)
+from tests.contracts.test_store_approvals import APPROVAL
+
+
+@pytest.fixture(autouse=True)
+def ids_that_run_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when each machine that writes has a clock three seconds behind the one before."""
+    count = 0
+
+    def uuid7() -> uuid.UUID:
+        nonlocal count
+        count += 1
+        milliseconds = int(time.time() * 1000) - 3_000 * count
+        return uuid.UUID(int=milliseconds << 80 | 7 << 76 | 2 << 62 | count)
+
+    monkeypatch.setattr(ids, "uuid_utils", SimpleNamespace(uuid7=uuid7))
+
+
+async def test_the_run_under_way_is_the_one_that_began_last(stores: Stores) -> None:
+    first = await stores.started()
+    assert await stores.finish(first)
+    second = await stores.started("and now?", "w2")
+    assert second.run_id < first.run_id
+
+    snapshot = await stores.conversations.find(ADDRESS)
+    assert snapshot is not None
+    assert snapshot.active_run is not None
+    assert snapshot.active_run.run_id == second.run_id
+    assert (await stores.say("a third message")).run_id == second.run_id
+    assert [run.run_id for run in await stores.conversations.runs(first.thread_id)] == [
+        first.run_id,
+        second.run_id,
+    ]
+    await stores.inbox.accept(message("", key="stop"), deciding(StopRun()))
+    run = await stores.conversations.run(second.run_id)
+    assert run is not None
+    assert run.stop_requested
+
+
+async def test_a_stop_button_and_a_retry_reach_the_newest_run(stores: Stores) -> None:
+    first = await stores.started()
+    assert await stores.finish(first)
+    second = await stores.started("and now?", "w2")
+    assert not await stores.stops.request_stop(first.run_id)
+    assert await stores.stops.request_stop(second.run_id)
+    assert await stores.finish(second, STOPPED)
+    assert await stores.stops.retry(first.run_id, "click-1", continues=False) is None
+    assert await stores.stops.retry(second.run_id, "click-2", continues=False)
+
+
+async def test_answers_are_posted_in_the_order_of_their_runs(stores: Stores) -> None:
+    first = await stores.started()
+    assert await stores.finish(first)
+    second = await stores.started("and now?", "w2")
+    assert await stores.deliveries.has_earlier(second.run_id)
+    assert not await stores.deliveries.has_earlier(first.run_id)
+
+
+async def test_the_newest_question_of_a_run_is_the_one_asked_last(stores: Stores) -> None:
+    lease = await stores.started()
+    asked = list[str]()
+    for number in range(2):
+        await stores.journal.suspend(lease, JournalEntry(), APPROVAL)
+        ask = await stores.journal.approval(lease.run_id)
+        assert ask is not None
+        asked.append(ask.ask_id)
+        await stores.say("go on")
+        again = await stores.claims.claim(lease.run_id, f"w{number}")
+        assert again is not None
+        lease = again
+    assert len(set(asked)) == 2
+    assert await stores.finish(lease, asking("Which one?"))
+    newest = await stores.asks.ask_of_run(lease.run_id)
+    assert newest is not None
+    assert (newest.kind, newest.state) == ("question", "open")
+
+
+async def test_the_model_of_a_run_is_that_of_its_last_turn(stores: Stores) -> None:
+    lease = await stores.started()
+    for n, model in enumerate(("first", "last")):
+        entry = JournalEntry(
+            usage=(UsageEntry(turn_id=f"turn-{n}", model=model, usage=Usage()),),
+        )
+        await stores.journal.write(lease, entry)
+    assert await stores.finish(lease)
+    run = await stores.conversations.run(lease.run_id)
+    assert run is not None
+    assert run.model == "last"
