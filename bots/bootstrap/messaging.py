@@ -1,5 +1,6 @@
 """Builds the run queue, event bus and stop signals: over Redis if it is configured, otherwise in memory."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from storage.memory.run_queue import MemoryRunQueue, MemoryStopSignals
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
+
+    from storage.redis.streams import Breaker
 
 SHARED_SERVERS_REQUIRED = (
     "Separate workers need servers that all processes share: set THREADHAND_REDIS_URL, and THREADHAND_DATABASE_URL "
@@ -90,40 +93,48 @@ async def open_messaging(
     from storage.redis.event_bus import RedisEventBus
     from storage.redis.rate_budget import RedisRateBudget
     from storage.redis.run_queue import RedisStopSignals
-    from storage.redis.streams import RedisStreams, create_redis_client, redis_timeout
+    from storage.redis.streams import (
+        READ_SECONDS_MAX,
+        Breaker,
+        RedisStreams,
+        create_redis_client,
+    )
 
     async with AsyncExitStack() as stack:
         client = create_redis_client(settings.redis_url)
         stack.push_async_callback(client.aclose)
         try:
-            async with redis_timeout():
+            async with asyncio.timeout(READ_SECONDS_MAX):
                 await client.ping()  # pyright: ignore[reportGeneralTypeIssues, reportUnknownMemberType] - typed as both kinds
         except (RedisError, OSError) as error:
             raise ConfigurationError(
                 f"Redis does not answer ({type(error).__name__}): start it, or correct THREADHAND_REDIS_URL."
             ) from error
-        streams = RedisStreams(client)
+        breaker = Breaker()
+        streams = RedisStreams(client, breaker)
         stack.push_async_callback(streams.close)
-        signals = RedisStopSignals(client, streams)
+        signals = RedisStopSignals(client, streams, breaker)
         await stack.enter_async_context(signals.listening())
-        rates = RedisRateBudget(client, streams, MemoryRateBudget())
+        rates = RedisRateBudget(client, streams, MemoryRateBudget(), breaker)
         await stack.enter_async_context(rates.listening())
         yield Messaging(
-            bus=RedisEventBus(client, streams),
-            queue=queue or await _build_queue(settings, client, stack),
+            bus=RedisEventBus(client, streams, breaker),
+            queue=queue or await _build_queue(settings, client, breaker, stack),
             signals=signals,
             rates=rates,
             ping=client.ping,  # pyright: ignore[reportUnknownMemberType, reportArgumentType] - typed as both kinds
         )
 
 
-async def _build_queue(settings: Settings, client: "Redis", stack: AsyncExitStack) -> RunQueue:
+async def _build_queue(
+    settings: Settings, client: "Redis", breaker: "Breaker", stack: AsyncExitStack
+) -> RunQueue:
     if not settings.modal_worker_app:
         from storage.redis.run_queue import RedisRunQueue
 
-        return RedisRunQueue(client)
+        return RedisRunQueue(client, breaker)
     from bots.bootstrap.modal_queue import open_modal_run_queue
     from storage.redis.run_queue import RedisHandovers
 
-    modal_queue = open_modal_run_queue(settings.modal_worker_app, RedisHandovers(client))
+    modal_queue = open_modal_run_queue(settings.modal_worker_app, RedisHandovers(client, breaker))
     return await stack.enter_async_context(modal_queue)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal, cast
 
@@ -52,6 +52,9 @@ CommandName = Literal[
     "agents",
     "mcp",
 ]
+MISSED_SECONDS_MAX = 3 * 86_400
+"""Messages that nobody received for longer are skipped, because no one waits for an answer any more."""
+LATE_SECONDS = 3_600
 _AGENT_PREFIX = re.compile(r"agent:(\S{1,64})(?:\s+|$)", re.IGNORECASE)
 PLAN_COMMAND = re.compile(
     r"plan(?:\s+(show|stop|add\s+\S.*|(?:remove|skip)\s+\d{1,3}))?", re.IGNORECASE
@@ -293,6 +296,11 @@ def parse_follow_command(text: str) -> str | None:
     return mode and (f"{mode} channel" if is_whole_channel else mode)
 
 
+def is_late(sent_at: datetime, now: datetime) -> bool:
+    """Whether a message was written so long before it arrived that people may have done without the agent."""
+    return (now - sent_at).total_seconds() > LATE_SECONDS
+
+
 def split_agent_prefix(text: str) -> tuple[str | None, str]:
     """Splits a leading `agent:<name>` from a message. Returns the name, or None, and the remaining text."""
     named = _AGENT_PREFIX.match(text)
@@ -306,19 +314,37 @@ def decide_message(
     *,
     follow_mode: FollowMode = "follow",
     is_admin: bool = False,
+    is_late: bool = False,
 ) -> Decision:
     """Returns how to handle a message. Outside the agent's own threads, messages must address the agent.
 
     `agents` are the agents that a message can request by name. `follow_mode` holds unless people have chosen another.
-    `is_admin`: whether an admin wrote it.
+    `is_admin`: whether an admin wrote it. A message that `is_late` answers nothing, and no run begins because of it.
     """
+    decision = _decide_message(message, snapshot, agents or {}, follow_mode, is_admin=is_admin)
+    if not is_late or not isinstance(decision, Accept):
+        return decision
+    asking = snapshot.last_run if snapshot and snapshot.open_ask else None
+    if asking is not None and asking.created_at > message.sent_at:
+        return Overhear(reason="late, and something is asked already")
+    return replace(decision, ask_id=None, answer=None, is_steering=True, is_late=True)
+
+
+def _decide_message(
+    message: IncomingMessage,
+    snapshot: ThreadSnapshot | None,
+    agents: Mapping[str, AgentDefinition],
+    follow_mode: FollowMode,
+    *,
+    is_admin: bool,
+) -> Decision:
     if snapshot is None and not message.is_addressed:
         return Ignore(reason="not addressed")
     if not message.text.strip() and not message.files:
         if snapshot is None or message.is_addressed:
             return Ignore(reason="empty", notice=SHORT_HELP)
         return Ignore(reason="empty")
-    if (refusal := _refuse_agent(message, snapshot, agents or {})) is not None:
+    if (refusal := _refuse_agent(message, snapshot, agents)) is not None:
         return refusal
     if snapshot is None:
         return Accept()

@@ -26,6 +26,7 @@ from bots.inbound.actions import (
     decide_edit,
     decide_message,
     decide_stop,
+    is_late,
 )
 from bots.inbound.commands.admin import audit_entry_for
 from bots.inbound.commands.dispatch import CommandDeps, Suggestion, answer_command, suggest_values
@@ -343,6 +344,7 @@ def arrival_of(
                 agents=agents,
                 follow_mode=follow_mode,
                 is_admin=is_admin,
+                is_late=is_late(action.sent_at, datetime.now(UTC)),
             )
             return message, decide
         case MessageEdited():

@@ -229,12 +229,17 @@ async def _check_redis(settings: Settings) -> tuple[Finding, ...]:
     client = Redis.from_url(settings.redis_url, socket_connect_timeout=CONNECT_SECONDS)  # pyright: ignore[reportUnknownMemberType] - its options are untyped
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            await client.ping()  # pyright: ignore[reportGeneralTypeIssues, reportUnknownMemberType] - typed as sync or async
+            memory = await client.info("memory")  # pyright: ignore[reportUnknownMemberType] - its options are untyped
     except (RedisError, OSError, ValueError) as error:
         remedy = "Start Redis, or correct THREADHAND_REDIS_URL and its password."
         return (Finding("fail", "redis", f"does not answer ({type(error).__name__}).", remedy),)
     finally:
         await client.aclose()
+    policy = str(memory.get("maxmemory_policy", "noeviction"))
+    if memory.get("maxmemory") and policy != "noeviction":
+        problem = f"deletes keys when its memory is full (maxmemory-policy {policy})."
+        remedy = "Set maxmemory-policy to noeviction, because the queue of runs is among its keys."
+        return (Finding("fail", "redis", problem, remedy),)
     return (Finding("ok", "redis", "answers."),)
 
 

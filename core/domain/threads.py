@@ -232,6 +232,7 @@ class Accept:
     With `ask_id` the input also answers that ask if it is still open. The first answer counts, and later ones are
     stored as ordinary messages. `answer` replaces the input's text as the answer. With `is_steering` the input answers
     nothing, and an open question stays open. With `follows_again` the agent follows a thread that it was quiet in.
+    With `is_late`, people are asked whether they still want it before a run begins.
     """
 
     ask_id: str | None = None
@@ -239,6 +240,7 @@ class Accept:
     is_steering: bool = False
     attention: Attention = "addressed"
     follows_again: bool = False
+    is_late: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,6 +337,10 @@ class Reply:
 
 def _words(text: str) -> str:
     return f" {' '.join(_WORD.findall(text.casefold()))} " if text.strip() else ""
+
+
+STILL_WANTED = Reply(kind="ask", text="I was away. Still wanted?", options=("Yes, go ahead", "No"))
+"""Asked instead of work on a request that is late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 from core.domain.events import RUN_EVENT, RunEvent
 from core.failpoints import Failpoint
 from storage.memory.event_bus import Reader
-from storage.redis.streams import Fields, RedisStreams, StreamListener, redis_timeout
+from storage.redis.streams import Breaker, Fields, RedisStreams, StreamListener
 
 log = logging.getLogger(__name__)
 
@@ -24,8 +24,16 @@ class RedisEventBus:
     """`core.ports.EventBus`. Events published while the server does not answer are lost on the bus: followers read
     the store after some silence, and at once when the server is back."""
 
-    def __init__(self, client: Redis, streams: RedisStreams, *, lag_max: int = 1000) -> None:
+    def __init__(
+        self,
+        client: Redis,
+        streams: RedisStreams,
+        breaker: Breaker | None = None,
+        *,
+        lag_max: int = 1000,
+    ) -> None:
         self._client = client
+        self._breaker = breaker or Breaker()
         self._streams = streams
         self._lag_max = lag_max
 
@@ -34,7 +42,7 @@ class RedisEventBus:
             return
         try:
             with _PUBLISH:
-                async with redis_timeout(), self._client.pipeline(transaction=False) as pipe:
+                async with self._breaker.call(), self._client.pipeline(transaction=False) as pipe:
                     for event in events:
                         entry = {"event": RUN_EVENT.dump_json(event)}
                         pipe.xadd(_stream(event.run_id), entry, maxlen=LENGTH_MAX)  # pyright: ignore[reportArgumentType] - its dict is invariant
@@ -42,7 +50,7 @@ class RedisEventBus:
                         pipe.expire(_stream(run_id), KEPT_SECONDS)
                     await pipe.execute()
         except (RedisError, OSError) as error:
-            log.warning("%d events were stored but not published: %s", len(events), error)
+            log.debug("%d events were stored but not published: %s", len(events), error)
 
     @asynccontextmanager
     async def subscribe(self, run_id: str) -> AsyncGenerator[AsyncIterator[RunEvent], None]:

@@ -1,10 +1,8 @@
 """The rate budget of many processes: a script in Redis by its clock, and a stream that announces refusals."""
 
-import asyncio
 import json
 import logging
-import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Generic, Protocol, TypeVar, cast
 
@@ -12,13 +10,10 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from core.failpoints import Failpoint
-from storage.redis.streams import Fields, RedisStreams, StreamListener
+from storage.redis.streams import Breaker, Fields, RedisStreams, StreamListener
 
 log = logging.getLogger(__name__)
 
-ANSWER_SECONDS_MAX = 0.5
-"""The longest wait for Redis; after that a call uses the budget of this process."""
-PAUSE_SECONDS = 5.0
 _STREAM = "threadhand:refusals"
 _STREAM_SECONDS = 600
 _STREAM_LENGTH_MAX = 200
@@ -121,15 +116,13 @@ class RedisRateBudget(Generic[AllowanceT]):
         client: Redis,
         streams: RedisStreams,
         own: LocalRateBudget[AllowanceT],
-        *,
-        clock: Callable[[], float] = time.monotonic,
+        breaker: Breaker | None = None,
     ) -> None:
         self._own = own
         self._streams = streams
-        self._clock = clock
+        self._breaker = breaker or Breaker()
         self._take = client.register_script(_TAKE_SCRIPT)
         self._refuse = client.register_script(_REFUSE_SCRIPT)
-        self._away_until: float | None = None
 
     @asynccontextmanager
     async def listening(self) -> AsyncGenerator[None, None]:
@@ -145,37 +138,29 @@ class RedisRateBudget(Generic[AllowanceT]):
             arguments += [one.interval_seconds * 1000, one.burst_seconds * 1000]
             arguments.append(int(one.is_proactive))
         keys = [_key(one) for one in allowances]
-        if self._is_worth_asking():
-            try:
-                with _TAKE:
-                    async with asyncio.timeout(ANSWER_SECONDS_MAX):
-                        answer = cast(object, await self._take(keys, arguments))
-            except (RedisError, OSError) as error:
-                self._mark_unreachable(error)
-            else:
-                self._mark_reachable()
-                return float(str(answer)) / 1_000_000
-        return await self._own.reserve(allowances, wait_seconds_max=wait_seconds_max)
+        try:
+            with _TAKE:
+                async with self._breaker.call():
+                    answer = cast(object, await self._take(keys, arguments))
+        except (RedisError, OSError):
+            return await self._own.reserve(allowances, wait_seconds_max=wait_seconds_max)
+        return float(str(answer)) / 1_000_000
 
     def is_refused(self, allowances: Sequence[AllowanceT]) -> bool:
         return self._own.is_refused(allowances)
 
     async def refuse(self, allowances: Sequence[AllowanceT], *, seconds: float) -> None:
         await self._own.refuse(allowances, seconds=seconds)
-        if not self._is_worth_asking():
-            return
         entry = json.dumps([[one.key, seconds, one.burst_seconds] for one in allowances])
         arguments: list[str | float] = [seconds * 1000, self._own.learnt_seconds * 1000]
         arguments += [_STREAM_LENGTH_MAX, _STREAM_SECONDS, entry]
         arguments += [one.burst_seconds * 1000 for one in allowances]
         try:
             with _REFUSE:
-                async with asyncio.timeout(ANSWER_SECONDS_MAX):
+                async with self._breaker.call():
                     await self._refuse([*(_key(one) for one in allowances), _STREAM], arguments)
         except (RedisError, OSError) as error:
-            self._mark_unreachable(error)
-        else:
-            self._mark_reachable()
+            log.debug("a refusal is known only to this process: %s", error)
 
     def _note_refusal(self, fields: Fields) -> None:
         try:
@@ -183,22 +168,6 @@ class RedisRateBudget(Generic[AllowanceT]):
                 self._own.note(str(key), float(seconds), float(burst_seconds))
         except (ValueError, TypeError, KeyError):
             log.warning("skipping an unreadable entry in the stream of refused calls")
-
-    def _is_worth_asking(self) -> bool:
-        return self._away_until is None or self._clock() >= self._away_until
-
-    def _mark_unreachable(self, error: Exception) -> None:
-        if self._away_until is None:
-            log.warning(
-                "each process keeps its own rate budget until redis answers: %s",
-                type(error).__name__,
-            )
-        self._away_until = self._clock() + PAUSE_SECONDS
-
-    def _mark_reachable(self) -> None:
-        if self._away_until is not None:
-            log.warning("rate budgets are shared again")
-            self._away_until = None
 
 
 def _key(allowance: RateAllowance) -> str:

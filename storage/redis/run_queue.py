@@ -11,12 +11,15 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from core.failpoints import Failpoint
+from core.tasks import spawn
 from storage.memory.run_queue import MemoryStopSignals
-from storage.redis.streams import Fields, RedisStreams, StreamListener, redis_timeout
+from storage.redis.streams import Breaker, Fields, RedisStreams, StreamListener
 
 log = logging.getLogger(__name__)
 
 WAIT_SECONDS = 2.0
+GRACE_SECONDS = 1.0
+"""An entry that comes later still is lost, and the sweep finds its run."""
 KEPT_MAX = 1_000
 _STOPS = "threadhand:stops"
 _STOPS_LENGTH_MAX = 1_000
@@ -36,28 +39,43 @@ class RedisRunQueue:
     sweep finds every run, so without Redis runs start late but are not lost.
     """
 
-    def __init__(self, client: Redis, *, name: str = "threadhand:runs") -> None:
+    def __init__(
+        self, client: Redis, breaker: Breaker | None = None, *, name: str = "threadhand:runs"
+    ) -> None:
         self._client = client
+        self._breaker = breaker or Breaker()
         self._name = name
         self._enqueue = client.register_script(_ENQUEUE)
         self._kept: deque[str] = deque(maxlen=KEPT_MAX)
+        self._unsent: deque[str] = deque()
+        self._sending: asyncio.Task[None] | None = None
 
     async def put(self, run_id: str) -> None:
-        try:
-            with _PUT:
-                async with redis_timeout():
-                    await self._enqueue(keys=[self._name, f"{self._name}:count"], args=[run_id])
-        except (RedisError, OSError) as error:
-            log.warning("redis did not accept run %s: %s", run_id, error)
-            if run_id not in self._kept:
-                self._kept.append(run_id)
+        """Does not wait for Redis, because people wait for the caller."""
+        if run_id in self._unsent:
+            return
+        self._unsent.append(run_id)
+        if self._sending is None or self._sending.done():
+            self._sending = spawn(self._send(), name="run queue")
+
+    async def _send(self) -> None:
+        while self._unsent:
+            run_id = self._unsent.popleft()
+            try:
+                with _PUT:
+                    async with self._breaker.call():
+                        await self._enqueue(keys=[self._name, f"{self._name}:count"], args=[run_id])
+            except (RedisError, OSError) as error:
+                log.debug("redis did not accept run %s: %s", run_id, error)
+                if run_id not in self._kept:
+                    self._kept.append(run_id)
 
     async def claim(self) -> str:
         while True:
             if self._kept:
                 return self._kept.popleft()
             try:
-                async with redis_timeout(after_seconds=WAIT_SECONDS):
+                async with asyncio.timeout(WAIT_SECONDS + GRACE_SECONDS):
                     entry = await self._client.bzpopmin(self._name, timeout=WAIT_SECONDS)
             except (RedisError, OSError) as error:
                 log.warning("the run queue does not answer: %s", error)
@@ -71,9 +89,12 @@ class RedisStopSignals:
     """`core.ports.StopSignals`: wakes the worker that runs it, in any process. The request itself is in the
     database."""
 
-    def __init__(self, client: Redis, streams: RedisStreams) -> None:
+    def __init__(
+        self, client: Redis, streams: RedisStreams, breaker: Breaker | None = None
+    ) -> None:
         self._client = client
         self._streams = streams
+        self._breaker = breaker or Breaker()
         self._here = MemoryStopSignals()
 
     @asynccontextmanager
@@ -87,13 +108,17 @@ class RedisStopSignals:
             yield
 
     async def send(self, run_id: str) -> None:
+        """Does not wait for Redis."""
         self._here.wake(run_id)
+        spawn(self._send(run_id), name=f"stop signal for {run_id}")
+
+    async def _send(self, run_id: str) -> None:
         try:
             with _SEND:
-                async with redis_timeout():
+                async with self._breaker.call():
                     await self._client.xadd(_STOPS, {"run": run_id}, maxlen=_STOPS_LENGTH_MAX)
         except (RedisError, OSError) as error:
-            log.warning("the stop signal for run %s reached only this process: %s", run_id, error)
+            log.debug("the stop signal for run %s reached only this process: %s", run_id, error)
 
     async def wait(self, run_id: str) -> None:
         await self._here.wait(run_id)
@@ -109,15 +134,16 @@ class RedisHandovers:
     """Makes sure that one process hands a run over to a Modal function. A handover is open for a minute, or until the
     function is done with the run. Without Redis each process knows only its own handovers."""
 
-    def __init__(self, client: Redis) -> None:
+    def __init__(self, client: Redis, breaker: Breaker | None = None) -> None:
         self._client = client
+        self._breaker = breaker or Breaker()
         self._begun: dict[str, float] = {}
 
     async def begin(self, run_id: str) -> bool:
         """Returns True if the caller should hand the run over, because no process has within a minute."""
         try:
             with _BEGIN:
-                async with redis_timeout():
+                async with self._breaker.call():
                     is_first = await self._client.set(
                         _key(run_id), b"1", nx=True, ex=HANDOVER_SECONDS
                     )
@@ -136,7 +162,7 @@ class RedisHandovers:
         self._begun.pop(run_id, None)
         try:
             with _END:
-                async with redis_timeout():
+                async with self._breaker.call():
                     await self._client.delete(_key(run_id))
         except (RedisError, OSError) as error:
             log.warning("run %s can be handed over again only in a minute: %s", run_id, error)

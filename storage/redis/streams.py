@@ -1,12 +1,14 @@
-"""A Redis client with timeouts, and listening to many streams over one connection."""
+"""A Redis client, calls that give up soon if it does not answer, and listening to many streams over one connection."""
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
 from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
 from core.domain.ids import new_id
@@ -15,10 +17,12 @@ from core.tasks import cancel, spawn
 log = logging.getLogger(__name__)
 
 BLOCK_SECONDS = 5.0
-ANSWER_TIMEOUT_SECONDS = 10.0
-"""Added to the time a call may block. We use `asyncio.timeout`, because the timeouts of redis-py use
-`asyncio.wait_for`,
-which may swallow a cancellation on Python 3.11."""
+READ_SECONDS_MAX = 10.0
+"""Added to the time a read may block. We use `asyncio.timeout`, because the timeouts of redis-py use
+`asyncio.wait_for`, which may swallow a cancellation on Python 3.11."""
+ANSWER_SECONDS_MAX = 0.5
+"""The longest that a message or a run waits for Redis."""
+AWAY_SECONDS = 5.0
 CONNECT_TIMEOUT_SECONDS = 5.0
 PAUSE_SECONDS_MAX = 2.0
 ENTRIES_PER_READ_MAX = 500
@@ -37,9 +41,36 @@ def create_redis_client(url: str) -> Redis:
     )
 
 
-def redis_timeout(*, after_seconds: float = 0.0) -> asyncio.Timeout:
-    """Context manager that raises TimeoutError, an OSError, if the server does not answer in time."""
-    return asyncio.timeout(after_seconds + ANSWER_TIMEOUT_SECONDS)
+class RedisAway(RedisConnectionError):
+    """Redis did not answer a moment ago, so it was not asked."""
+
+
+class Breaker:
+    """Calls that give up soon. After one that Redis does not answer, it is not asked for some seconds, and then by one
+    call first."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._away_until: float | None = None
+
+    @asynccontextmanager
+    async def call(self) -> AsyncGenerator[None, None]:
+        """Context manager for one call. Raises RedisAway, or TimeoutError, an OSError, if it takes too long."""
+        if (was_away := self._away_until is not None) and self._clock() < self._away_until:
+            raise RedisAway("redis did not answer a moment ago")
+        if was_away:
+            self._away_until = self._clock() + AWAY_SECONDS
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS_MAX):
+                yield
+        except (RedisError, OSError) as error:
+            if not was_away:
+                log.warning("redis does not answer; it is not waited for: %s", type(error).__name__)
+            self._away_until = self._clock() + AWAY_SECONDS
+            raise
+        if was_away:
+            log.warning("redis answers again")
+        self._away_until = None
 
 
 class StreamListener:
@@ -54,8 +85,9 @@ class RedisStreams:
     """Reads all streams that have listeners with one blocking call. A wake-up stream interrupts the call when the set
     of streams changes. A lost connection is retried forever; all listeners get `on_gap` after that."""
 
-    def __init__(self, client: Redis) -> None:
+    def __init__(self, client: Redis, breaker: Breaker | None = None) -> None:
         self._client = client
+        self._breaker = breaker or Breaker()
         self._wake = f"threadhand:wake:{new_id()}"
         self._last: dict[str, str] = {}
         self._listeners: dict[str, set[StreamListener]] = {}
@@ -64,8 +96,7 @@ class RedisStreams:
     @asynccontextmanager
     async def listen(self, stream: str, listener: StreamListener) -> AsyncGenerator[None, None]:
         """Context manager: inside the block, the listener receives every entry added to the stream. If the server
-        does not
-        answer, nothing is raised; `on_gap` is called once it does."""
+        does not answer, nothing is raised; `on_gap` is called once it does."""
         try:
             await self._begin(stream, listener)
             yield
@@ -83,10 +114,9 @@ class RedisStreams:
     async def _begin(self, stream: str, listener: StreamListener) -> None:
         if stream not in self._last:
             try:
-                async with redis_timeout():
+                async with self._breaker.call():
                     last = await self._newest(stream)
-            except (RedisError, OSError) as error:
-                log.warning("redis does not answer: %s", type(error).__name__)
+            except (RedisError, OSError):
                 last = "0-0"
             self._last.setdefault(stream, last)
         self._listeners.setdefault(stream, set()).add(listener)
@@ -102,7 +132,7 @@ class RedisStreams:
 
     async def _interrupt(self) -> None:
         try:
-            async with redis_timeout(), self._client.pipeline(transaction=False) as pipe:
+            async with self._breaker.call(), self._client.pipeline(transaction=False) as pipe:
                 pipe.xadd(self._wake, {"w": "1"}, maxlen=10, approximate=False)
                 pipe.expire(self._wake, _WAKE_KEPT_SECONDS)
                 await pipe.execute()
@@ -129,7 +159,7 @@ class RedisStreams:
 
     async def _read_once(self) -> None:
         streams = cast(Any, dict(self._last))
-        async with redis_timeout(after_seconds=BLOCK_SECONDS):
+        async with asyncio.timeout(BLOCK_SECONDS + READ_SECONDS_MAX):
             answer = await self._client.xread(
                 streams, count=ENTRIES_PER_READ_MAX, block=int(BLOCK_SECONDS * 1000)
             )

@@ -5,11 +5,12 @@ import logging
 from collections.abc import Awaitable, Callable
 
 import pytest
+from redis.asyncio import Redis
 
 from bots.delivery.rate_limiter import MemoryRateBudget, RateLimit, rate_limit_owner
-from storage.redis import rate_budget
+from storage.redis import streams as redis_streams
 from storage.redis.rate_budget import RedisRateBudget
-from storage.redis.streams import RedisStreams, create_redis_client
+from storage.redis.streams import Breaker, RedisStreams, create_redis_client
 from tests.contracts.redis_servers import redis_client
 from tests.contracts.test_rate_budget import Clock
 from tests.servers import redis, server_folder
@@ -29,7 +30,7 @@ async def reserve(budget: RedisRateBudget, allowance: RateLimit) -> float:
     return round(await budget.reserve([allowance], wait_seconds_max=1_000), -1)
 
 
-async def commands(client: rate_budget.Redis) -> int:
+async def commands(client: Redis) -> int:
     return (await client.info("stats"))["total_commands_processed"]
 
 
@@ -82,30 +83,30 @@ async def test_without_redis_a_process_goes_by_what_it_knows_and_says_so_once(
     with server_folder("thredis-") as folder:
         with redis(folder) as url:
             client = create_redis_client(url)
-            budget = RedisRateBudget(
-                client, RedisStreams(client), MemoryRateBudget(clock=clock), clock=clock
-            )
+            breaker = Breaker(clock=clock)
+            own = MemoryRateBudget(clock=clock)
+            budget = RedisRateBudget(client, RedisStreams(client), own, breaker)
             assert await reserve(budget, KEPT) == 0
-        with caplog.at_level(logging.WARNING, rate_budget.__name__):
+        with caplog.at_level(logging.WARNING, redis_streams.__name__):
             assert [await reserve(budget, KEPT) for _ in range(3)] == [0, 100, 200]
             await budget.refuse([LEARNT], seconds=30)
-            clock.now += 2 * rate_budget.PAUSE_SECONDS
+            clock.now += 2 * redis_streams.AWAY_SECONDS
             assert await reserve(budget, KEPT) == 290
             assert budget.is_refused([LEARNT])
         assert len(caplog.records) == 1, caplog.text
-        assert "each process keeps its own rate budget" in caplog.text
+        assert "redis does not answer; it is not waited for" in caplog.text
         caplog.clear()
-        with redis(folder), caplog.at_level(logging.WARNING, rate_budget.__name__):
-            clock.now += rate_budget.PAUSE_SECONDS
+        with redis(folder), caplog.at_level(logging.WARNING, redis_streams.__name__):
+            clock.now += redis_streams.AWAY_SECONDS
             assert [await reserve(budget, KEPT) for _ in range(2)] == [0, 100]
             await client.aclose()
-        assert [one.getMessage() for one in caplog.records] == ["rate budgets are shared again"]
+        assert [one.getMessage() for one in caplog.records] == ["redis answers again"]
 
 
 async def test_a_redis_that_says_nothing_holds_up_one_call_and_not_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rate_budget, "ANSWER_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(redis_streams, "ANSWER_SECONDS_MAX", 0.05)
     met: list[asyncio.StreamWriter] = []
 
     async def mute(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -114,7 +115,9 @@ async def test_a_redis_that_says_nothing_holds_up_one_call_and_not_the_next(
     server = await asyncio.start_server(mute, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     client = create_redis_client(f"redis://127.0.0.1:{port}")
-    budget = RedisRateBudget(client, RedisStreams(client), MemoryRateBudget(), clock=Clock())
+    budget = RedisRateBudget(
+        client, RedisStreams(client), MemoryRateBudget(), Breaker(clock=Clock())
+    )
     calls: list[Callable[[], Awaitable[object]]] = [
         lambda: reserve(budget, KEPT),
         lambda: reserve(budget, KEPT),

@@ -2,10 +2,13 @@
 
 import logging
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 
 import discord
+from discord.utils import time_snowflake
 
 from bots.discord.gateway.cursors import ChannelCursors
+from bots.inbound.actions import MISSED_SECONDS_MAX
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +27,8 @@ async def read_gap(
     channel_id: int,
     after: int,
 ) -> None:
-    """Handles the channel's messages after the message id `after`, oldest first, and advances its cursor."""
+    """Handles the channel's messages after the message id `after`, oldest first, and advances its cursor. Skips those
+    that are too old."""
     channel = client.get_channel(channel_id)
     try:
         if channel is None:
@@ -36,7 +40,7 @@ async def read_gap(
             return
         count = 0
         history = channel.history(
-            limit=MESSAGES_MAX, after=discord.Object(after), oldest_first=True
+            limit=MESSAGES_MAX, after=discord.Object(_start_of_gap(after)), oldest_first=True
         )
         async for message in history:
             await handle(message)
@@ -87,6 +91,12 @@ async def _guarded(channel_cursors: ChannelCursors, channel_id: int) -> None:
         # continue with the other channels
         log.exception("discord: backfilling channel %s failed; retrying", channel_id)
         channel_cursors.schedule_retry(channel_id)
+
+
+def _start_of_gap(after: int) -> int:
+    """Returns the message id to read from: `after`, or a later one if that is too long ago."""
+    eldest = datetime.now(UTC) - timedelta(seconds=MISSED_SECONDS_MAX)
+    return max(after, time_snowflake(eldest))
 
 
 def _newest(channel: object) -> int | None:

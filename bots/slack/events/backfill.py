@@ -8,7 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from bots.inbound.actions import CommandCalled, IncomingMessage, StopRequested
+from bots.inbound.actions import (
+    MISSED_SECONDS_MAX,
+    CommandCalled,
+    IncomingMessage,
+    StopRequested,
+)
 from bots.slack.events.cursors import PLATFORM, ChannelCursors, InboxStore, is_message_ts
 from bots.slack.events.handler import EventHandler, parse_safely
 from bots.slack.events.parse import ParseContext, parse_event
@@ -23,8 +28,6 @@ from core.tasks import cancel, spawn
 
 log = logging.getLogger(__name__)
 
-MESSAGE_AGE_SECONDS_MAX = 3 * 86_400
-"""Older messages are skipped, because no one waits for an answer any more."""
 OVERLAP_SECONDS = 600
 """Slack redelivers an event for about six minutes, so a later event may have moved the cursor past it. Mentions and
 direct messages in this period before the cursor are read again; all other messages only after the cursor."""
@@ -157,7 +160,7 @@ class Backfill:
             try:
                 cursors = await self._unread_channels.with_new_channels(
                     await self._inbox.cursors(PLATFORM),
-                    age_seconds_max=MESSAGE_AGE_SECONDS_MAX - OVERLAP_SECONDS,
+                    age_seconds_max=MISSED_SECONDS_MAX - OVERLAP_SECONDS,
                 )
                 break
             except StorageUnavailable as error:
@@ -232,7 +235,7 @@ def find_gaps(cursors: Mapping[str, str], *, now: float) -> Mapping[str, list[Ch
     for scope, cursor in sorted(cursors.items(), key=lambda item: item[1], reverse=True):
         team_id, _, channel_id = scope.partition(":")
         if team_id and channel_id and is_message_ts(cursor):
-            eldest = now - MESSAGE_AGE_SECONDS_MAX
+            eldest = now - MISSED_SECONDS_MAX
             gap = ChannelGap(
                 scope=scope,
                 channel_id=channel_id,

@@ -150,6 +150,12 @@ _OPEN_ASK = CompiledStatement(
     )
 )
 _ADD_THREAD = CompiledStatement(threads.insert())
+_NEXT_INPUT = CompiledStatement(
+    select(thread_inputs.c.author_id, thread_inputs.c.author_name, thread_inputs.c.message_ref)
+    .where(thread_inputs.c.thread_id == bindparam("thread"), thread_inputs.c.taken_by.is_(None))
+    .order_by(thread_inputs.c.position)
+    .limit(1)
+)
 
 
 def insert_thread(connection: Connection, address: Address, *, title: str = "") -> Thread:
@@ -200,6 +206,14 @@ def read_open_ask(connection: Connection, thread_id: str) -> Ask | None:
     """Returns the open ask of the thread; there is at most one."""
     row = _OPEN_ASK.fetch_first(connection, {"thread": thread_id})
     return ask_from_row(row) if row else None
+
+
+def read_next_input(connection: Connection, thread_id: str) -> tuple[Person, str] | None:
+    """Returns author and message reference of the first input that no run has taken up."""
+    row = _NEXT_INPUT.fetch_first(connection, {"thread": thread_id})
+    if row is None:
+        return None
+    return Person(person_id=row["author_id"], name=row["author_name"]), row["message_ref"]
 
 
 def read_snapshot(connection: Connection, thread: Thread) -> ThreadSnapshot:

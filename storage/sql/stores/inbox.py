@@ -18,6 +18,7 @@ from core.domain.threads import (
     Attention,
     Ignore,
     InboxItem,
+    IncomingFile,
     JoinedThread,
     Overhear,
     Receipt,
@@ -29,16 +30,21 @@ from core.domain.threads import (
 from core.failpoints import Failpoint
 from core.stores import Decide
 from storage.sql.database import Database
-from storage.sql.rows import arrival_to_row, run_from_row
+from storage.sql.rows import arrival_to_row, input_from_row, run_from_row
 from storage.sql.statements import CompiledStatement, insert_ignoring_conflicts, upsert_if_greater
 from storage.sql.stores.audit import insert_entry, record_arrival
-from storage.sql.stores.conversations import insert_thread, lock_thread_at, read_snapshot
+from storage.sql.stores.conversations import (
+    insert_thread,
+    lock_thread_at,
+    read_next_input,
+    read_snapshot,
+)
 from storage.sql.stores.run_transitions import (
+    ask_before_run,
     close_ask,
     end_unstarted_run,
     is_unstarted,
     queue_run,
-    read_next_input,
     request_stop,
     resume_run,
     touch_thread,
@@ -71,6 +77,8 @@ def store_input(
     if active is not None and active.status == "waiting" and snapshot is not None:
         return answer_approval(connection, arrival, decision, snapshot)
     asking = _asking_run(connection, arrival, decision, snapshot)
+    if asking is not None and asking.attempt == 0:  # the files of a request that was asked about
+        arrival = replace(arrival, files=(*_read_files(connection, asking), *arrival.files))
     request_ref = (asking and asking.request_ref) or arrival.message_ref
     agent_id = arrival.agent_id or (asking and asking.agent_id)
     run = active or queue_run(
@@ -82,13 +90,16 @@ def store_input(
         attention=decision.attention,
     )
     insert_input(connection, thread.thread_id, arrival, decision.attention)
+    is_new = active is None and not decision.is_late
     if active:
         touch_thread(connection, thread.thread_id)
+    elif decision.is_late:
+        ask_before_run(connection, run)
     return Receipt(
         decision=decision,
         thread_id=thread.thread_id,
         run_id=run.run_id,
-        is_new_run=active is None,
+        is_new_run=is_new,
         answered_ask=_answer(connection, arrival, decision, snapshot),
     )
 
@@ -145,6 +156,12 @@ def _asking_run(
     statement = select(runs).where(runs.c.run_id == (ask.run_id if ask else ""))
     row = connection.execute(statement).mappings().one_or_none() if ask else None
     return run_from_row(row) if row else None
+
+
+def _read_files(connection: Connection, run: Run) -> tuple[IncomingFile, ...]:
+    taken = select(thread_inputs).where(thread_inputs.c.taken_by == run.run_id)
+    rows = connection.execute(taken.order_by(thread_inputs.c.position)).mappings()
+    return tuple(file for row in rows for file in input_from_row(row).files)
 
 
 def amend_input(

@@ -9,11 +9,13 @@ from typing import Literal
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, select, update
 
 from core.context.message_text import unread_message
+from core.context.tokens import with_token_count
 from core.domain.approval import Approval
 from core.domain.events import Cursor, RunEvent, RunFinished
 from core.domain.ids import new_id
-from core.domain.messages import JsonObject
+from core.domain.messages import JsonObject, Message
 from core.domain.threads import (
+    STILL_WANTED,
     Ask,
     Attention,
     Lease,
@@ -35,7 +37,12 @@ from storage.sql.rows import (
     run_to_row,
 )
 from storage.sql.statements import CompiledStatement, insert_ignoring_conflicts
-from storage.sql.stores.conversations import lock_thread, read_open_ask, read_thread
+from storage.sql.stores.conversations import (
+    lock_thread,
+    read_next_input,
+    read_open_ask,
+    read_thread,
+)
 from storage.sql.tables import (
     deliveries,
     leases,
@@ -65,12 +72,6 @@ _THREAD = update(threads).where(threads.c.thread_id == bindparam("thread"))
 _TOUCH = CompiledStatement(_THREAD.values(last_activity_at=bindparam("now")))
 _TURN_TO = CompiledStatement(
     _THREAD.values(last_activity_at=bindparam("now"), state=bindparam("new_state"))
-)
-_NEXT_INPUT = CompiledStatement(
-    select(thread_inputs.c.author_id, thread_inputs.c.author_name, thread_inputs.c.message_ref)
-    .where(thread_inputs.c.thread_id == bindparam("thread"), thread_inputs.c.taken_by.is_(None))
-    .order_by(thread_inputs.c.position)
-    .limit(1)
 )
 
 
@@ -144,13 +145,41 @@ def is_unstarted(run: Run) -> bool:
     return run.status == "queued" and run.attempt == 0
 
 
-def _keep_unread_inputs(connection: Connection, run: Run) -> None:
-    """Adds the waiting inputs to the history of a run that nobody executes."""
+def ask_before_run(connection: Connection, run: Run, question: Reply = STILL_WANTED) -> None:
+    """Ends a queued run with a question instead of working on its request, which goes to the history."""
+    asked = _assistant_message(run, question.text)
+    _keep_unread_inputs(connection, run, asked)
+    ended = RunFinished(status="completed", finish_reason="agent_terminated", reply=question)
+    _insert_end(connection, run, ended)
+    lease = Lease(thread_id=run.thread_id, run_id=run.run_id, worker_id="", fence=0, attempt=0)
+    body: JsonObject = {"text": question.text, "options": list(question.options)}
+    ending = RunResult(
+        status="completed",
+        finish_reason="agent_terminated",
+        reply=question,
+        deliveries=(DeliveryDraft(slot="ask", body=body),),
+    )
+    end_run(connection, lease, ending)
+
+
+def _assistant_message(run: Run, text: str) -> Message:
+    message = Message(
+        type="assistant",
+        content={"role": "assistant", "content": text},
+        is_llm_message=True,
+        thread_id=run.thread_id,
+        run_id=run.run_id,
+    )
+    return with_token_count(message)
+
+
+def _keep_unread_inputs(connection: Connection, run: Run, *others: Message) -> None:
+    """Adds the waiting inputs, and then the other messages, to the history of a run that nobody executes."""
     waiting = (thread_inputs.c.thread_id == run.thread_id) & thread_inputs.c.taken_by.is_(None)
     rows = connection.execute(
         select(thread_inputs).where(waiting).order_by(thread_inputs.c.position)
     ).mappings()
-    kept = [unread_message(input_from_row(row), run.run_id) for row in rows]
+    kept = [*(unread_message(input_from_row(row), run.run_id) for row in rows), *others]
     connection.execute(update(thread_inputs).where(waiting).values(taken_by=run.run_id))
     of_thread = threads.c.thread_id == run.thread_id
     first = connection.execute(select(threads.c.next_sequence).where(of_thread)).scalar_one()
@@ -166,15 +195,21 @@ def end_unstarted_run(connection: Connection, run: Run, *, message: str = "") ->
         .where(runs.c.run_id == run.run_id)
         .values(status="stopped", finish_reason="stopped", finished_at=datetime.now(UTC))
     )
-    ended = RunEvent(
+    ended = RunFinished(status="stopped", finish_reason="stopped", message=message)
+    _insert_end(connection, run, ended)
+    touch_thread(connection, run.thread_id, state="idle")
+
+
+def _insert_end(connection: Connection, run: Run, ended: RunFinished) -> None:
+    """Inserts the only event of a run that no worker has claimed."""
+    event = RunEvent(
         run_id=run.run_id,
         thread_id=run.thread_id,
         cursor=Cursor(0, 1),
-        event=RunFinished(status="stopped", finish_reason="stopped", message=message),
+        event=ended,
         message_id=new_id(),
     )
-    connection.execute(run_events.insert(), event_to_row(ended))
-    touch_thread(connection, run.thread_id, state="idle")
+    connection.execute(run_events.insert(), event_to_row(event))
 
 
 def close_ask(
@@ -242,14 +277,6 @@ def _outdate(connection: Connection, run_id: str, slots: Sequence[str]) -> None:
         connection.execute(
             update(renderings).where(renderings.c.run_id == run_id).values(is_open=True)
         )
-
-
-def read_next_input(connection: Connection, thread_id: str) -> tuple[Person, str] | None:
-    """Returns author and message reference of the first input that no run has taken up."""
-    row = _NEXT_INPUT.fetch_first(connection, {"thread": thread_id})
-    if row is None:
-        return None
-    return Person(person_id=row["author_id"], name=row["author_name"]), row["message_ref"]
 
 
 _END = CompiledStatement(

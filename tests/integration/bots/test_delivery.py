@@ -3,11 +3,14 @@
 import asyncio
 import json
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from bots.delivery import poster, run_delivery
 from bots.delivery.content import AnswerPart, AskPrompt, Notice, RunStatus
+from bots.inbound.actions import IncomingMessage
+from bots.inbound.receiver import arrival_of
 from core.domain.approval import APPROVE_ONCE, CHOICES
 from core.domain.errors import (
     ModelRejected,
@@ -379,3 +382,27 @@ async def test_an_answer_does_not_overtake_that_of_an_earlier_run(stage: Stage) 
     answers = [one.newest for one in stage.of(AnswerPart)]
     assert [one.markdown for one in answers if isinstance(one, AnswerPart)] == ["first", "second"]
     await stage.delivery.close()
+
+
+async def test_a_question_whether_a_late_request_is_still_wanted(stage: Stage) -> None:
+    await stage.use_status_after(60)
+    address = stage.world.address
+    sent = IncomingMessage(
+        address=address,
+        dedupe_key="1",
+        message_ref="1.0",
+        author=stage.world.author,
+        text="delete the staging bucket today",
+        sent_at=datetime.now(UTC) - timedelta(hours=2),
+        is_addressed=True,
+    )
+    receipt = await stage.world.inbox.accept(*arrival_of(sent))
+    stage.delivery.wake(str(receipt.run_id))
+    await stage.shown()
+    (asked,) = stage.surface.posted
+    assert isinstance(asked.newest, AskPrompt)
+    assert (asked.newest.ask.text, asked.newest.ask.options) == (
+        "I was away. Still wanted?",
+        ("Yes, go ahead", "No"),
+    )
+    assert stage.surface.reactions[-1] == ("1.0", "asking")

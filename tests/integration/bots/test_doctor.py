@@ -12,9 +12,11 @@ from bots.settings import VARIABLE_NAMES
 from bots.settings.models import provider_key_name
 from bots.setup.doctor import run_checks
 from bots.setup.findings import Finding, print_findings
+from storage.redis.streams import create_redis_client
 from tests.chaos.disks import MEBIBYTE, small_disk
 from tests.fakes.embeddings import embeddings_fake
 from tests.integration.bots.test_cli import environment
+from tests.servers import redis
 
 
 @pytest.fixture
@@ -89,6 +91,20 @@ async def test_servers_that_do_not_answer_are_found(env_file: Path) -> None:
         )
     assert (findings["redis"].state, findings["database"].state) == ("fail", "fail")
     assert "hidden" not in f"{findings}"
+
+
+@pytest.mark.parametrize(("policy", "state"), [("allkeys-lru", "fail"), ("noeviction", "ok")])
+async def test_a_redis_that_may_delete_the_queue_is_found(
+    env_file: Path, policy: str, state: str
+) -> None:
+    with redis() as url:
+        client = create_redis_client(url)
+        await client.config_set("maxmemory", "50mb")
+        await client.config_set("maxmemory-policy", policy)
+        await client.aclose()
+        finding = (await found(env_file, REDIS_URL=url))["redis"]
+    assert finding.state == state
+    assert ("noeviction" in finding.remedy) == (state == "fail")
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import pytest
 from discord.gateway import KeepAliveHandler
 
 from bots.discord.app import DiscordApp
+from bots.discord.gateway import backfill
 from core.domain.errors import ConfigurationError
 from core.tasks import spawn
 
@@ -125,6 +126,17 @@ async def test_the_very_first_mention_is_not_missed_either(world, connect) -> No
     await world.say("@threadhand hello")
     again = await connect(world.program)
     assert (await again.received()).text == "hello"
+
+
+async def test_what_is_too_old_is_not_read(world, connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backfill, "MISSED_SECONDS_MAX", 0)
+    await world.app.close()
+    await world.say("@threadhand delete the staging bucket today")
+    await asyncio.sleep(0.01)
+    again = await connect(world.program)
+    await again.say("@threadhand hello")
+    assert (await again.received()).text == "hello"
+    assert len(again.program.received) == 1
 
 
 async def test_a_message_handled_before_a_crash_gets_its_thread_afterwards(world, connect) -> None:

@@ -9,7 +9,8 @@ from functools import partial
 
 import pytest
 
-from bots.slack.events.backfill import MESSAGE_AGE_SECONDS_MAX, OVERLAP_SECONDS, Backfill, find_gaps
+from bots.inbound.actions import MISSED_SECONDS_MAX
+from bots.slack.events.backfill import OVERLAP_SECONDS, Backfill, find_gaps
 from bots.slack.events.bolt import RetryBuffer, build_bolt_app
 from bots.slack.events.cursors import ChannelCursors
 from bots.slack.events.handler import EventHandler
@@ -41,7 +42,7 @@ async def slack() -> AsyncIterator[SlackSimulator]:
 
 def test_nothing_is_read_that_is_too_old_or_no_mark() -> None:
     now = 1_800_000_000.0
-    fresh, old = f"{now - 60:.6f}", f"{now - MESSAGE_AGE_SECONDS_MAX - 60:.6f}"
+    fresh, old = f"{now - 60:.6f}", f"{now - MISSED_SECONDS_MAX - 60:.6f}"
     marks = {"T1:C1": old, "T1:C2": fresh, "T2:C3": fresh, "T2:C4": "99", "C5": fresh}
 
     gaps = find_gaps(marks, now=now)
@@ -52,7 +53,7 @@ def test_nothing_is_read_that_is_too_old_or_no_mark() -> None:
     }
     newer, older = gaps["T1"]
     assert (float(newer.oldest), newer.is_cut) == (now - 60 - OVERLAP_SECONDS, False)
-    assert (float(older.oldest), older.is_cut) == (now - MESSAGE_AGE_SECONDS_MAX, True)
+    assert (float(older.oldest), older.is_cut) == (now - MISSED_SECONDS_MAX, True)
 
 
 @pytest.mark.parametrize("failpoint", ["slack.catch_up.before", "slack.catch_up.after"])

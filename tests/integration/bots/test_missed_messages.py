@@ -1,0 +1,119 @@
+"""Messages that were written long before the bot received them: they are asked about, and start no run."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from bots.inbound import actions
+from bots.inbound.actions import LATE_SECONDS, AskAnswered
+from core.domain.threads import Ask, IncomingFile
+from core.stores import JournalEntry
+from tests.contracts.test_store_approvals import APPROVAL
+from tests.fakes.streamed_model import calls, text
+from tests.integration.bots.receiver_stage import ALICE, BOB, HERE, ReceiverStage, message, runs_of
+from tests.integration.bots.receiver_stage import stage as stage
+from tests.integration.core.conftest import world as world
+
+LONG_AGO = timedelta(seconds=LATE_SECONDS + 60)
+PLAN = IncomingFile(file_ref="F1", name="plan.pdf")
+
+
+async def late(stage: ReceiverStage, words: str, *, key: str, **changes: object) -> str | None:
+    sent = replace(message(words, key=key), sent_at=datetime.now(UTC) - LONG_AGO, **changes)
+    return (await stage.receiver.receive(sent)).run_id
+
+
+async def open_ask(stage: ReceiverStage) -> Ask:
+    snapshot = await stage.world.deps.stores.conversations.find(HERE)
+    assert snapshot is not None
+    assert snapshot.open_ask is not None
+    return snapshot.open_ask
+
+
+async def click(stage: ReceiverStage, ask: Ask, value: str) -> str | None:
+    answer = AskAnswered(
+        address=HERE,
+        dedupe_key="click",
+        ask_id=ask.ask_id,
+        value=value,
+        person=ALICE,
+        sent_at=datetime.now(UTC),
+    )
+    return (await stage.receiver.receive(answer)).run_id
+
+
+async def test_a_mention_of_two_hours_ago_is_asked_about_first(stage: ReceiverStage) -> None:
+    stage.world.model.turns = [text("Deleted.")]
+    asked = await late(stage, "delete the staging bucket today", key="1", files=(PLAN,))
+    (run,) = await runs_of(stage)
+    assert (run.run_id, run.status, run.attempt) == (asked, "completed", 0)
+    assert await stage.world.deps.stores.claims.claimable_runs() == ()
+    assert stage.woken == [asked]
+    ask = await open_ask(stage)
+    assert (ask.text, ask.options[0]) == ("I was away. Still wanted?", "Yes, go ahead")
+
+    wanted = await click(stage, ask, "Yes, go ahead")
+    assert wanted not in (None, asked)
+    (unread,) = await stage.world.deps.stores.conversations.unread_inputs(run.thread_id)
+    assert unread.files == (PLAN,)
+    await stage.play(wanted)
+    said = [str(one["content"]) for one in stage.world.model.requests[0].messages[1:]]
+    assert ["delete the staging bucket" in said[0], "I was away" in said[1]] == [True, True]
+    assert "Yes, go ahead" in said[2]
+
+
+async def test_a_message_of_a_minute_ago_starts_a_run_at_once(stage: ReceiverStage) -> None:
+    sent = replace(message(), sent_at=datetime.now(UTC) - timedelta(seconds=60))
+    run_id = (await stage.receiver.receive(sent)).run_id
+    assert await stage.world.deps.stores.claims.claimable_runs() == (run_id,)
+
+
+async def test_one_question_is_enough_for_a_thread(stage: ReceiverStage) -> None:
+    await late(stage, "delete the bucket", key="1")
+    ask = await open_ask(stage)
+    assert await late(stage, "no, wait, keep it", key="2") is None
+    assert await late(stage, "yes", key="3", author=BOB) is None
+    assert (await open_ask(stage)).ask_id == ask.ask_id
+    assert len(await runs_of(stage)) == 1
+    thread_id = (await runs_of(stage))[0].thread_id
+    heard = await stage.world.deps.stores.conversations.heard(thread_id, None, datetime.now(UTC))
+    assert [one.text for one in heard] == ["no, wait, keep it", "yes"]
+
+
+async def test_a_run_under_way_reads_it(stage: ReceiverStage) -> None:
+    run_id = (await stage.receiver.receive(message("now"))).run_id
+    assert await late(stage, "earlier", key="2") == run_id
+    assert [one.text for one in await unread(stage)] == ["now", "earlier"]
+
+
+async def unread(stage: ReceiverStage):
+    thread_id = (await runs_of(stage))[0].thread_id
+    return await stage.world.deps.stores.conversations.unread_inputs(thread_id)
+
+
+async def test_a_late_answer_is_asked_about_as_well(
+    stage: ReceiverStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.world.model.turns = [calls(("ask", '{"text": "Which bucket?"}'))]
+    await stage.play((await stage.receiver.receive(message("delete a bucket"))).run_id)
+    ask = await open_ask(stage)
+    monkeypatch.setattr(actions, "LATE_SECONDS", 0)
+    run_id = (await stage.receiver.receive(message("staging", key="2"))).run_id
+    newest = await open_ask(stage)
+    assert (newest.run_id, newest.ask_id != ask.ask_id) == (run_id, True)
+    assert newest.text == "I was away. Still wanted?"
+
+
+async def test_late_consent_approves_nothing(
+    stage: ReceiverStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = await stage.world.deps.stores.claims.claim(
+        str((await stage.receiver.receive(message("deploy"))).run_id), "w1"
+    )
+    assert lease is not None
+    await stage.world.deps.stores.journal.suspend(lease, JournalEntry(), APPROVAL)
+    monkeypatch.setattr(actions, "LATE_SECONDS", 0)
+    await stage.receiver.receive(message("yes, go ahead", key="2"))
+    assert (await open_ask(stage)).kind == "approval"
+    assert [one.text for one in await unread(stage)] == ["deploy", "yes, go ahead"]
