@@ -87,6 +87,13 @@ class Spent:
             unpriced_tokens=self.unpriced_tokens + (0 if usage.cost_usd else tokens),
         )
 
+    def __add__(self, other: "Spent") -> "Spent":
+        return Spent(
+            cost_usd=self.cost_usd + other.cost_usd,
+            tokens=self.tokens + other.tokens,
+            unpriced_tokens=self.unpriced_tokens + other.unpriced_tokens,
+        )
+
 
 _NOTHING = Spent()
 
@@ -103,12 +110,38 @@ class Spending:
     workspace: Spent = _NOTHING
     changed_limits: Limits = field(default_factory=dict[BudgetScope, Limit])
 
+    def plus_reserved(self, others: "Spending") -> "Spending":
+        """Returns the spending if the model calls of other runs cost what is reserved for them."""
+        return replace(
+            self,
+            person=self.person + others.person,
+            app=self.app + others.app,
+            channel=self.channel + others.channel,
+            workspace=self.workspace + others.workspace,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """`is_granted`: the model call may begin, and what it may cost is reserved. It is not if a limit is reached, or
+    would be by calls that other runs are making now."""
+
+    spending: Spending
+    is_granted: bool
+
 
 class Ledger(Protocol):
     """Stores the usage of model calls. Its rows remain when their thread is deleted."""
 
     async def spending_of_run(self, run_id: str, *, since: datetime) -> Spending:
         """Returns what the run has cost, and its requester, channel and workspace since the given time."""
+        ...
+
+    async def reserve(
+        self, run_id: str, most: Spent, budget: Budget, *, since: datetime
+    ) -> Reservation:
+        """Reserves what the run's next model call may cost, unless a limit forbids it. The reservation ends when the
+        call's usage is stored, or with the run."""
         ...
 
     async def spending_by(self, by: Person, at: Address, *, since: datetime) -> Spending:
@@ -171,6 +204,12 @@ class Exhausted:
 
     scope: BudgetScope
     sentence: str
+
+
+def has_limits(budget: Budget, spending: Spending) -> bool:
+    """Whether anything is limited, by settings or by admins of the workspace."""
+    limits: Limits = {**budget.limits, **spending.changed_limits}
+    return any(limit != NO_LIMIT for limit in limits.values())
 
 
 def find_exhausted(budget: Budget, spending: Spending, *, is_chat: bool = True) -> Exhausted | None:

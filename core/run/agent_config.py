@@ -1,5 +1,6 @@
 """The configuration of one run, which depends on its agent: model, prompt, dialect, tools, knowledge and budget."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -11,7 +12,14 @@ from core.context.background_messages import is_from_person
 from core.context.untrusted_text import wrap_untrusted
 from core.dialects.dialect import Dialect
 from core.dialects.selection import select_dialect
-from core.domain.budget import find_exhausted, utc_day_start
+from core.domain.budget import (
+    Spending,
+    Spent,
+    find_exhausted,
+    has_limits,
+    price_usage,
+    utc_day_start,
+)
 from core.domain.errors import BudgetExceeded
 from core.domain.events import ErrorRaised
 from core.domain.messages import Message
@@ -32,6 +40,7 @@ from core.tools.replies import must_reply
 from core.tools.tool import ThreadChat, ThreadMessages, ToolContext, ToolSet
 
 DOCUMENT_PERCENT = 75
+BUDGET_RETRY_SECONDS = 0.5
 """How much of a model's room one document may take, because tokens are only estimated."""
 
 
@@ -91,7 +100,7 @@ async def build_agent_config(
         prompt=base.with_system("Your role here", agent.prompt),
         dialect=_dialect(agent, model, deps),
         toolbox=toolbox,
-        knowledge=_run_knowledge(agent, model, run.thread_id, deps, recorder),
+        knowledge=_run_knowledge(agent, model, run, deps, recorder),
     )
 
 
@@ -130,15 +139,22 @@ def _missing_servers(agent: AgentDefinition, deps: RunDeps) -> str:
 
 
 def _run_knowledge(
-    agent: AgentDefinition, model: str, thread_id: str, deps: RunDeps, recorder: RunRecorder
+    agent: AgentDefinition, model: str, run: Run, deps: RunDeps, recorder: RunRecorder
 ) -> RunKnowledge:
     spent = usage_recorder(recorder)
+    ask = model_asker(deps.models.ask_model, model, on_usage=spent)
+
+    async def ask_within_budget(question: str) -> str:
+        await recorder.commit()  # what the questions before it have cost
+        await check_budget(run.run_id, model, deps, is_chat=True)
+        return await ask(question)
+
     return RunKnowledge(
         knowledge_base=deps.stores.knowledge_base.reporting_usage_to(spent),
-        thread_id=thread_id,
+        thread_id=run.thread_id,
         agent_id=agent.agent_id,
         has_own_files=bool(agent.knowledge),
-        ask=model_asker(deps.models.ask_model, model, on_usage=spent),
+        ask=ask_within_budget,
         room_tokens=deps.limits.context_policy.limit_of(model).room * DOCUMENT_PERCENT // 100,
     )
 
@@ -159,19 +175,40 @@ def usage_pricer(deps: RunDeps) -> Charge:
     return lambda entry: replace(entry, usage=charge(entry.model, entry.usage))
 
 
-async def check_budget(run_id: str, deps: RunDeps, *, is_chat: bool) -> str:
-    """Returns what is left of the run's budget, as far as usage is stored; an empty text if it has none.
+async def check_budget(run_id: str, model: str, deps: RunDeps, *, is_chat: bool) -> str:
+    """Reserves what the next call of the model may cost. Returns what is left of the run's budget, as far as usage is
+    stored; an empty text if it has none.
 
-    Raises BudgetExceeded if the run's or the day's budget is used up.
+    Waits while other runs make calls that may use up the rest. Raises BudgetExceeded if the run's or the day's budget
+    is used up.
     """
-    budget = deps.limits.budget
-    spent = await deps.stores.ledger.spending_of_run(run_id, since=utc_day_start(datetime.now(UTC)))
-    if (end := find_exhausted(budget, spent, is_chat=is_chat)) is not None:
-        raise BudgetExceeded(end.sentence, can_continue=end.scope == "run")
+    budget, ledger = deps.limits.budget, deps.stores.ledger
+    since = utc_day_start(datetime.now(UTC))
+    if not has_limits(budget, Spending()):
+        # admins may have set limits in chat
+        spent = await ledger.spending_of_run(run_id, since=since)
+        if not has_limits(budget, spent):
+            return ""
+    most = _most_of_one_call(model, deps)
+    while True:
+        reservation = await ledger.reserve(run_id, most, budget, since=since)
+        spent = reservation.spending
+        if (end := find_exhausted(budget, spent, is_chat=is_chat)) is not None:
+            raise BudgetExceeded(end.sentence, can_continue=end.scope == "run")
+        if reservation.is_granted:
+            break
+        await asyncio.sleep(BUDGET_RETRY_SECONDS)
     limit = spent.changed_limits.get("run", budget.run)
     if limit.usd is None:
         return ""
     return f"{max(0.0, limit.usd - spent.run.cost_usd):.2f} US dollars of its budget are left."
+
+
+def _most_of_one_call(model: str, deps: RunDeps) -> Spent:
+    """Returns the cost of a call that fills the model's context window."""
+    limit = deps.limits.context_policy.limit_of(model)
+    usage = Usage(input_tokens=limit.room, output_tokens=limit.reserved)
+    return Spent().plus(price_usage(usage, deps.models.price_of(model)))
 
 
 def build_run_context(
@@ -220,7 +257,7 @@ def build_run_context(
         ask_model=deps.models.ask_model,
         take_steering=take_steering,
         check_budget=partial(
-            check_budget, run.run_id, deps, is_chat=thread.address.platform != "api"
+            check_budget, run.run_id, config.model, deps, is_chat=thread.address.platform != "api"
         ),
         switch=switch,
         context_policy=deps.limits.context_policy,

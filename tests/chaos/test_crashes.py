@@ -49,6 +49,7 @@ PASSED: dict[str, dict[str, tuple[str, ...]]] = {
         "slack.download": FIRST,
         "slack.typing": FIRST,
         "slack.read_talk": FIRST,
+        "storage.reserve_budget": ("", ":2"),
         "sandbox.open": FIRST,
         "sandbox.execute": ("", ":2"),
         "sandbox.write": FIRST,

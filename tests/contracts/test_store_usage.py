@@ -1,9 +1,10 @@
 """What was spent by whom and where, on each database."""
 
+import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from core.domain.budget import NO_LIMIT, Limit, Spending, Spent
+from core.domain.budget import NO_LIMIT, Budget, Limit, Spending, Spent
 from core.domain.threads import APP_PREFIX, Address, Lease, Usage
 from core.stores import JournalEntry, UsageEntry
 from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores
@@ -158,3 +159,69 @@ async def test_an_app_has_a_budget_of_its_own(stores: Stores) -> None:
     spent = await stores.ledger.spending_by(app, ADDRESS, since=LONG_AGO)
     assert (spent.app.cost_usd, spent.person, spent.workspace.cost_usd) == (0.5, Spent(), 0.5)
     assert (await stores.ledger.spending_by(ALICE, ADDRESS, since=LONG_AGO)).app == Spent()
+
+
+MOST = Spent(cost_usd=1.0, tokens=100_000)
+OF_PERSON = Budget(person=Limit(tokens=150_000))
+
+
+async def test_calls_at_the_same_time_do_not_pass_a_limit_together(stores: Stores) -> None:
+    leases = [
+        await _started(stores, address=replace(ADDRESS, thread_key=f"{n}.1")) for n in range(6)
+    ]
+    asked = [stores.ledger.reserve(one.run_id, MOST, OF_PERSON, since=LONG_AGO) for one in leases]
+    granted = [one.is_granted for one in await asyncio.gather(*asked)]
+    assert granted.count(True) == 2  # the second may begin, because the limit is not reached yet
+    assert [
+        one.spending.person
+        for one in await asyncio.gather(
+            *(stores.ledger.reserve(one.run_id, MOST, OF_PERSON, since=LONG_AGO) for one in leases)
+        )
+    ] == [Spent()] * 6
+
+
+async def test_a_reservation_ends_with_the_usage_of_its_call_and_with_its_run(
+    stores: Stores,
+) -> None:
+    first, second, third = [
+        await _started(stores, address=replace(ADDRESS, thread_key=f"{n}.1")) for n in range(3)
+    ]
+    budget = Budget(person=Limit(tokens=100_000))
+
+    async def is_granted(lease: Lease) -> bool:
+        found = await stores.ledger.reserve(lease.run_id, MOST, budget, since=LONG_AGO)
+        return found.is_granted
+
+    assert await is_granted(first)
+    assert await is_granted(first)  # its own call is over
+    assert not await is_granted(second)
+    await _spend(stores, first, 1)
+    assert await is_granted(second)
+    assert not await is_granted(third)
+    assert await stores.finish(second)
+    assert await is_granted(third)
+
+
+async def test_a_reservation_is_of_its_workspace_channel_and_person(stores: Stores) -> None:
+    first = await _started(stores)
+    of_bob = await _started(stores, address=replace(ADDRESS, thread_key="200.1"), author=BOB)
+    elsewhere = await _started(stores, address=replace(ADDRESS, channel_id="C2"), author=BOB)
+    other_team = await _started(stores, address=replace(ADDRESS, workspace_id="T2"))
+    everywhere = Budget(
+        person=Limit(usd=1), channel=Limit(usd=1), workspace=Limit(usd=1), run=Limit(usd=1)
+    )
+    for budget, admitted in (
+        (Budget(person=Limit(usd=1)), [True, True, True]),
+        (Budget(channel=Limit(usd=1)), [False, True, True]),
+        (Budget(workspace=Limit(usd=1)), [False, False, True]),
+        (everywhere, [False, False, True]),
+    ):
+        await stores.ledger.reserve(first.run_id, MOST, budget, since=LONG_AGO)
+        found = [
+            await stores.ledger.reserve(one.run_id, NOTHING, budget, since=LONG_AGO)
+            for one in (of_bob, elsewhere, other_team)
+        ]
+        assert [one.is_granted for one in found] == admitted, budget
+
+
+NOTHING = Spent()

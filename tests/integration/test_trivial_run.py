@@ -16,6 +16,7 @@ import pytest
 
 from bots.bootstrap.program import run_program
 from bots.delivery import run_delivery
+from bots.delivery.poster import Poster
 from bots.delivery.reaction_cache import ReactionCache
 from bots.settings import load_settings
 from core.llm.scripted.scenario import load_scenario
@@ -171,12 +172,17 @@ async def traced_run(platform: Literal["slack", "discord"], folder: Path) -> Tra
     return trace
 
 
+async def no_check(_poster: Poster) -> None:
+    pass
+
+
 @pytest.mark.parametrize("platform", ["slack", "discord"])
 async def test_a_trivial_run_takes_few_transactions_and_files(
     platform: Literal["slack", "discord"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # with the trace on, the answer is no longer immediate, and the run log would be flushed on its way
     monkeypatch.setattr(recorder, "FLUSH_SECONDS", 60.0)
+    monkeypatch.setattr(Poster, "_check_lease", no_check)  # only after a second without a write
     monkeypatch.setattr(run_delivery, "TYPING_AFTER_SECONDS", 60.0)
     monkeypatch.setattr(ReactionCache, "is_sure", lambda cache, message: True)
     trace = await traced_run(platform, tmp_path)

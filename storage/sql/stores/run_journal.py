@@ -15,6 +15,7 @@ from core.domain.messages import Message
 from core.domain.threads import Ask, Lease, ThreadInput, ToolCallRecord
 from core.failpoints import Failpoint
 from core.stores import NOTHING_NEW, JournalEntry, RunResult, UsageEntry
+from storage.sql.columns import SanitizedText
 from storage.sql.database import Database, ResultT, Work
 from storage.sql.rows import (
     event_to_row,
@@ -78,8 +79,14 @@ _COME_FURTHER = CompiledStatement(
 _ADD_MESSAGES = CompiledStatement(messages.insert())
 _ADD_EVENTS = CompiledStatement(run_events.insert())
 _ADD_USAGE = CompiledStatement(usages.insert())
-_SET_MODEL = CompiledStatement(
-    update(runs).where(runs.c.run_id == bindparam("run")).values(model=bindparam("answered"))
+_SETTLE = CompiledStatement(
+    update(runs)
+    .where(runs.c.run_id == bindparam("run"))
+    .values(
+        model=func.coalesce(bindparam("answered", type_=SanitizedText()), runs.c.model),
+        reserved_tokens=0,
+        reserved_microdollars=0,
+    )
 )
 _START_CALLS = CompiledStatement(partial(insert_ignoring_conflicts, tool_calls))
 _END_CALLS = CompiledStatement(
@@ -310,5 +317,5 @@ def _add_usage(
     rows = [{"usage_id": new_id(), **where, **usage_to_row(entry)} for entry in entries]
     _ADD_USAGE.execute(connection, *rows)
     # model calls outside turns are booked without a turn id
-    if answered := [entry.model for entry in entries if entry.turn_id]:
-        _SET_MODEL.execute(connection, {"run": lease.run_id, "answered": answered[-1]})
+    answered = next((entry.model for entry in reversed(entries) if entry.turn_id), None)
+    _SETTLE.execute(connection, {"run": lease.run_id, "answered": answered})

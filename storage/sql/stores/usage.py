@@ -5,10 +5,18 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple, cast
 
-from sqlalchemy import ColumnElement, Connection, and_, case, func, select
+from sqlalchemy import ColumnElement, Connection, and_, case, func, select, update
 
 from core.domain.audit import AuditEntry
-from core.domain.budget import BudgetScope, Limit, Spending, Spent
+from core.domain.budget import (
+    Budget,
+    BudgetScope,
+    Limit,
+    Reservation,
+    Spending,
+    Spent,
+    find_exhausted,
+)
 from core.domain.ids import new_id
 from core.domain.threads import APP_PREFIX, Address, Person, Usage
 from core.failpoints import Failpoint
@@ -19,9 +27,20 @@ from storage.sql.stores.audit import insert_entry
 from storage.sql.tables import budget_limits, runs, threads, usages
 
 _BOOK = Failpoint("storage.book_usage")
+_RESERVE = Failpoint("storage.reserve_budget")
 _CHANGE_LIMIT = Failpoint("storage.change_budget_limit")
 _TOKENS = usages.c.input_tokens + usages.c.output_tokens
-_COUNTED = (usages.c.cost_usd, _TOKENS, case((usages.c.cost_usd == 0, _TOKENS), else_=0))
+_Columns = Sequence[ColumnElement[float]]
+_COUNTED: _Columns = (
+    usages.c.cost_usd,
+    _TOKENS,
+    case((usages.c.cost_usd == 0, _TOKENS), else_=0),
+)
+_RESERVED: _Columns = (
+    runs.c.reserved_microdollars / 1e6,
+    runs.c.reserved_tokens,
+    case((runs.c.reserved_microdollars == 0, runs.c.reserved_tokens), else_=0),
+)
 
 
 class _Place(NamedTuple):
@@ -41,6 +60,13 @@ class SqlLedger:
 
     async def spending_of_run(self, run_id: str, *, since: datetime) -> Spending:
         return await self._database.read(lambda c: _spending(c, run_id, since))
+
+    async def reserve(
+        self, run_id: str, most: Spent, budget: Budget, *, since: datetime
+    ) -> Reservation:
+        return await self._database.write(
+            _RESERVE, lambda c: _reserve(c, run_id, most, budget, since), is_durable=False
+        )
 
     async def spending_by(self, by: Person, at: Address, *, since: datetime) -> Spending:
         place = _Place(at.platform, at.workspace_id, at.channel_id, by.person_id)
@@ -88,58 +114,108 @@ def _change_limit(
     insert_entry(connection, entry)
 
 
-def _spending(connection: Connection, run_id: str, since: datetime) -> Spending:
-    of_run = connection.execute(
-        select(*(func.coalesce(func.sum(column), 0) for column in _COUNTED)).where(
-            usages.c.run_id == run_id
+def _reserve(
+    connection: Connection, run_id: str, most: Spent, budget: Budget, since: datetime
+) -> Reservation:
+    place = _place(connection, run_id)
+    if place is None:
+        return Reservation(Spending(), is_granted=True)
+    if connection.dialect.name == "postgresql":  # SQLite has one writer at a time
+        key = func.hashtext(f"budget {place.platform} {place.workspace_id}")
+        connection.execute(select(func.pg_advisory_xact_lock(key)))
+    spending = _spending(connection, run_id, since)
+    reserved = _reserved(connection, place, run_id)
+    if find_exhausted(budget, spending.plus_reserved(reserved)) is not None:
+        return Reservation(spending, is_granted=False)
+    connection.execute(
+        update(runs)
+        .where(runs.c.run_id == run_id)
+        .values(reserved_tokens=most.tokens, reserved_microdollars=round(most.cost_usd * 1e6))
+    )
+    return Reservation(spending, is_granted=True)
+
+
+def _reserved(connection: Connection, place: _Place, run_id: str) -> Spending:
+    """Returns what the model calls of other runs in the workspace may cost."""
+    others = (
+        select(*_sums_of(_RESERVED, runs.c.requester_id, threads.c.channel_id, place))
+        .join(threads, threads.c.thread_id == runs.c.thread_id)
+        .where(
+            runs.c.status == "running",
+            runs.c.reserved_tokens > 0,
+            runs.c.run_id != run_id,
+            threads.c.platform == place.platform,
+            threads.c.workspace_id == place.workspace_id,
         )
-    ).one()
-    place = connection.execute(
+    )
+    return _spending_from(connection.execute(others).one(), place)
+
+
+def _place(connection: Connection, run_id: str) -> _Place | None:
+    found = connection.execute(
         select(
             threads.c.platform, threads.c.workspace_id, threads.c.channel_id, runs.c.requester_id
         )
         .join(runs, runs.c.thread_id == threads.c.thread_id)
         .where(runs.c.run_id == run_id)
     ).one_or_none()
+    return _Place(*found) if found else None
+
+
+def _spending(connection: Connection, run_id: str, since: datetime) -> Spending:
+    of_run = connection.execute(
+        select(*(func.coalesce(func.sum(column), 0) for column in _COUNTED)).where(
+            usages.c.run_id == run_id
+        )
+    ).one()
+    place = _place(connection, run_id)
     if place is None:
         return Spending(run=_spent(of_run))
-    return replace(_of_days(connection, _Place(*place), since), run=_spent(of_run))
+    return replace(_of_days(connection, place, since), run=_spent(of_run))
 
 
 def _of_days(connection: Connection, place: _Place, since: datetime) -> Spending:
-    is_person = usages.c.user_id == place.person_id
-    is_channel = usages.c.channel_id == place.channel_id
     here = and_(
         usages.c.platform == place.platform,
         usages.c.workspace_id == place.workspace_id,
         usages.c.created_at >= since,
     )
-    sums = [*_sums_where(is_person), *_sums_where(is_channel)]
-    sums += [func.coalesce(func.sum(column), 0) for column in _COUNTED]
+    sums = _sums_of(_COUNTED, usages.c.user_id, usages.c.channel_id, place)
     found = connection.execute(select(*sums).where(here)).one()
-    width = len(_COUNTED)
     changed = connection.execute(
         select(budget_limits.c.scope, budget_limits.c.usd, budget_limits.c.tokens).where(
             budget_limits.c.platform == place.platform,
             budget_limits.c.workspace_id == place.workspace_id,
         )
     )
-    requester = _spent(found[:width])
+    limits = {
+        cast(BudgetScope, scope): Limit(usd=usd, tokens=tokens) for scope, usd, tokens in changed
+    }
+    return replace(_spending_from(found, place), changed_limits=limits)
+
+
+def _sums_of(
+    columns: _Columns,
+    person: ColumnElement[str | None],
+    channel: ColumnElement[str],
+    place: _Place,
+) -> list[ColumnElement[float]]:
+    """Returns the sums over the person, over the channel, and over all rows."""
+    of_person = [case((person == place.person_id, column), else_=0) for column in columns]
+    in_channel = [case((channel == place.channel_id, column), else_=0) for column in columns]
+    return [func.coalesce(func.sum(column), 0) for column in (*of_person, *in_channel, *columns)]
+
+
+def _spending_from(sums: "tuple[float, ...]", place: _Place) -> Spending:
+    width = len(_COUNTED)
+    requester = _spent(sums[:width])
     is_app = place.person_id is not None and place.person_id.startswith(APP_PREFIX)
     return Spending(
         person=Spent() if is_app else requester,
         app=requester if is_app else Spent(),
-        channel=_spent(found[width : 2 * width]),
-        workspace=_spent(found[2 * width :]),
-        changed_limits={
-            cast(BudgetScope, scope): Limit(usd=usd, tokens=tokens)
-            for scope, usd, tokens in changed
-        },
+        channel=_spent(sums[width : 2 * width]),
+        workspace=_spent(sums[2 * width :]),
     )
-
-
-def _sums_where(condition: ColumnElement[bool]) -> list[ColumnElement[float]]:
-    return [func.coalesce(func.sum(case((condition, column), else_=0)), 0) for column in _COUNTED]
 
 
 def _spent(sums: "tuple[float, ...]") -> Spent:

@@ -157,7 +157,8 @@ class PlanRow(SQLModel, table=True):
 
 class RunRow(SQLModel, table=True):
     """`number` is the place among the thread's runs, from 1. `deaths`: how many workers died in a row while they ran
-    it, since its last finished turn. `requeued_at`: when it was last queued again after it had begun."""
+    it, since its last finished turn. `requeued_at`: when it was last queued again after it had begun.
+    `reserved_tokens` and `reserved_microdollars` are what its model call may cost, 0 between calls."""
 
     __tablename__ = "run"
     __table_args__ = (
@@ -184,6 +185,12 @@ class RunRow(SQLModel, table=True):
     attention: str = _attention_column()
     stop_requested: bool = False
     stop_position: int | None = Field(default=None, sa_type=Integer)
+    reserved_tokens: int = Field(
+        default=0, sa_column=Column(BigInteger, nullable=False, server_default="0")
+    )
+    reserved_microdollars: int = Field(
+        default=0, sa_column=Column(BigInteger, nullable=False, server_default="0")
+    )
     finish_reason: str | None = text_column(None)
     error: str | None = text_column(None)
     created_at: datetime = timestamp_column()
