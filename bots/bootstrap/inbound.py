@@ -82,13 +82,7 @@ def build_reception(
         commands=CommandDeps(
             conversations=stores.conversations,
             sandboxes=sandboxes,
-            erasure=ErasureDeps(
-                conversations=stores.conversations,
-                sandboxes=sandboxes,
-                signals=stores.signals,
-                knowledge_base=stores.knowledge_base,
-                upload=upload,
-            ),
+            erasure=_build_erasure(stores, sandboxes, upload),
             knowledge=KnowledgeDeps(
                 knowledge_base=stores.knowledge_base,
                 conversations=stores.conversations,
@@ -111,6 +105,20 @@ def build_reception(
             budget=BudgetDeps(ledger=stores.ledger, budget=settings.budget, policy=policy),
         ),
         wake_delivery=wake_delivery,
+    )
+
+
+def _build_erasure(
+    stores: Stores, sandboxes: SandboxProvider | None, upload: Upload
+) -> ErasureDeps:
+    return ErasureDeps(
+        conversations=stores.conversations,
+        sandboxes=sandboxes,
+        stops=stores.stops,
+        signals=stores.signals,
+        deliveries=stores.deliveries,
+        knowledge_base=stores.knowledge_base,
+        upload=upload,
     )
 
 

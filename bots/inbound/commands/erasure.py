@@ -1,5 +1,6 @@
 """The chat commands `forget`, which deletes conversations or what is stored about a person, and `export`."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from core.domain.threads import Address, Person
 from core.knowledge.knowledge_base import KnowledgeBase
 from core.knowledge.ports import Scope
 from core.ports import OutgoingFile, SandboxProvider, StopSignals
-from core.stores import Conversations
+from core.stores import Conversations, Deliveries, StopRequests
 
 NOT_HERE = "There is no conversation with me here yet."
 NOT_YOURS = "Only people who have worked with me here, and admins of this bot, can do that."
@@ -22,6 +23,8 @@ FORGET_ME = (
     " with me{}. Files that you attached, summaries of long conversations and what others quoted stay until `forget`"
     " deletes their conversation. Write `forget me yes` to me to do it; it cannot be undone."
 )
+CLOSE_POLLS_MAX = 50
+CLOSE_POLL_SECONDS = 0.1
 EXPORT_NAME = "conversation.json"
 Upload = Callable[[Address, OutgoingFile], Awaitable[object]]
 
@@ -32,7 +35,9 @@ class ErasureDeps:
 
     conversations: Conversations
     sandboxes: SandboxProvider | None
+    stops: StopRequests
     signals: StopSignals
+    deliveries: Deliveries
     knowledge_base: KnowledgeBase
     upload: Upload
 
@@ -81,11 +86,14 @@ async def _list_contents(thread_ids: tuple[str, ...], deps: ErasureDeps) -> str:
 async def forget_thread(thread_id: str, deps: ErasureDeps, by: Person | None = None) -> None:
     """Deletes a conversation and its sandbox.
 
-    Deletes the sandbox before the conversation, because after a crash in between it could no longer be found. Deletes
-    it again at the end, because a worker may have created a new sandbox in the meantime.
+    A run is stopped first, and its status message closed, because afterwards nobody could. Deletes the sandbox before
+    the conversation, because after a crash in between it could no longer be found. Deletes it again at the end,
+    because a worker may have created a new sandbox in the meantime.
     """
     snapshot = await deps.conversations.snapshot(thread_id)
     run = snapshot.active_run if snapshot else None
+    if run is not None:
+        await _close_run(run.run_id, deps, by)
     if deps.sandboxes is not None:
         await deps.sandboxes.destroy(thread_id)
     await deps.conversations.forget(thread_id, by=by)
@@ -93,6 +101,23 @@ async def forget_thread(thread_id: str, deps: ErasureDeps, by: Person | None = N
         await deps.signals.send(run.run_id)
     if deps.sandboxes is not None:
         await deps.sandboxes.destroy(thread_id)
+
+
+async def _close_run(run_id: str, deps: ErasureDeps, by: Person | None) -> None:
+    """Stops the run and waits until people see that it ended, but not for long."""
+    await deps.stops.request_stop(run_id, by=by)
+    await deps.signals.send(run_id)
+    for _ in range(CLOSE_POLLS_MAX):
+        if await _is_closed(run_id, deps):
+            return
+        await asyncio.sleep(CLOSE_POLL_SECONDS)
+
+
+async def _is_closed(run_id: str, deps: ErasureDeps) -> bool:
+    run = await deps.conversations.run(run_id)
+    if run is not None and run.finished_at is None:
+        return False
+    return run_id not in await deps.deliveries.open_runs()
 
 
 def _ask_for_person(called: CommandCalled) -> Outcome:

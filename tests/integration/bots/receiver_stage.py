@@ -67,7 +67,9 @@ def command_deps(world: World, sandboxes: SandboxProvider | None = None) -> Comm
         erasure=ErasureDeps(
             conversations=stores.conversations,
             sandboxes=sandboxes,
+            stops=world.stops,
             signals=world.signals,
+            deliveries=SqlDeliveries(world.database),
             knowledge_base=stores.knowledge_base,
             upload=no_upload,
         ),

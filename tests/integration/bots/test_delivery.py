@@ -10,6 +10,7 @@ import pytest
 from bots.delivery import poster, run_delivery
 from bots.delivery.content import AnswerPart, AskPrompt, Notice, RunStatus
 from bots.inbound.actions import IncomingMessage
+from bots.inbound.commands.erasure import forget_thread
 from bots.inbound.receiver import arrival_of
 from core.domain.approval import APPROVE_ONCE, CHOICES
 from core.domain.errors import (
@@ -26,6 +27,7 @@ from tests.fakes.streamed_model import calls, text
 from tests.fakes.surface import Failure, Posted
 from tests.integration.bots.delivery_stage import Stage, until
 from tests.integration.bots.delivery_stage import stage as stage
+from tests.integration.bots.receiver_stage import command_deps
 from tests.integration.core.conftest import world as world
 
 
@@ -406,3 +408,19 @@ async def test_a_question_whether_a_late_request_is_still_wanted(stage: Stage) -
         ("Yes, go ahead", "No"),
     )
     assert stage.surface.reactions[-1] == ("1.0", "asking")
+
+
+async def test_a_conversation_that_is_forgotten_leaves_no_status_at_work(stage: Stage) -> None:
+    stage.world.model.turns = [calls(("wait", '{"text": "x"}')), text("The answer.")]
+    run_id, running = await stage.start_followed()
+    await until(lambda: bool(stage.of(RunStatus)))
+    run = await stage.world.deps.stores.conversations.run(run_id)
+    assert run is not None
+
+    await forget_thread(run.thread_id, command_deps(stage.world).erasure)
+
+    await running
+    (status,) = stage.of(RunStatus)
+    assert isinstance(status.newest, RunStatus)
+    assert (status.newest.view.state, status.newest.view.can_stop) == ("stopped", False)
+    assert await stage.world.deps.stores.conversations.snapshot(run.thread_id) is None
