@@ -93,7 +93,7 @@ async def forget_thread(thread_id: str, deps: ErasureDeps, by: Person | None = N
     snapshot = await deps.conversations.snapshot(thread_id)
     run = snapshot.active_run if snapshot else None
     if run is not None:
-        await _close_run(run.run_id, deps, by)
+        await _close_run(run.run_id, deps)
     if deps.sandboxes is not None:
         await deps.sandboxes.destroy(thread_id)
     await deps.conversations.forget(thread_id, by=by)
@@ -103,9 +103,9 @@ async def forget_thread(thread_id: str, deps: ErasureDeps, by: Person | None = N
         await deps.sandboxes.destroy(thread_id)
 
 
-async def _close_run(run_id: str, deps: ErasureDeps, by: Person | None) -> None:
+async def _close_run(run_id: str, deps: ErasureDeps) -> None:
     """Stops the run and waits until people see that it ended, but not for long."""
-    await deps.stops.request_stop(run_id, by=by)
+    await deps.stops.request_stop(run_id)
     await deps.signals.send(run_id)
     for _ in range(CLOSE_POLLS_MAX):
         if await _is_closed(run_id, deps):
