@@ -27,7 +27,8 @@ PARTS_MAX = 3
 WHOLE_ANSWER = "answer.md"
 WHOLE_ANSWER_ORDINAL = 1000
 """The place of a text file among a run's files. Files of the sandbox have smaller ones."""
-WHOLE_APPROVAL_ORDINALS = 100
+WHOLE_APPROVAL_ORDINALS = 200
+"""More than the messages of the longest approval, all of it backticks, in the shortest messages of a platform."""
 TABLE_ORDINAL = 100_000
 """The place of the first CSV file among a run's files, after all others."""
 TABLE_FILES_MAX = 3
@@ -39,9 +40,10 @@ OPTIONS_SHOWN_MAX = 400
 """A question with more options also lists them in a file, because menus may not show all."""
 FILES_SECONDS = 20.0
 """How long an answer waits for the sandbox with its files. After that it comes alone."""
-ORDER_SECONDS_MAX = 60.0
+ORDER_SECONDS_MAX = 900.0
 ORDER_LOOK_SECONDS = 0.25
-"""How long results wait at most for those of the thread's earlier runs, and how often they look."""
+"""How long results wait at most for those of the thread's earlier runs, and how often they look. The bound is for an
+earlier run that a fault keeps from being delivered: rate limits and outages hold up the later run as well."""
 REST_IN_FILE = f"\n\n_This is the beginning. The whole answer is in the file `{WHOLE_ANSWER}`._"
 TOO_LARGE = "is too large to post here"
 WHY_REFUSED = {
@@ -54,10 +56,16 @@ async def wait_for_earlier_runs(rendering: DeliveryLease, deps: DeliveryDeps) ->
     """Waits until the earlier runs of the thread are delivered, so that people read answers in their order."""
     if not rendering.has_earlier:
         return
-    with suppress(TimeoutError):
+    try:
         async with asyncio.timeout(ORDER_SECONDS_MAX):
             while await deps.deliveries.has_earlier(rendering.run_id):  # noqa: ASYNC110 - other processes deliver, too
                 await asyncio.sleep(ORDER_LOOK_SECONDS)
+    except TimeoutError:
+        log.error(
+            "run %s is shown before an earlier one of its thread, which was not delivered in %.0f s",
+            rendering.run_id,
+            ORDER_SECONDS_MAX,
+        )
 
 
 async def deliver_outbox(run: Run, poster: Poster, deps: DeliveryDeps) -> tuple[Delivery, ...]:
@@ -128,20 +136,12 @@ async def _deliver_answer(
     If the platform refuses the file, all parts are posted.
     """
     text, start = str(answer.body.get("text", "")), answer.ordinal
-    limit = poster.surface.answer_limit
-    parts = split_markdown(text, limit)
-    if len(parts) > PARTS_MAX and await _send_text_file(
-        WHOLE_ANSWER, text, start + WHOLE_ANSWER_ORDINAL, poster
-    ):
-        parts = [split_markdown(text, limit - len(REST_IN_FILE))[0] + REST_IN_FILE]
-    places = range(start + 1, start + len(parts))
-    if drafts := [DeliveryDraft(slot="answer", ordinal=at, body={}) for at in places]:
-        planned = _of_reply(await poster.plan(drafts), start // REPLY_ORDINALS)
-    for one in (one for one in planned if one.slot == "answer"):
-        at = _place(one)
+    planned, parts = await _plan_parts(answer, planned, poster)
+    rows = sorted((one for one in planned if one.slot == "answer"), key=_place)
+    for at, (one, markdown) in enumerate(zip(rows, parts, strict=False)):
         is_end = at + 1 == len(parts)
         part = AnswerPart(
-            markdown=parts[at],
+            markdown=markdown,
             part=at + 1,
             parts=len(parts),
             run_id=run.run_id if is_end else "",
@@ -155,6 +155,38 @@ async def _deliver_answer(
         await poster.show(one, part, files=files)
     for at, table in enumerate(_large_tables(text)):
         await _send_text_file(f"table-{at + 1}.csv", table, start + TABLE_ORDINAL + at, poster)
+
+
+async def _plan_parts(
+    answer: Delivery, planned: Sequence[Delivery], poster: Poster
+) -> tuple[Sequence[Delivery], list[str]]:
+    """Returns the deliveries of the reply and the parts of its answer.
+
+    The parts are stored before the first is posted: a program that splits elsewhere, as after an update, posts the rest
+    of them. An answer of one part, or whose whole text is in a file, needs no others.
+    """
+    later = sorted((one for one in planned if one.slot == "answer"), key=_place)[1:]
+    text, limit = str(answer.body.get("text", "")), poster.surface.answer_limit
+    in_file = answer.ordinal + WHOLE_ANSWER_ORDINAL
+    if later and "text" in later[0].body:
+        if any((one.slot, one.ordinal) == ("file", in_file) for one in planned):
+            await _send_text_file(WHOLE_ANSWER, text, in_file, poster)
+        texts = [str(one.body["text"]) for one in later]
+        return planned, [str(later[0].body["first"]), *texts]
+    if not later and poster.newest(answer).state not in ("pending", "failed"):
+        return planned, [text]
+    parts = split_markdown(text, limit) or [text]
+    if len(parts) > PARTS_MAX and await _send_text_file(WHOLE_ANSWER, text, in_file, poster):
+        parts = [split_markdown(text, limit - len(REST_IN_FILE))[0] + REST_IN_FILE]
+    drafts = [
+        DeliveryDraft(slot="answer", ordinal=answer.ordinal + at, body={"text": part})
+        for at, part in enumerate(parts)
+        if at
+    ]
+    if drafts:
+        drafts[0].body["first"] = parts[0]
+        planned = _of_reply(await poster.plan(drafts), answer.ordinal // REPLY_ORDINALS)
+    return planned, parts
 
 
 def _large_tables(markdown: str) -> list[str]:
@@ -292,14 +324,18 @@ async def _show_whole_approval(ask: Delivery, poster: Poster) -> None:
         or await _send_text_file(name, text, first, poster)
     ):
         return
-    shown = text.replace("`", "\\u0060")
-    parts = split_markdown(f"`{name}`:\n```\n{shown}```", poster.surface.answer_limit)
-    drafts = [
-        DeliveryDraft(slot="file", ordinal=first + n, body={}) for n in range(1, len(parts) + 1)
-    ]
-    planned = {one.ordinal: one for one in await poster.plan(drafts) if one.slot == "file"}
-    for draft, part in zip(drafts, parts, strict=True):
-        await poster.show(planned[draft.ordinal], Notice(markdown=part))
+    places = range(first + 1, first + WHOLE_APPROVAL_ORDINALS)
+    planned = await poster.plan([])
+    if not any(one.slot == "file" and one.ordinal in places for one in planned):
+        shown = text.replace("`", "\\u0060")
+        parts = split_markdown(f"`{name}`:\n```\n{shown}```", poster.surface.answer_limit)
+        bodies = zip(places, parts, strict=False)
+        planned = await poster.plan(
+            [DeliveryDraft(slot="file", ordinal=at, body={"text": part}) for at, part in bodies]
+        )
+    for one in planned:
+        if one.slot == "file" and one.ordinal in places:
+            await poster.show(one, Notice(markdown=str(one.body.get("text", ""))))
 
 
 def _sandbox_file(sandbox: Sandbox, path: str, size: int) -> OutgoingFile:

@@ -314,9 +314,9 @@ class _Show:
         asked = (waits, self._view.approvals)
         if asked == self._asked:
             return
-        fresh = replace(poster)
         try:
-            await deliver_outbox(run, fresh, self._deps)
+            await wait_for_earlier_runs(poster.rendering, self._deps)
+            await deliver_outbox(run, replace(poster), self._deps)
         except (SurfaceError, StorageUnavailable) as error:
             log.warning("the approval of run %s was not shown: %s", self.run_id, error)
             self._changed.set()
