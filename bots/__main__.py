@@ -198,7 +198,7 @@ def feedback(
     """Show what people think of answers, the oldest first, or turn the threads into tasks."""
     settings = _load_settings()
     lines = _run(_read_feedback_lines(settings, limit, bad, export))
-    print("\n".join(lines) or "Nobody has said yet whether an answer was good.")
+    print("\n".join(lines) or "No one has rated an answer yet.")
 
 
 @app.command()

@@ -61,7 +61,7 @@ async def wait_for_earlier_runs(rendering: DeliveryLease, deps: DeliveryDeps) ->
             while await deps.deliveries.has_earlier(rendering.run_id):  # noqa: ASYNC110 - other processes deliver, too
                 await asyncio.sleep(ORDER_LOOK_SECONDS)
     except TimeoutError:
-        log.error(
+        log.warning(
             "run %s is shown before an earlier one of its thread, which was not delivered in %.0f s",
             rendering.run_id,
             ORDER_SECONDS_MAX,

@@ -53,7 +53,7 @@ CommandName = Literal[
     "mcp",
 ]
 MISSED_SECONDS_MAX = 3 * 86_400
-"""Messages that nobody received for longer are skipped, because no one waits for an answer any more."""
+"""Messages that were sent longer ago, while no bot ran, are skipped: no one waits for an answer any more."""
 LATE_SECONDS = 3_600
 _AGENT_PREFIX = re.compile(r"agent:(\S{1,64})(?:\s+|$)", re.IGNORECASE)
 PLAN_COMMAND = re.compile(

@@ -14,7 +14,7 @@ ACTIVE = frozenset({"queued", "running", "waiting"})
 _FOLLOWING: Mapping[FollowMode, str] = {
     "follow": "In a thread that you call me into, I also answer without a mention",
     "mention": "I answer here only when I am mentioned",
-    "quiet": "I stay quiet here until somebody mentions me",
+    "quiet": "I stay quiet here until someone mentions me",
 }
 _ABILITIES = (
     ("execute_command", "run programs in a sandbox", True),

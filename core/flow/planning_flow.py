@@ -9,7 +9,7 @@ from core.domain.approval import Approval
 from core.domain.events import ChecklistChanged, MessageAdded, RunFinished
 from core.domain.messages import Message
 from core.domain.plans import Plan, PlanStore, build_checklist
-from core.domain.threads import Run, ToolCallRecord
+from core.domain.threads import Run, Thread, ToolCallRecord
 from core.flow.messages import FlowMessageTag, flow_message, newest_tag
 from core.flow.steps import Change, change_plan, flow_plan, recorded_members
 from core.loop.loop import run_agent
@@ -133,7 +133,12 @@ class Flow:
 
 
 async def build_flow(
-    config: AgentConfig, run: Run, context: RunContext, deps: RunDeps, recorder: RunRecorder
+    config: AgentConfig,
+    run: Run,
+    thread: Thread,
+    context: RunContext,
+    deps: RunDeps,
+    recorder: RunRecorder,
 ) -> Flow | None:
     """Returns the run's planning flow, or None if its agent does not plan.
 
@@ -149,7 +154,9 @@ async def build_flow(
         version = await deps.agents.roster.member(name, begun.get(name))
         if version is None:
             continue
-        own = await build_agent_config(version.definition, run, deps, recorder, context.switch)
+        own = await build_agent_config(
+            version.definition, run, thread, deps, recorder, context.switch
+        )
         team[name] = TeamMember(
             agent_version_id=version.agent_version_id,
             description=version.definition.description,

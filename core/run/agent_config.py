@@ -65,12 +65,13 @@ async def load_agent_config(
     """
     version = await deps.agents.roster.version_for(run, thread)
     recorder.set_agent(version, is_new=run.agent_version_id is None)
-    return await build_agent_config(version.definition, run, deps, recorder, switch)
+    return await build_agent_config(version.definition, run, thread, deps, recorder, switch)
 
 
 async def build_agent_config(
     agent: AgentDefinition,
     run: Run,
+    thread: Thread,
     deps: RunDeps,
     recorder: RunRecorder,
     switch: StopSwitch,
@@ -100,7 +101,7 @@ async def build_agent_config(
         prompt=base.with_system("Your role here", agent.prompt),
         dialect=_dialect(agent, model, deps),
         toolbox=toolbox,
-        knowledge=_run_knowledge(agent, model, run, deps, recorder),
+        knowledge=_run_knowledge(agent, model, run, thread, deps, recorder),
     )
 
 
@@ -139,14 +140,19 @@ def _missing_servers(agent: AgentDefinition, deps: RunDeps) -> str:
 
 
 def _run_knowledge(
-    agent: AgentDefinition, model: str, run: Run, deps: RunDeps, recorder: RunRecorder
+    agent: AgentDefinition,
+    model: str,
+    run: Run,
+    thread: Thread,
+    deps: RunDeps,
+    recorder: RunRecorder,
 ) -> RunKnowledge:
     spent = usage_recorder(recorder)
     ask = model_asker(deps.models.ask_model, model, on_usage=spent)
 
     async def ask_within_budget(question: str) -> str:
         await recorder.commit()  # what the questions before it have cost
-        await check_budget(run.run_id, model, deps, is_chat=True)
+        await check_budget(run.run_id, model, deps, is_chat=_is_chat(thread))
         return await ask(question)
 
     return RunKnowledge(
@@ -157,6 +163,11 @@ def _run_knowledge(
         ask=ask_within_budget,
         room_tokens=deps.limits.context_policy.limit_of(model).room * DOCUMENT_PERCENT // 100,
     )
+
+
+def _is_chat(thread: Thread) -> bool:
+    """Whether people read what the run says in a chat, where they can give commands."""
+    return thread.address.platform != "api"
 
 
 def usage_recorder(recorder: RunRecorder) -> Callable[[str, Usage], None]:
@@ -183,14 +194,14 @@ async def check_budget(run_id: str, model: str, deps: RunDeps, *, is_chat: bool)
     is used up.
     """
     budget, ledger = deps.limits.budget, deps.stores.ledger
-    since = utc_day_start(datetime.now(UTC))
     if not has_limits(budget, Spending()):
         # admins may have set limits in chat
-        spent = await ledger.spending_of_run(run_id, since=since)
+        spent = await ledger.spending_of_run(run_id, since=utc_day_start(datetime.now(UTC)))
         if not has_limits(budget, spent):
             return ""
     most = _most_of_one_call(model, deps)
     while True:
+        since = utc_day_start(datetime.now(UTC))
         reservation = await ledger.reserve(run_id, most, budget, since=since)
         spent = reservation.spending
         if (end := find_exhausted(budget, spent, is_chat=is_chat)) is not None:
@@ -257,7 +268,7 @@ def build_run_context(
         ask_model=deps.models.ask_model,
         take_steering=take_steering,
         check_budget=partial(
-            check_budget, run.run_id, config.model, deps, is_chat=thread.address.platform != "api"
+            check_budget, run.run_id, config.model, deps, is_chat=_is_chat(thread)
         ),
         switch=switch,
         context_policy=deps.limits.context_policy,

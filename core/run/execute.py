@@ -223,7 +223,7 @@ class _Execution:
         while True:
             self._inputs.remember(history)
             context = await self._informed(context, config.knowledge, history)
-            flow = await build_flow(config, run, context, self._deps, self._recorder)
+            flow = await build_flow(config, run, thread, context, self._deps, self._recorder)
             played = (
                 run_flow(flow, mend=repair_history)
                 if flow

@@ -40,7 +40,7 @@ message chooses one for that request only
 - `agents versions NAME` lists an agent's versions, `agents compare NAME 1 3` what changed; admins: \
 `agents rollback NAME 1`, `agents reset NAME`
 - `plan` shows my current plan; `plan add TEXT`, `plan remove NUMBER`, `plan skip NUMBER`, `plan stop` change it
-- `follow quiet` keeps me quiet here until somebody mentions me, `follow mention` makes me answer mentions only, \
+- `follow quiet` keeps me quiet here until someone mentions me, `follow mention` makes me answer mentions only, \
 `follow` makes me follow the thread again; words such as "stay quiet here" do the same
 - `new` starts a new conversation here; `export` posts this one as a file; `forget` deletes it and its files
 - `forget me` removes what is stored about you
@@ -149,7 +149,7 @@ async def _follow(called: CommandCalled, deps: CommandDeps) -> Outcome:
 FOLLOWED: Mapping[FollowMode, str] = {
     "follow": "I follow this {} again: just write, a mention is not needed.",
     "mention": "From now on I answer in this {} only when I am mentioned.",
-    "quiet": "I stay quiet in this {} until somebody mentions me.",
+    "quiet": "I stay quiet in this {} until someone mentions me.",
 }
 
 

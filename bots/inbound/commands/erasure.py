@@ -86,9 +86,9 @@ async def _list_contents(thread_ids: tuple[str, ...], deps: ErasureDeps) -> str:
 async def forget_thread(thread_id: str, deps: ErasureDeps, by: Person | None = None) -> None:
     """Deletes a conversation and its sandbox.
 
-    A run is stopped first, and its status message closed, because afterwards nobody could. Deletes the sandbox before
-    the conversation, because after a crash in between it could no longer be found. Deletes it again at the end,
-    because a worker may have created a new sandbox in the meantime.
+    First stops the thread's run and closes its status message, which cannot be found once the run is deleted. Deletes
+    the sandbox before the conversation, because after a crash in between it could no longer be found. Deletes it again
+    at the end, because a worker may have created a new sandbox in the meantime.
     """
     snapshot = await deps.conversations.snapshot(thread_id)
     run = snapshot.active_run if snapshot else None

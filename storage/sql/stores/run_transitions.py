@@ -174,7 +174,7 @@ def _assistant_message(run: Run, text: str) -> Message:
 
 
 def _keep_unread_inputs(connection: Connection, run: Run, *others: Message) -> None:
-    """Adds the waiting inputs, and then the other messages, to the history of a run that nobody executes."""
+    """Adds the unread inputs, and then the other messages, to the history of a run that no worker executes."""
     waiting = (thread_inputs.c.thread_id == run.thread_id) & thread_inputs.c.taken_by.is_(None)
     rows = connection.execute(
         select(thread_inputs).where(waiting).order_by(thread_inputs.c.position)

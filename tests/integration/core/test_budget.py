@@ -218,7 +218,7 @@ async def test_each_question_about_a_document_is_within_the_budget(world: World)
         yield TextDelta(text="yes")
         yield ModelFinished(finish_reason="stop", usage=spent)
 
-    world.with_deps(budget=Budget(run=Limit(tokens=500)), ask_model=ask)
+    world.with_deps(budget=Budget(run=Limit(tokens=500), has_admins=True), ask_model=ask)
     run_id = await world.say("go")
     lease = await world.deps.stores.claims.claim(run_id, "worker-1")
     loaded = await world.deps.stores.conversations.load_run(run_id)
@@ -232,6 +232,6 @@ async def test_each_question_about_a_document_is_within_the_budget(world: World)
     assert ask_document is not None
     for _ in range(2):
         assert await ask_document("What is in it?") == "yes"
-    with pytest.raises(BudgetExceeded, match="802 of 500 tokens"):
+    with pytest.raises(BudgetExceeded, match=r"802 of 500 tokens.*THREADHAND_BUDGET_RUN_TOKENS"):
         await ask_document("And now?")
     assert asked == 2
