@@ -143,13 +143,14 @@ def _of_deliveries(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
 
 
 def _of_answers(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
-    """Each message is named by one answer, unless its run was stopped, or failed and no later run of its thread was
-    completed."""
+    """Each message is named by one answer, unless its run was stopped, or ended with a failure or a question and no
+    later run of its thread was completed."""
     answers = Counter(token for _, tokens in _answers(memory, seen) for token in tokens)
     read = memory.rows(
         "SELECT i.message_ref, i.taken_by, own.status = 'stopped',"
         " (SELECT count(*) FROM run r JOIN delivery d ON d.run_id = r.run_id WHERE r.thread_id = i.thread_id"
-        " AND r.run_id >= i.taken_by AND r.status = 'completed' AND d.slot = 'answer')"
+        " AND r.status = 'completed' AND d.slot = 'answer' AND (r.number > own.number OR r.run_id = own.run_id"
+        " AND NOT EXISTS (SELECT 1 FROM pending_ask a WHERE a.run_id = r.run_id AND a.kind = 'question')))"
         " FROM thread_input i JOIN run own ON own.run_id = i.taken_by WHERE i.message_ref != ''"
     )
     for ref, run_id, is_stopped, later in read:
