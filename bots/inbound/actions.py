@@ -114,7 +114,7 @@ class IncomingMessage:
     `text` omits the mention of the agent and shows mentions of users as @name. `agent_id` is the agent that the
     message requests by name. `is_addressed` is true if the message mentions the agent, replies to it, comes from a
     slash command, or is a direct message. `is_to_others` is true if it begins with a mention of another person or
-    replies to another person's message.
+    replies to another person's message. `edited_at` is when this version of the text was written, if it is an edit.
     """
 
     address: Address
@@ -127,19 +127,22 @@ class IncomingMessage:
     is_to_others: bool = False
     files: tuple[IncomingFile, ...] = ()
     agent_id: str | None = None
+    edited_at: datetime | None = None
     actor: ActorContext = MEMBER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageEdited:
-    """A user edited a message. `message_ref` identifies the message, `dedupe_key` this edit of it."""
+    """A user edited a message, which was written at `written_at`. `dedupe_key` identifies this edit of it."""
 
     address: Address
     dedupe_key: str
     message_ref: str
     author: Person
     text: str
+    is_addressed: bool = True
     sent_at: datetime
+    written_at: datetime
     actor: ActorContext = MEMBER
 
 
@@ -150,6 +153,7 @@ class MessageDeleted:
     message_ref: str
     author: Person
     sent_at: datetime
+    written_at: datetime
     actor: ActorContext = MEMBER
 
 

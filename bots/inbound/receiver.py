@@ -191,6 +191,9 @@ class ActionReceiver:
             action, agents, follow_mode=mode, is_admin=self._is_admin(action)
         )
         receipt = await self.inbox.accept(arrival, decide)
+        if receipt.newer_version is not None and isinstance(action, IncomingMessage):
+            text, edited_at = receipt.newer_version
+            return await self._accept(replace(action, text=text, edited_at=edited_at))
         await self._wake(receipt)
         if receipt.is_duplicate:
             return Outcome(run_id=receipt.run_id, is_ignored=True)
@@ -337,7 +340,12 @@ def arrival_of(
     match action:
         case IncomingMessage():
             arrival = _arrival(action, "message", action.author, text=action.text)
-            message = replace(arrival, files=action.files, agent_id=action.agent_id)
+            message = replace(
+                arrival,
+                files=action.files,
+                agent_id=action.agent_id,
+                edited_at=action.edited_at,
+            )
             decide = partial(
                 decide_message,
                 action,
@@ -349,9 +357,11 @@ def arrival_of(
             return message, decide
         case MessageEdited():
             edit = _arrival(action, "edit", action.author, text=action.text)
+            edit = replace(edit, written_at=action.written_at, is_addressed=action.is_addressed)
             return edit, partial(decide_edit, action)
         case MessageDeleted():
-            return _arrival(action, "delete", action.author), partial(decide_delete, action)
+            deletion = _arrival(action, "delete", action.author)
+            return replace(deletion, written_at=action.written_at), partial(decide_delete, action)
         case AskAnswered():
             answer = _arrival(action, "answer", action.person, text=action.value)
             return answer, partial(decide_answer, action, is_admin=is_admin)

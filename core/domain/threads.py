@@ -110,7 +110,9 @@ class InboxItem:
     """An incoming message, edit, deletion or answer that must be processed exactly once.
 
     `dedupe_key` identifies the event itself, so a redelivered event carries the same key. `message_ref` is the
-    platform's id of the message. `agent_id` is set if the person asked for an agent by name.
+    platform's id of the message. `agent_id` is set if the person asked for an agent by name. `edited_at` is when a
+    message got this text, if it is an edited one. For edits and deletions, `written_at` is when the message was
+    written, and `is_addressed` whether the new text addresses the agent.
     """
 
     dedupe_key: str
@@ -122,6 +124,9 @@ class InboxItem:
     message_ref: str = ""
     sent_at: datetime
     agent_id: str | None = None
+    edited_at: datetime | None = None
+    written_at: datetime | None = None
+    is_addressed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,7 +277,8 @@ class Receipt:
     """The result of accepting an inbox item. If `is_duplicate` is true, the key was claimed before and nothing was
     changed.
 
-    `run_id` is the new run, or the active run that consumes the input or is asked to stop.
+    `run_id` is the new run, or the active run that consumes the input or is asked to stop. `newer_version` is
+    the text, and when it was written, of an edit that came before its message: accept the message again with it.
     """
 
     decision: Decision
@@ -281,6 +287,7 @@ class Receipt:
     run_id: str | None = None
     is_new_run: bool = False
     answered_ask: Ask | None = None
+    newer_version: tuple[str, datetime] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

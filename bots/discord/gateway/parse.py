@@ -131,6 +131,7 @@ def parse_message(
         is_to_others=is_to_others,
         files=(*parse_files(message), *(parse_files(quoted) if quoted else ())),
         agent_id=agent_id,
+        edited_at=message.edited_at,
         actor=ActorContext(app_ids=app_ids)
         if app_ids
         else parse_standing(message.author, location),
@@ -256,7 +257,9 @@ def parse_edit(
         message_ref=str(message.id),
         author=parse_person(message.author),
         text=split_agent_prefix(readable_text(message, bot_user_id))[1],
+        is_addressed=location.kind == "direct" or is_mentioned(message, bot_user_id),
         sent_at=message.edited_at,
+        written_at=message.created_at,
         actor=parse_standing(message.author, location),
     )
 
@@ -273,6 +276,7 @@ def parse_delete(
         message_ref=str(message_id),
         author=parse_person(author) if author else Person(person_id="", name="Somebody"),
         sent_at=datetime.now(UTC),
+        written_at=discord.utils.snowflake_time(message_id),
         actor=parse_standing(author, location) if author else ActorContext(groups=None),
     )
 

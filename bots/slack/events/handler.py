@@ -34,9 +34,14 @@ from bots.slack.events.parse import (
     user_ids_in,
     without_content,
 )
-from bots.slack.events.payload_fields import get_objects, get_text
+from bots.slack.events.payload_fields import get_object, get_objects, get_text
 from bots.slack.events.shortcuts import Shortcuts
-from bots.slack.web_api.client import SlackClient, acknowledging, seconds_left
+from bots.slack.web_api.client import (
+    ACKNOWLEDGE_SECONDS,
+    SlackClient,
+    acknowledging,
+    seconds_left,
+)
 from bots.slack.web_api.downloads import FileRefSigner, fetch_file_metadata
 from bots.slack.web_api.people import STANDING_REMEMBERED_SECONDS, People, UserGroups
 from bots.slack.web_api.posting import NoticeSender
@@ -86,11 +91,11 @@ class MentionDedup:
 
 EARLY_REPLIES_MAX = 200
 EARLY_SECONDS_MAX = 300.0
-ORDER_SECONDS_MAX = 1.0
 
 
 class ThreadOrder:
-    """Keeps the messages of a thread in the order in which they arrive, while their lookups overlap.
+    """Keeps the messages of a thread, their edits and their deletions in the order in which they arrive, while their
+    lookups overlap.
 
     Slack keeps no order between a thread's root and its replies, so replies that came first are kept for a while.
     """
@@ -101,16 +106,16 @@ class ThreadOrder:
 
     @asynccontextmanager
     async def place(self, event: JsonObject) -> AsyncGenerator[Callable[[], Awaitable[None]]]:
-        """Context manager: yields a function that waits until the thread's earlier messages have been handled, but at
-        most ORDER_SECONDS_MAX."""
-        thread = get_text(event, "channel"), get_text(event, "thread_ts") or get_text(event, "ts")
+        """Context manager: yields a function that waits until the thread's earlier events have been handled, but not
+        longer than Slack waits for the acknowledgement."""
+        thread = get_text(event, "channel"), _thread_of(event)
         earlier = self._newest.get(thread)
         own = self._newest[thread] = asyncio.Event()
 
         async def turn() -> None:
             if earlier is not None:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(earlier.wait(), seconds_left(ORDER_SECONDS_MAX))
+                    await asyncio.wait_for(earlier.wait(), seconds_left(ACKNOWLEDGE_SECONDS))
 
         try:
             yield turn
@@ -137,6 +142,13 @@ class ThreadOrder:
             if key[0] == channel and get_text(event, "thread_ts") == ts
         ]
         return [self._early.pop(key) for key in sorted(found)]
+
+
+def _thread_of(event: JsonObject) -> str:
+    """Returns the ts of the first message of the thread where the event happened. An edit and a deletion carry the
+    message."""
+    message = get_object(event, "message") or get_object(event, "previous_message") or event
+    return get_text(message, "thread_ts") or get_text(message, "ts")
 
 
 SECOND_COPY_SECONDS_MAX = 1.0

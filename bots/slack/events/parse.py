@@ -199,6 +199,7 @@ def _message(
             is_addressed=is_addressed,
         )
     agent_id, request = split_agent_prefix(words)
+    edited = get_text(event, "edited", "ts")
     return IncomingMessage(
         address=address,
         dedupe_key=key,
@@ -210,6 +211,7 @@ def _message(
         is_to_others=is_to_others,
         files=files,
         agent_id=agent_id,
+        edited_at=parse_ts(edited) if _TS.fullmatch(edited) else None,
         actor=ActorContext(app_ids=app_ids),
     )
 
@@ -279,7 +281,9 @@ def _edit(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
         message_ref=ts,
         author=context.person(get_text(message, "user")),
         text=split_agent_prefix(words)[1],
+        is_addressed=channel.startswith("D") or mentions_bot(message, context.identity),
         sent_at=parse_ts(edited),
+        written_at=parse_ts(ts),
     )
 
 
@@ -299,6 +303,7 @@ def _deletion(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
         message_ref=ts,
         author=context.person(get_text(before, "user")),
         sent_at=parse_ts(get_text(event, "event_ts") or ts),
+        written_at=parse_ts(ts),
     )
 
 

@@ -11,6 +11,7 @@ from core.domain.messages import JsonObject
 from core.stores import ErasedCounts
 from storage.sql.tables import (
     audit_entries,
+    early_changes,
     feedback,
     heard_messages,
     messages,
@@ -47,6 +48,7 @@ def erase_rows(
         statement = update(table).values(values) if values else delete(table)
         return connection.execute(statement.where(*chosen)).rowcount
 
+    change(early_changes, "author_id")
     heard = change(thread_inputs, "author_id") + change(heard_messages, "author_id")
     names = change(runs, "requester_id", requester_id=None, requester_name=None)
     names += change(pending_asks, "answered_by_id", answered_by_id=None, answered_by_name=None)

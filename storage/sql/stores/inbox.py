@@ -52,10 +52,13 @@ from storage.sql.stores.run_transitions import (
 from storage.sql.stores.talk import (
     amend_heard,
     insert_heard,
+    keep_early_change,
     read_card_ref,
+    read_early_change,
     read_follow_mode,
     read_talk,
     set_follow_mode,
+    sweep_early_changes,
 )
 from storage.sql.tables import claimed_keys, inbound_cursors, runs, thread_inputs, threads
 
@@ -65,6 +68,21 @@ _NEXT_POSITION = CompiledStatement(
     select(func.coalesce(func.max(thread_inputs.c.position), 0) + 1).where(
         thread_inputs.c.thread_id == bindparam("thread")
     )
+)
+_LATER_INPUTS = CompiledStatement(
+    select(thread_inputs.c.input_id, thread_inputs.c.position)
+    .where(
+        thread_inputs.c.thread_id == bindparam("thread"),
+        thread_inputs.c.taken_by.is_(None),
+        thread_inputs.c.message_ref != "",
+        thread_inputs.c.sent_at > bindparam("sent_at"),
+    )
+    .order_by(thread_inputs.c.position.desc())
+)
+_MOVE_INPUT = CompiledStatement(
+    update(thread_inputs)
+    .where(thread_inputs.c.input_id == bindparam("id"))
+    .values(position=bindparam("to"))
 )
 
 
@@ -125,8 +143,18 @@ def answer_approval(
 def insert_input(
     connection: Connection, thread_id: str, arrival: InboxItem, attention: Attention
 ) -> None:
-    """Appends an input. The caller must lock the thread, so that positions are unique."""
+    """Adds an input behind those that were written earlier. The caller must lock the thread, so that positions are
+    unique.
+
+    On a chat platform, the unread messages of a thread are in the order of its clock, however long it took to receive
+    each. Over HTTP there is no such clock.
+    """
     ((position,),) = _NEXT_POSITION.fetch_tuples(connection, {"thread": thread_id})
+    if arrival.address.platform != "api" and arrival.message_ref:
+        after = {"thread": thread_id, "sent_at": arrival.sent_at}
+        for later in _LATER_INPUTS.fetch_rows(connection, after):
+            _MOVE_INPUT.execute(connection, {"id": later["input_id"], "to": position})
+            position = later["position"]
     place = {"input_id": new_id(), "thread_id": thread_id, "position": position}
     _ADD_INPUT.execute(connection, {**place, "attention": attention, **arrival_to_row(arrival)})
 
@@ -256,10 +284,15 @@ class SqlInbox:
         return bool(await self._database.read_statement(_CLAIMED, {"key": dedupe_key}))
 
     async def sweep(self, *, older_than_days: float) -> int:
-        """Deletes a batch of the keys that were claimed that long ago. Returns how many were deleted, 0 if none
-        are left."""
+        """Deletes a batch of the keys that were claimed that long ago, and the changes whose messages did not come.
+        Returns how many keys were deleted, 0 if none are left."""
         before = datetime.now(UTC) - timedelta(days=older_than_days)
-        return await self._database.write(_SWEEP, lambda c: _delete_oldest_keys(c, before))
+
+        def work(connection: Connection) -> int:
+            sweep_early_changes(connection)
+            return _delete_oldest_keys(connection, before)
+
+        return await self._database.write(_SWEEP, work)
 
     async def advance_cursor(self, platform: str, scope: str, cursor: str) -> None:
         row = {"platform": platform, "scope": scope, "cursor": cursor}
@@ -345,6 +378,8 @@ def _accept(connection: Connection, arrival: InboxItem, decide: Decide) -> Recei
     if arrival.author.is_app and _has_asked_enough(connection, arrival):
         log.warning("%s asks too often in %s", arrival.author.person_id, arrival.address.channel_id)
         return Receipt(decision=Ignore(reason="an app that asks too often"))
+    if (changed := _changed_before(connection, thread, arrival)) is not None:
+        return changed
     snapshot = _read_whole_snapshot(connection, thread) if thread else None
     decision = decide(snapshot)
     if thread is not None and isinstance(decision, Overhear):
@@ -366,6 +401,20 @@ def _accept(connection: Connection, arrival: InboxItem, decide: Decide) -> Recei
     _KEY_LED_TO.execute(connection, led_to)
     record_arrival(connection, arrival, receipt)
     return receipt
+
+
+def _changed_before(
+    connection: Connection, thread: Thread | None, arrival: InboxItem
+) -> Receipt | None:
+    """Returns the receipt of a message that was edited or deleted before it came. Keeps changes of messages to come."""
+    if arrival.kind in ("edit", "delete"):
+        keep_early_change(connection, thread.thread_id if thread else None, arrival)
+        return None
+    early = read_early_change(connection, arrival) if arrival.message_ref else None
+    if early is None:
+        return None
+    newer = None if early.is_deleted else (early.text, early.sent_at)
+    return Receipt(decision=Ignore(reason="changed before it came"), newer_version=newer)
 
 
 def _has_asked_enough(connection: Connection, arrival: InboxItem) -> bool:

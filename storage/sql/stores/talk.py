@@ -1,9 +1,10 @@
-"""What people say to each other in the agent's threads and of its answers, and the follow modes that they chose."""
+"""What people say to each other in the agent's threads and of its answers, the follow modes that they chose, and edits
+and deletions that came before their messages."""
 
-from dataclasses import asdict, replace
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import Connection, bindparam, delete, or_, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, or_, select, update
 
 from core.domain.threads import (
     Address,
@@ -20,11 +21,20 @@ from core.stores import Feedback
 from storage.sql.database import Database
 from storage.sql.rows import Row
 from storage.sql.statements import CompiledStatement, insert_or_replace, insert_or_skip
-from storage.sql.tables import deliveries, follow_modes, heard_messages, thread_inputs, threads
+from storage.sql.tables import (
+    deliveries,
+    early_changes,
+    follow_modes,
+    heard_messages,
+    thread_inputs,
+    threads,
+)
 from storage.sql.tables import feedback as feedback_rows
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 HEARD_READ_MAX = 200
+EARLY_CHANGE_AGE_MAX = timedelta(hours=1)
+"""How long after its message an edit or a deletion may still come before it. Slack redelivers messages for less."""
 PEOPLE_REMEMBERED = 20
 """How many of the newest messages of a thread tell who takes part in it."""
 _SET_MODE = Failpoint("storage.set_follow_mode")
@@ -57,7 +67,23 @@ _CARD = CompiledStatement(
     .order_by(deliveries.c.ordinal.desc())
     .limit(1)
 )
+_OF_MESSAGE = and_(
+    early_changes.c.platform == bindparam("platform"),
+    early_changes.c.workspace_id == bindparam("workspace"),
+    early_changes.c.channel_id == bindparam("channel"),
+    early_changes.c.message_ref == bindparam("ref"),
+)
+_EARLY_CHANGES = CompiledStatement(select(early_changes).where(_OF_MESSAGE))
 _RECORD = Failpoint("storage.record_feedback")
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyChange:
+    """What happened to a message before it came: it was deleted, or has this text since `sent_at`."""
+
+    is_deleted: bool
+    text: str
+    sent_at: datetime
 
 
 def read_talk(connection: Connection, snapshot: ThreadSnapshot) -> ThreadParticipants:
@@ -126,6 +152,72 @@ def amend_heard(connection: Connection, thread_id: str, arrival: InboxItem) -> N
         connection.execute(delete(heard_messages).where(this))
     elif arrival.kind == "edit":
         connection.execute(update(heard_messages).where(this).values(text=arrival.text))
+
+
+def keep_early_change(connection: Connection, thread_id: str | None, arrival: InboxItem) -> None:
+    """Keeps an edit or a deletion whose message is not stored and may still come: its look-ups take longer, another
+    process receives it, or the platform sends it again.
+
+    In a place where the agent has no thread, an edit that does not address the agent is kept as a deletion, so that
+    what people say there to each other is not stored.
+    """
+    written_at, kind, text = arrival.written_at, arrival.kind, arrival.text
+    if written_at is None or arrival.sent_at - written_at > EARLY_CHANGE_AGE_MAX:
+        return
+    if thread_id and _is_stored(connection, thread_id, arrival.message_ref):
+        return
+    if thread_id is None and not arrival.is_addressed:
+        kind, text = "delete", ""
+    place, is_older = arrival.address, early_changes.c.sent_at < arrival.sent_at
+    older = delete(early_changes).where(_OF_MESSAGE, early_changes.c.kind == kind, is_older)
+    connection.execute(older, _message_parameters(arrival))
+    values: dict[str, object] = {
+        "platform": place.platform,
+        "workspace_id": place.workspace_id,
+        "channel_id": place.channel_id,
+        "message_ref": arrival.message_ref,
+        "kind": kind,
+        "author_id": arrival.author.person_id,
+        "text": text,
+        "sent_at": arrival.sent_at,
+    }
+    insert_or_skip(connection, early_changes, [values])
+
+
+def read_early_change(connection: Connection, arrival: InboxItem) -> EarlyChange | None:
+    """Returns the newest change of the message that came before it, unless the message has this text already."""
+    found = _EARLY_CHANGES.fetch_rows(connection, _message_parameters(arrival))
+    newest = max(found, key=lambda row: row["sent_at"], default=None)
+    if newest is None or newest["sent_at"] <= (arrival.edited_at or _NEVER):
+        return None
+    return EarlyChange(newest["kind"] == "delete", newest["text"], newest["sent_at"])
+
+
+def sweep_early_changes(connection: Connection) -> None:
+    """Deletes the changes whose messages did not come."""
+    before = datetime.now(UTC) - EARLY_CHANGE_AGE_MAX
+    connection.execute(delete(early_changes).where(early_changes.c.sent_at < before))
+
+
+def _is_stored(connection: Connection, thread_id: str, message_ref: str) -> bool:
+    return any(
+        connection.execute(
+            select(table.c.message_ref)
+            .where(table.c.thread_id == thread_id, table.c.message_ref == message_ref)
+            .limit(1)
+        ).first()
+        for table in (thread_inputs, heard_messages)
+    )
+
+
+def _message_parameters(arrival: InboxItem) -> dict[str, object]:
+    place = arrival.address
+    return {
+        "platform": place.platform,
+        "workspace": place.workspace_id,
+        "channel": place.channel_id,
+        "ref": arrival.message_ref,
+    }
 
 
 def read_follow_mode(connection: Connection, address: Address) -> FollowMode | None:

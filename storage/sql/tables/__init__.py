@@ -5,6 +5,7 @@ from sqlmodel import SQLModel
 from storage.sql.tables.threads_and_runs import (
     claimed_keys,
     deliveries,
+    early_changes,
     feedback,
     follow_modes,
     heard_messages,
@@ -45,6 +46,7 @@ __all__ = [
     "budget_limits",
     "claimed_keys",
     "deliveries",
+    "early_changes",
     "feedback",
     "follow_modes",
     "heard_messages",

@@ -112,6 +112,21 @@ class HeardMessageRow(SQLModel, table=True):
     sent_at: datetime = timestamp_column()
 
 
+class EarlyChangeRow(SQLModel, table=True):
+    """An edit (`kind` "edit", with the new text) or a deletion ("delete") of a message that is not stored yet."""
+
+    __tablename__ = "early_change"
+
+    platform: str = text_primary_key()
+    workspace_id: str = text_primary_key()
+    channel_id: str = text_primary_key()
+    message_ref: str = text_primary_key()
+    kind: str = text_primary_key()
+    author_id: str = text_column()
+    text: str = text_column()
+    sent_at: datetime = timestamp_column()
+
+
 class FollowModeRow(SQLModel, table=True):
     """The follow mode that people chose for a thread, or for a whole channel if `thread_key` is empty."""
 
@@ -373,6 +388,7 @@ threads: Table = _TABLES["thread"]
 claimed_keys: Table = _TABLES["claimed_key"]
 inbound_cursors: Table = _TABLES["inbound_cursor"]
 thread_inputs: Table = _TABLES["thread_input"]
+early_changes: Table = _TABLES["early_change"]
 heard_messages: Table = _TABLES["heard_message"]
 follow_modes: Table = _TABLES["follow_mode"]
 feedback: Table = _TABLES["feedback"]

@@ -73,7 +73,12 @@ async def test_a_cross_a_deletion_and_words_reach_their_own_workspace_alone(
     run_id = (await stage.receiver.receive(message(key="m1"))).run_id or ""
     cross = StopRequested(address=THERE, dedupe_key="x", message_ref="m1", person=BOB)
     gone = MessageDeleted(
-        address=THERE, dedupe_key="d", message_ref="m1", author=BOB, sent_at=datetime.now(UTC)
+        address=THERE,
+        dedupe_key="d",
+        message_ref="m1",
+        author=BOB,
+        sent_at=datetime.now(UTC),
+        written_at=datetime.now(UTC),
     )
     for inbound in (cross, gone):
         assert (await stage.receiver.receive(inbound)).is_ignored

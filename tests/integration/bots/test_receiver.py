@@ -1,7 +1,7 @@
 """What is made of the things that people do: stored once, refused politely, answered at once where possible."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 import pytest
@@ -108,9 +108,17 @@ async def test_strangers_among_themselves_hear_nothing(stage: ReceiverStage) -> 
     for inbound in (
         message(is_addressed=False),
         MessageEdited(
-            address=HERE, dedupe_key="e", message_ref="9", author=BOB, text="x", sent_at=now
+            address=HERE,
+            dedupe_key="e",
+            message_ref="9",
+            author=BOB,
+            text="x",
+            sent_at=now,
+            written_at=now,
         ),
-        MessageDeleted(address=HERE, dedupe_key="d", message_ref="9", author=BOB, sent_at=now),
+        MessageDeleted(
+            address=HERE, dedupe_key="d", message_ref="9", author=BOB, sent_at=now, written_at=now
+        ),
         StopRequested(address=HERE, dedupe_key="s", message_ref="9", person=BOB),
     ):
         assert (await stage.receiver.receive(inbound)).notice == ""
@@ -139,7 +147,7 @@ async def test_deleting_the_request_stops_its_run(stage: ReceiverStage) -> None:
     await stage.receiver.receive(message(key="m1"))
     now = datetime.now(UTC)
     gone = MessageDeleted(
-        address=HERE, dedupe_key="d1", message_ref="m1", author=ALICE, sent_at=now
+        address=HERE, dedupe_key="d1", message_ref="m1", author=ALICE, sent_at=now, written_at=now
     )
     await stage.receiver.receive(gone)
     (run,) = await runs_of(stage)
@@ -155,6 +163,7 @@ async def test_an_edit_before_the_run_takes_the_message_up_changes_it(stage: Rec
         author=ALICE,
         text="blue",
         sent_at=datetime.now(UTC),
+        written_at=datetime.now(UTC),
     )
     await stage.receiver.receive(edit)
     stage.world.model.turns = [text("ok")]
@@ -162,6 +171,26 @@ async def test_an_edit_before_the_run_takes_the_message_up_changes_it(stage: Rec
     sent = str(stage.world.model.requests[0].messages[-1]["content"])
     assert "blue" in sent
     assert "red" not in sent
+
+
+async def test_an_edit_that_comes_before_its_message_is_what_is_read(stage: ReceiverStage) -> None:
+    now = datetime.now(UTC)
+    edit = MessageEdited(
+        address=HERE,
+        dedupe_key="m1:edit",
+        message_ref="m1",
+        author=ALICE,
+        text="Pay 10 EUR.",
+        sent_at=now + timedelta(minutes=1),  # the platform's clock is ahead
+        written_at=now,
+    )
+    await stage.receiver.receive(edit)
+    outcome = await stage.receiver.receive(message("Pay 1000 EUR.", key="m1"))
+    stage.world.model.turns = [text("ok")]
+    await stage.play(outcome.run_id)
+    sent = str(stage.world.model.requests[0].messages[-1]["content"])
+    assert "10 EUR" in sent
+    assert "1000" not in sent
 
 
 async def test_the_first_answer_wins(stage: ReceiverStage) -> None:

@@ -62,6 +62,7 @@ async def test_an_edit_while_a_file_is_fetched_is_what_the_model_reads(
         author=world.author,
         text="pay 10 EUR to Bob",
         sent_at=datetime.now(UTC),
+        written_at=datetime.now(UTC),
     )
     await world.inbox.accept(*arrival_of(edit))
     source.go.set()
@@ -87,6 +88,7 @@ async def test_a_deletion_while_a_file_is_fetched_takes_the_message_back(
         message_ref="2",
         author=world.author,
         sent_at=datetime.now(UTC),
+        written_at=datetime.now(UTC),
     )
     await world.inbox.accept(*arrival_of(deletion))
     source.go.set()

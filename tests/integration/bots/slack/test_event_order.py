@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from bots.inbound.actions import IncomingMessage
+from bots.inbound.actions import IncomingMessage, MessageDeleted, MessageEdited
 from simulator.slack import SlackSettings, SlackSimulator
 from tests.integration.bots.slack.socket_mode_app import (
     RecordingReceiver,
@@ -29,6 +29,23 @@ async def test_a_slow_look_up_does_not_change_the_order(
         await eventually(lambda: len(receiver.taken) == 4)
         said = [one.text for one in receiver.taken if isinstance(one, IncomingMessage)]
         assert said == ["hello", "first", "second", "third"]
+
+
+async def test_changes_do_not_overtake_a_message_whose_names_are_looked_up_slowly(
+    slack: SlackSimulator, receiver: RecordingReceiver
+) -> None:
+    async with running(slack, receiver):
+        channel = channel_of(slack)
+        root = await slack.say("alice", channel, "@threadhand hello")
+        await eventually(lambda: receiver.taken)
+        slack.misbehave("slow", method="users.info", times=2, seconds=1.5)
+        asked = await slack.say("alice", channel, "Pay @bob 1000 EUR.", thread_id=root)
+        await slack.edit("alice", channel, asked, "Pay @bob 10 EUR.")
+        await slack.say("alice", channel, "No, wait.", thread_id=root)
+        await slack.delete("alice", channel, asked)
+        await eventually(lambda: len(receiver.taken) == 5)
+        order = [type(one) for one in receiver.taken[1:]]
+        assert order == [IncomingMessage, MessageEdited, IncomingMessage, MessageDeleted]
 
 
 @pytest.mark.parametrize("mentions_first", [True, False])

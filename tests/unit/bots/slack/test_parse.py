@@ -13,7 +13,7 @@ from bots.inbound.actions import (
     MessageEdited,
     StopRequested,
 )
-from bots.slack.events.parse import Ignored, ParseContext, parse_event, user_ids_in
+from bots.slack.events.parse import Ignored, ParseContext, parse_event, parse_ts, user_ids_in
 from bots.slack.web_api.client import Identity
 from core.domain.messages import JsonObject
 from core.domain.threads import Address, IncomingFile, Person
@@ -216,6 +216,7 @@ def test_an_edit_by_a_person_counts_once_per_edit():
         author=ALICE,
         text="count to four",
         sent_at=datetime.fromtimestamp(1700000009, UTC),
+        written_at=parse_ts(ROOT),
     )
 
 
@@ -239,6 +240,7 @@ def test_a_deletion_names_the_message_and_its_thread():
         message_ref=REPLY,
         author=ALICE,
         sent_at=datetime.fromtimestamp(1700000010.0001, UTC),
+        written_at=parse_ts(REPLY),
     )
 
 

@@ -1,0 +1,143 @@
+"""The order of a thread's messages is the platform's, and a change counts also if it comes before its message."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from core.domain.threads import Address, Decision, Ignore, InputKind, Receipt, ThreadSnapshot
+from core.stores import JournalEntry
+from tests.contracts.stores import ADDRESS, ALICE, Stores, accept, message
+
+NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
+OVER_HTTP = Address(platform="api", workspace_id="api", channel_id="api", thread_key="1")
+
+
+def at(seconds: float) -> datetime:
+    return NOON + timedelta(seconds=seconds)
+
+
+async def read(stores: Stores) -> list[str]:
+    """The unread messages of the only thread."""
+    rows = await stores.conversations.unread_inputs(await thread_of(stores))
+    return [one.text for one in rows]
+
+
+async def thread_of(stores: Stores) -> str:
+    for place in (ADDRESS, OVER_HTTP):
+        if (found := await stores.conversations.find(place)) is not None:
+            return found.thread.thread_id
+    raise AssertionError("there is no thread")
+
+
+async def change(
+    stores: Stores,
+    kind: InputKind,
+    ref: str,
+    words: str = "",
+    *,
+    sent_at: datetime,
+    written_at: datetime = NOON,
+    is_addressed: bool = True,
+) -> Receipt:
+    """An edit or a deletion, decided on as chats do: it needs something under way."""
+    arrival = replace(
+        message(words, key=f"{kind} {ref} {sent_at}"),
+        kind=kind,
+        message_ref=ref,
+        sent_at=sent_at,
+        written_at=written_at,
+        is_addressed=is_addressed,
+    )
+
+    def decide(snapshot: ThreadSnapshot | None) -> Decision:
+        return accept(snapshot) if snapshot and snapshot.active_run else Ignore(reason="nothing")
+
+    return await stores.inbox.accept(arrival, decide)
+
+
+async def test_unread_messages_are_in_the_order_of_the_platforms_clock(stores: Stores) -> None:
+    for words, seconds in (("a", 0), ("d", 3), ("c", 2), ("e", 4), ("b", 1)):
+        await stores.say(words, sent_at=at(seconds))
+    assert await read(stores) == ["a", "b", "c", "d", "e"]
+
+
+async def test_a_message_does_not_move_before_one_that_was_read(stores: Stores) -> None:
+    run_id = (await stores.say("hello", sent_at=NOON)).run_id or ""
+    lease = await stores.claims.claim(run_id, "w1")
+    assert lease is not None
+    await stores.say("later", sent_at=at(9))
+    (first, *_) = await stores.journal.inputs(lease)
+    await stores.journal.write(lease, JournalEntry(taken_input_ids=(first.input_id,)))
+    await stores.say("earlier", sent_at=at(1))
+    assert await read(stores) == ["earlier", "later"]
+
+
+async def test_over_http_the_order_is_that_of_arrival(stores: Stores) -> None:
+    for words, seconds in (("a", 3), ("b", 1)):
+        await stores.say(words, sent_at=at(seconds), address=OVER_HTTP)
+    assert await read(stores) == ["a", "b"]
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["a new thread", "a thread at work"])
+async def test_a_message_that_was_deleted_before_it_came_is_not_taken(
+    stores: Stores, *, is_first: bool
+) -> None:
+    if not is_first:
+        await stores.say("hello", sent_at=at(-60))
+    await change(stores, "delete", "m2", sent_at=at(2))
+    for _ in range(2):  # the platform may send it again
+        receipt = await stores.say("delete everything", key="m2", sent_at=NOON)
+        assert isinstance(receipt.decision, Ignore)
+        assert receipt.newer_version is None
+    if not is_first:
+        assert await read(stores) == ["hello"]
+    else:
+        assert await stores.conversations.find(ADDRESS) is None
+
+
+async def test_a_message_that_was_edited_before_it_came_is_taken_in_its_newest_version(
+    stores: Stores,
+) -> None:
+    await change(stores, "edit", "m1", "pay 10", sent_at=at(5))
+    await change(stores, "edit", "m1", "pay 100", sent_at=at(3))
+    old = await stores.say("pay 1000", key="m1", sent_at=NOON)
+    assert old.newer_version == ("pay 10", at(5))
+    assert await stores.conversations.find(ADDRESS) is None
+    new = await stores.say("pay 10", key="m1", sent_at=NOON, edited_at=at(5))
+    assert new.is_new_run
+    assert await read(stores) == ["pay 10"]
+
+
+async def test_an_edit_that_no_longer_addresses_the_agent_takes_its_message_back(
+    stores: Stores,
+) -> None:
+    words = "nothing for you"
+    await change(stores, "edit", "m1", words, sent_at=at(5), is_addressed=False)
+    receipt = await stores.say("pay 1000", key="m1", sent_at=NOON)
+    assert isinstance(receipt.decision, Ignore)
+    assert receipt.newer_version is None
+    kept = "SELECT count(*) FROM early_change WHERE text = ''"
+    assert await stores.database.read(lambda c: c.exec_driver_sql(kept).scalar_one()) == 1
+
+
+async def test_a_change_of_a_stored_or_old_message_is_not_kept(stores: Stores) -> None:
+    await stores.say("hello", key="m1", sent_at=NOON)
+    await change(stores, "edit", "m1", "hello you", sent_at=at(5))
+    assert await read(stores) == ["hello you"]
+    await change(stores, "delete", "m0", sent_at=at(5), written_at=at(-3600))
+    assert await stores.count("early_change") == 0
+
+
+async def test_changes_whose_messages_did_not_come_are_deleted(stores: Stores) -> None:
+    now = datetime.now(UTC)
+    for ref, age in (("old", timedelta(hours=2)), ("new", timedelta(minutes=2))):
+        await change(stores, "delete", ref, sent_at=now - age, written_at=now - age)
+    await stores.inbox.sweep(older_than_days=30)
+    assert await stores.count("early_change") == 1
+
+
+async def test_what_one_person_changed_is_forgotten_with_the_person(stores: Stores) -> None:
+    await change(stores, "edit", "m1", "pay 10", sent_at=at(5))
+    await stores.conversations.erase_person(ADDRESS, ALICE.person_id)
+    assert await stores.count("early_change") == 0
