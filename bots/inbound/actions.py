@@ -115,6 +115,7 @@ class IncomingMessage:
     message requests by name. `is_addressed` is true if the message mentions the agent, replies to it, comes from a
     slash command, or is a direct message. `is_to_others` is true if it begins with a mention of another person or
     replies to another person's message. `edited_at` is when this version of the text was written, if it is an edit.
+    `is_missed` is true if it was read from the history, because no bot received it when it was written.
     """
 
     address: Address
@@ -128,6 +129,7 @@ class IncomingMessage:
     files: tuple[IncomingFile, ...] = ()
     agent_id: str | None = None
     edited_at: datetime | None = None
+    is_missed: bool = False
     actor: ActorContext = MEMBER
 
 
@@ -300,9 +302,12 @@ def parse_follow_command(text: str) -> str | None:
     return mode and (f"{mode} channel" if is_whole_channel else mode)
 
 
-def is_late(sent_at: datetime, now: datetime) -> bool:
-    """Whether a message was written so long before it arrived that people may have done without the agent."""
-    return (now - sent_at).total_seconds() > LATE_SECONDS
+def is_late(message: IncomingMessage, now: datetime) -> bool:
+    """Whether the message was missed, and for so long that people may have done without the agent.
+
+    One that comes live is never late, whatever the clocks of this machine and of the platform say.
+    """
+    return message.is_missed and (now - message.sent_at).total_seconds() > LATE_SECONDS
 
 
 def split_agent_prefix(text: str) -> tuple[str | None, str]:

@@ -352,7 +352,7 @@ def arrival_of(
                 agents=agents,
                 follow_mode=follow_mode,
                 is_admin=is_admin,
-                is_late=is_late(action.sent_at, datetime.now(UTC)),
+                is_late=is_late(action, datetime.now(UTC)),
             )
             return message, decide
         case MessageEdited():

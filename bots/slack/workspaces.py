@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 from bots.delivery.content import Content
 from bots.slack import limits
 from bots.slack.events.handler import EventHandler
-from bots.slack.events.origin import Origin
+from bots.slack.events.payload_fields import Origin
 from bots.slack.install.tokens import TokenSource, WorkspaceToken
 from bots.slack.surface import CLOSED_REASONS, SlackSurface
 from bots.slack.web_api.client import SlackClient

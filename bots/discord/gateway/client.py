@@ -167,7 +167,11 @@ class GatewayClient(discord.AutoShardedClient):
 
     async def _read_gap(self, channel_id: int, after: int) -> None:
         await backfill.read_gap(
-            self, self.event_handler.handle_message, self.channel_cursors, channel_id, after
+            self,
+            partial(self.event_handler.handle_message, is_missed=True),
+            self.channel_cursors,
+            channel_id,
+            after,
         )
 
 

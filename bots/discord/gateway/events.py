@@ -83,20 +83,20 @@ class EventHandler:
         async with self._channel_cursors.handling(message.channel.id, message.id):
             await self.handle_message(message)
 
-    async def handle_message(self, message: discord.Message) -> None:
-        """Handles a live or backfilled message. A message that was handled before has no effect.
+    async def handle_message(self, message: discord.Message, *, is_missed: bool = False) -> None:
+        """Handles a live message, or one that was missed. A message that was handled before has no effect.
 
         Raises StorageUnavailable or SurfaceError if it must be retried. Other exceptions would recur and block the
         channel, so they are logged and the message is skipped.
         """
         try:
-            await self._process(message)
+            await self._process(message, is_missed=is_missed)
         except (StorageUnavailable, SurfaceError):
             raise
         except Exception:  # a message that breaks the bot would break it again after each restart
             log.exception("discord: message %s was skipped", message.id)
 
-    async def _process(self, message: discord.Message) -> None:
+    async def _process(self, message: discord.Message, *, is_missed: bool) -> None:
         location = await self._locate(message.channel, message.guild)
         if location is None:
             return
@@ -106,6 +106,8 @@ class EventHandler:
         inbound = parse_message(message, location, self._bot_user_id())
         if inbound is None:
             return
+        if isinstance(inbound, IncomingMessage):
+            inbound = replace(inbound, is_missed=is_missed)
         if self.needs_roles and inbound.actor.groups is None and message.guild is not None:
             actor = await self._standing(message.guild, message.author, location)
             inbound = replace(inbound, actor=actor)

@@ -275,7 +275,7 @@ def parse_delete(
         dedupe_key=f"discord:delete:{message_id}",
         message_ref=str(message_id),
         author=parse_person(author) if author else Person(person_id="", name="Somebody"),
-        sent_at=datetime.now(UTC),
+        sent_at=max(datetime.now(UTC), discord.utils.snowflake_time(message_id)),
         written_at=discord.utils.snowflake_time(message_id),
         actor=parse_standing(author, location) if author else ActorContext(groups=None),
     )

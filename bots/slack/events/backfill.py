@@ -286,7 +286,7 @@ class MessageReplay:
             case _:
                 is_for_us = False
         if is_for_us:
-            await self._event_handler.on_event(event)
+            await self._event_handler.on_event(event, is_missed=True)
         return is_for_us
 
     def _is_new_for_thread(self, inbound: IncomingMessage | StopRequested, ts: str) -> bool:

@@ -12,8 +12,14 @@ from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncBoltContext
 from slack_bolt.authorization import AuthorizeResult
 
 from bots.slack.events.handler import EventHandler
-from bots.slack.events.origin import Origin, parse_origin, parse_sharing_ids
-from bots.slack.events.payload_fields import get_object, get_strings, get_text
+from bots.slack.events.payload_fields import (
+    Origin,
+    get_object,
+    get_strings,
+    get_text,
+    parse_origin,
+    parse_sharing_ids,
+)
 from bots.slack.render.mrkdwn import mentioned_user_ids, message_mrkdwn
 from bots.slack.web_api.client import SlackClient
 from bots.slack.workspaces import Workspace, Workspaces

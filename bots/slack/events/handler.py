@@ -198,8 +198,8 @@ class EventHandler:
             tell_thread=partial(self._notices.send, is_thread_open=True),
         )
 
-    async def on_event(self, event: JsonObject) -> None:
-        """Handles one event of the Events API."""
+    async def on_event(self, event: JsonObject, *, is_missed: bool = False) -> None:
+        """Handles one event of the Events API, or one that was missed and made of a message in the history."""
         if get_text(event, "type") in GREETED_EVENTS:
             if self._greeter is not None:
                 with acknowledging():
@@ -209,12 +209,12 @@ class EventHandler:
                     await self._greeter.greet(event, context)
             return
         with acknowledging():
-            is_ours = await self._on_event(event)
+            is_ours = await self._on_event(event, is_missed=is_missed)
         if self._cursors is not None and get_text(event, "type") in {"message", "app_mention"}:
             place = self._client.identity.team_id, get_text(event, "channel"), get_text(event, "ts")
             await self._cursors.record_message(*place, is_unaddressed=not is_ours)
 
-    async def _on_event(self, event: JsonObject) -> bool:
+    async def _on_event(self, event: JsonObject, *, is_missed: bool = False) -> bool:
         """Handles an event. Returns whether it needed action."""
         is_mention = get_text(event, "type") == "app_mention"
         if is_mention and await self._has_second_copy(event):
@@ -224,6 +224,8 @@ class EventHandler:
             if inbound is None:
                 event = await self._whole_message(event) if is_mention else event
                 inbound = await self._parsed(event)
+            if isinstance(inbound, IncomingMessage):
+                inbound = replace(inbound, is_missed=is_missed)
             is_reply = get_text(event, "thread_ts") not in {"", get_text(event, "ts")}
             is_taken = await self._receive_inbound(inbound, is_thread_open=is_reply, turn=turn)
             if isinstance(inbound, IncomingMessage | CommandCalled):

@@ -1,8 +1,25 @@
-"""Typed access to Slack's JSON payloads. Fields that are missing or have the wrong type count as empty."""
+"""Typed access to Slack's JSON payloads, and where they came from. Fields that are missing or have the wrong type count
+as empty."""
+
+from dataclasses import dataclass
 
 from pydantic import JsonValue
 
 from core.domain.messages import JsonObject
+
+_TEAM, _ORGANISATION = "T", "E"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The workspace and the organisation that a payload came from.
+
+    `team_id` is empty if the payload concerns the whole organisation. `organisation_id` is empty if the workspace
+    installed the app itself.
+    """
+
+    team_id: str
+    organisation_id: str
 
 
 def get_text(source: JsonObject, *path: str) -> str:
@@ -42,3 +59,53 @@ def _at(source: JsonObject, path: tuple[str, ...]) -> JsonValue:
             return None
         value = value.get(key)
     return value
+
+
+def parse_origin(body: JsonObject, team_id: str) -> Origin:
+    """Returns the origin of a payload. `team_id` is the workspace that Bolt found in it.
+
+    With an organisation-wide installation, Bolt's id may be empty or be the user's home workspace, so the workspace of
+    the clicked message takes precedence.
+    """
+    (authorization, *_) = get_objects(body, "authorizations") or [{}]
+    is_everywhere = is_organisation_install(authorization) or is_organisation_install(body)
+    found = [get_text(body, "message", "team"), team_id] if is_everywhere else [team_id]
+    found += [get_text(body, "context_team_id"), get_text(body, "team_id")]
+    workspace = _first(found, _TEAM)
+    names = (
+        get_text(authorization, "enterprise_id"),
+        get_text(body, "enterprise", "id"),
+        get_text(body, "enterprise_id"),
+        get_text(body, "context_enterprise_id"),
+    )
+    organisation = _first(names, _ORGANISATION) if is_everywhere or not workspace else ""
+    return Origin(team_id=workspace, organisation_id=organisation)
+
+
+def parse_sharing_ids(body: JsonObject) -> frozenset[str]:
+    """Returns the workspaces that an event of a Slack Connect channel names, or none for other events.
+
+    Slack delivers such an event for one or several of the installations that can see it, and the one whose bot is
+    mentioned may not be the first, or not be among `authorizations` at all.
+    """
+    if body.get("is_ext_shared_channel") is not True:
+        return frozenset()
+    event = get_object(body, "event")
+    found = [get_text(one, "team_id") for one in get_objects(body, "authorizations")]
+    found += [get_text(body, name) for name in ("context_team_id", "team_id")]
+    found += [get_text(event, name) for name in ("team", "user_team", "source_team")]
+    return frozenset(one for one in found if one.startswith(_TEAM))
+
+
+def is_organisation_install(told: JsonObject) -> bool:
+    """Whether Slack marks the object as an organisation-wide installation. Commands use a string for the flag."""
+    return told.get("is_enterprise_install") in (True, "true")
+
+
+def get_organisation_id(answer: JsonObject) -> str:
+    """Returns the organisation id in an OAuth response, or ""."""
+    return get_text(get_object(answer, "enterprise"), "id")
+
+
+def _first(ids: "tuple[str, ...] | list[str]", letter: str) -> str:
+    return next((one for one in ids if one.startswith(letter)), "")

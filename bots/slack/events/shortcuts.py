@@ -5,6 +5,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from pydantic import JsonValue
 
@@ -265,7 +266,9 @@ def _parse_place(private_metadata: str) -> JsonObject | None:
 def _keyed(
     action: UserAction | Ignored, key: str
 ) -> IncomingMessage | CommandCalled | StopRequested | None:
-    if isinstance(action, IncomingMessage | CommandCalled | StopRequested):
+    if isinstance(action, IncomingMessage):
+        return replace(action, dedupe_key=key, sent_at=datetime.now(UTC))
+    if isinstance(action, CommandCalled | StopRequested):
         return replace(action, dedupe_key=key)
     return None
 

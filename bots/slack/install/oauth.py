@@ -8,8 +8,13 @@ from typing import Protocol, cast
 import aiohttp
 from slack_sdk.errors import SlackApiError, SlackClientError
 
-from bots.slack.events.origin import get_organisation_id, is_organisation_install
-from bots.slack.events.payload_fields import get_int, get_objects, get_text
+from bots.slack.events.payload_fields import (
+    get_int,
+    get_objects,
+    get_organisation_id,
+    get_text,
+    is_organisation_install,
+)
 from bots.slack.web_api.client import SlackClient
 from core.domain.errors import SurfaceError, SurfaceRefused, SurfaceUnclear
 from core.domain.messages import JsonObject

@@ -185,10 +185,10 @@ def keep_early_change(connection: Connection, thread_id: str | None, arrival: In
 
 
 def read_early_change(connection: Connection, arrival: InboxItem) -> EarlyChange | None:
-    """Returns the newest change of the message that came before it, unless the message has this text already."""
+    """Returns the newest change of the message that came before it, unless this version of it was written later."""
     found = _EARLY_CHANGES.fetch_rows(connection, _message_parameters(arrival))
     newest = max(found, key=lambda row: row["sent_at"], default=None)
-    if newest is None or newest["sent_at"] <= (arrival.edited_at or _NEVER):
+    if newest is None or newest["sent_at"] <= (arrival.edited_at or arrival.sent_at):
         return None
     return EarlyChange(newest["kind"] == "delete", newest["text"], newest["sent_at"])
 

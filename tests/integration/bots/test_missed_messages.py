@@ -20,7 +20,8 @@ PLAN = IncomingFile(file_ref="F1", name="plan.pdf")
 
 
 async def late(stage: ReceiverStage, words: str, *, key: str, **changes: object) -> str | None:
-    sent = replace(message(words, key=key), sent_at=datetime.now(UTC) - LONG_AGO, **changes)
+    written = replace(message(words, key=key), sent_at=datetime.now(UTC) - LONG_AGO)
+    sent = replace(written, **{"is_missed": True, **changes})
     return (await stage.receiver.receive(sent)).run_id
 
 
@@ -41,6 +42,12 @@ async def click(stage: ReceiverStage, ask: Ask, value: str) -> str | None:
         sent_at=datetime.now(UTC),
     )
     return (await stage.receiver.receive(answer)).run_id
+
+
+async def test_a_live_message_is_never_late_whatever_the_clocks_say(stage: ReceiverStage) -> None:
+    await late(stage, "delete the staging bucket", key="1", is_missed=False)
+    (run,) = await runs_of(stage)
+    assert run.status == "queued"
 
 
 async def test_a_mention_of_two_hours_ago_is_asked_about_first(stage: ReceiverStage) -> None:
@@ -84,7 +91,7 @@ async def test_one_question_is_enough_for_a_thread(stage: ReceiverStage) -> None
 async def test_a_run_under_way_reads_it(stage: ReceiverStage) -> None:
     run_id = (await stage.receiver.receive(message("now"))).run_id
     assert await late(stage, "earlier", key="2") == run_id
-    assert [one.text for one in await unread(stage)] == ["now", "earlier"]
+    assert [one.text for one in await unread(stage)] == ["earlier", "now"]
 
 
 async def unread(stage: ReceiverStage):
@@ -99,7 +106,9 @@ async def test_a_late_answer_is_asked_about_as_well(
     await stage.play((await stage.receiver.receive(message("delete a bucket"))).run_id)
     ask = await open_ask(stage)
     monkeypatch.setattr(actions, "LATE_SECONDS", 0)
-    run_id = (await stage.receiver.receive(message("staging", key="2"))).run_id
+    run_id = (
+        await stage.receiver.receive(replace(message("staging", key="2"), is_missed=True))
+    ).run_id
     newest = await open_ask(stage)
     assert (newest.run_id, newest.ask_id != ask.ask_id) == (run_id, True)
     assert newest.text == "I was away. Still wanted?"
@@ -114,6 +123,6 @@ async def test_late_consent_approves_nothing(
     assert lease is not None
     await stage.world.deps.stores.journal.suspend(lease, JournalEntry(), APPROVAL)
     monkeypatch.setattr(actions, "LATE_SECONDS", 0)
-    await stage.receiver.receive(message("yes, go ahead", key="2"))
+    await stage.receiver.receive(replace(message("yes, go ahead", key="2"), is_missed=True))
     assert (await open_ask(stage)).kind == "approval"
     assert [one.text for one in await unread(stage)] == ["deploy", "yes, go ahead"]

@@ -1,6 +1,7 @@
 """Shortcuts, their form and the slash command begin runs, and are answered in time whatever happens."""
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -108,6 +109,7 @@ async def test_a_command_with_a_request_begins_a_thread_in_the_channel(slack: Sl
         await slack.command("alice", channel_of(slack), "threadhand", {"text": "Draw 1 &lt; 2"})
     asked = message(receiver)
     assert asked.text == "Draw 1 < 2"
+    assert datetime.now(UTC) - asked.sent_at < timedelta(minutes=5)
     (root,) = general(slack).messages
     assert asked.address.thread_key == asked.message_ref == root.message_id
 

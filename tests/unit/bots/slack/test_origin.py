@@ -3,7 +3,7 @@
 import pytest
 
 from bots.slack.events.bolt import handle_uninstall, is_uninstall_event
-from bots.slack.events.origin import Origin, parse_origin
+from bots.slack.events.payload_fields import Origin, parse_origin
 from core.domain.messages import JsonObject, JsonValue
 from tests.integration.bots.slack.memory_tokens import MemoryTokens, access_of, teams_with
 
