@@ -46,8 +46,8 @@ class RedisAway(RedisConnectionError):
 
 
 class Breaker:
-    """Calls that give up soon. After one that Redis does not answer, it is not asked for some seconds, and then by one
-    call first."""
+    """Calls that give up soon. After one that Redis does not answer, or refuses, it is not asked for some seconds, and
+    then by one call first."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -65,7 +65,12 @@ class Breaker:
                 yield
         except (RedisError, OSError) as error:
             if not was_away:
-                log.warning("redis does not answer; it is not waited for: %s", type(error).__name__)
+                log.warning(
+                    "redis does not take a call, so it is not asked for %.0f s: %s %s",
+                    AWAY_SECONDS,
+                    type(error).__name__,
+                    error,
+                )
             self._away_until = self._clock() + AWAY_SECONDS
             raise
         if was_away:

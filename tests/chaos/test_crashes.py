@@ -114,7 +114,7 @@ PASSED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "know_through_litellm": {"llm.litellm.embed": FIRST},
     "unlearn": {"storage.knowledge_remove": FIRST},
-    "status_over_redis": {"redis.put": FIRST, "redis.publish": ("finish:2",)},
+    "status_over_redis": {"redis.put": FIRST, "redis.publish": ("finish",)},
     "stop_over_redis": {"redis.send_stop": FIRST},
 }
 """The passes of each failpoint at which a test kills the program, by test scenario: `step`, `step:number` or `:number`.
