@@ -396,6 +396,7 @@ async def test_a_question_whether_a_late_request_is_still_wanted(stage: Stage) -
         author=stage.world.author,
         text="delete the staging bucket today",
         sent_at=datetime.now(UTC) - timedelta(hours=2),
+        is_missed=True,
         is_addressed=True,
     )
     receipt = await stage.world.inbox.accept(*arrival_of(sent))
