@@ -42,22 +42,76 @@ _NETWORK: tuple[tuple[tuple[type[Exception], ...], type[ModelError], str], ...] 
         ModelRejected,
         error_mapping.UNREACHABLE,
     ),
-    ((TimeoutError,), ModelUnavailable, error_mapping.TIMED_OUT),
     ((aiohttp.ClientConnectorError,), ModelUnavailable, error_mapping.UNREACHABLE),
 )
-"""Maps network errors to ModelError subclasses and messages.
+"""Maps network errors except timeouts to ModelError subclasses and messages.
 
 The first match counts; any other network error means that the answer broke off.
 """
 
 
+class _Endpoint:
+    """One URL of a service, called with a key. All calls share one HTTP session, which opens at the first call.
+
+    Redirects are refused, because they would send the API key to another server.
+    """
+
+    def __init__(self, url: str, api_key: str, timeout: aiohttp.ClientTimeout) -> None:
+        self._url = url
+        self._api_key = api_key.strip()
+        self._timeout = timeout
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def post(self, content: bytes, *, accept: str) -> aiohttp.ClientResponse:
+        headers = {"Content-Type": "application/json", "Accept": accept}
+        if self._api_key:
+            headers["Authorization"] = f"Bearer {self._api_key}"
+        if self._session is None or self._session.closed:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX),
+                timeout=self._timeout,
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        return await self._session.post(
+            self._url, data=content, headers=headers, allow_redirects=False
+        )
+
+    @contextmanager
+    def translating(self) -> Generator[None]:
+        """Context manager: inside the block, network errors become ModelErrors, whose details never hold the key."""
+        try:
+            yield
+        except ModelError as error:
+            error.detail = self._without_key(error.detail)
+            raise
+        except (OSError, aiohttp.ClientError) as error:
+            raise self._translated(error) from error
+
+    def _translated(self, error: Exception) -> ModelError:
+        facts = f"{type(error).__name__}: {error}" if str(error) else "no answer in time"
+        detail = self._without_key(facts[: error_mapping.DETAIL_CHARACTERS_MAX])
+        if isinstance(error, TimeoutError):
+            return ModelUnavailable(error_mapping.TIMED_OUT, detail=detail, is_late=True)
+        for kinds, translation, sentence in _NETWORK:
+            if isinstance(error, kinds):
+                return translation(sentence, detail=detail)
+        return ModelUnavailable(error_mapping.ANSWER_BROKE_OFF, detail=detail)
+
+    def _without_key(self, detail: str) -> str:
+        return detail.replace(self._api_key, "[key]") if self._api_key else detail
+
+
 class OpenAIChatClient:
     """Implements the LLM port for one endpoint, with the chat or the Responses API.
 
-    All calls share one HTTP session, which opens at the first call. `base_url` is the part of the URL before
-    `/chat/completions` or `/responses`. `model_prefix` is removed from model names, for example "openai/" for names in
-    litellm's format. A call fails if no data arrives for `silence_seconds`, or after `deadline_seconds` in total.
-    Redirects are refused, because they would send the API key to another server.
+    `base_url` is the part of the URL before `/chat/completions` or `/responses`. `model_prefix` is removed from model
+    names, for example "openai/" for names in litellm's format. A call fails if no data arrives for `silence_seconds`,
+    or after `deadline_seconds` in total.
     """
 
     def __init__(
@@ -71,31 +125,26 @@ class OpenAIChatClient:
         silence_seconds: float = 180,
         deadline_seconds: float = 1800,
     ) -> None:
-        self._url = (
-            f"{base_url.rstrip('/')}/{'responses' if uses_responses_api else 'chat/completions'}"
-        )
-        self._api_key = api_key.strip()
-        self._provider = provider_of(base_url)
-        self._reader_type = ResponsesReader if uses_responses_api else AnswerReader
-        self._writer = _encoder(base_url, model_prefix, uses_responses_api=uses_responses_api)
-        self._timeout = aiohttp.ClientTimeout(
+        path = "responses" if uses_responses_api else "chat/completions"
+        timeout = aiohttp.ClientTimeout(
             total=deadline_seconds,
             connect=None,
             sock_connect=connect_seconds,
             sock_read=silence_seconds,
         )
-        self._session: aiohttp.ClientSession | None = None
+        self._endpoint = _Endpoint(f"{base_url.rstrip('/')}/{path}", api_key, timeout)
+        self._provider = provider_of(base_url)
+        self._reader_type = ResponsesReader if uses_responses_api else AnswerReader
+        self._writer = _encoder(base_url, model_prefix, uses_responses_api=uses_responses_api)
 
     async def close(self) -> None:
         """Closes the connections. A later call opens new connections."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        await self._endpoint.close()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         """Implements `LLM.stream`."""
         reader = self._reader_type(ReasoningOrigin(self._provider, request.model))
-        with self._translating():
+        with self._endpoint.translating():
             async with self._answer(request) as response:
                 start = await _start(response)
                 if start.startswith(b"{"):
@@ -115,23 +164,6 @@ class OpenAIChatClient:
                     for delta in events.close():
                         yield delta
         yield reader.finished()
-
-    @contextmanager
-    def _translating(self) -> Generator[None]:
-        try:
-            yield
-        except ModelError as error:
-            error.detail = self._without_key(error.detail)
-            raise
-        except (OSError, aiohttp.ClientError) as error:
-            raise self._translated(error) from error
-
-    def _translated(self, error: Exception) -> ModelError:
-        facts = f"{type(error).__name__}: {error}"[: error_mapping.DETAIL_CHARACTERS_MAX]
-        for kinds, translation, sentence in _NETWORK:
-            if isinstance(error, kinds):
-                return translation(sentence, detail=self._without_key(facts))
-        return ModelUnavailable(error_mapping.ANSWER_BROKE_OFF, detail=self._without_key(facts))
 
     @asynccontextmanager
     async def _answer(self, request: ModelRequest) -> AsyncGenerator[aiohttp.ClientResponse, None]:
@@ -157,34 +189,9 @@ class OpenAIChatClient:
             response.close()
 
     async def _post(self, request: ModelRequest) -> aiohttp.ClientResponse:
+        accept = "text/event-stream" if request.is_streamed else "application/json"
         with REQUEST:
-            return await self._open().post(
-                self._url,
-                data=self._writer.body(request),
-                headers=self._headers(request),
-                allow_redirects=False,
-            )
-
-    def _open(self) -> aiohttp.ClientSession:
-        if self._session is None or self._session.closed:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX),
-                timeout=self._timeout,
-                cookie_jar=aiohttp.DummyCookieJar(),
-            )
-        return self._session
-
-    def _headers(self, request: ModelRequest) -> dict[str, str]:
-        headers = {
-            "Content-Type": "application/json",
-            "Accept": "text/event-stream" if request.is_streamed else "application/json",
-        }
-        if self._api_key:
-            headers["Authorization"] = f"Bearer {self._api_key}"
-        return headers
-
-    def _without_key(self, detail: str) -> str:
-        return detail.replace(self._api_key, "[key]") if self._api_key else detail
+            return await self._endpoint.post(self._writer.body(request), accept=accept)
 
 
 def _encoder(base_url: str, model_prefix: str, *, uses_responses_api: bool) -> RequestEncoder:
@@ -253,9 +260,7 @@ EMBED = Failpoint("llm.openai.embed")
 class OpenAIEmbeddingClient:
     """Implements `core.llm.embeddings.EmbeddingClient` for one endpoint.
 
-    The HTTP session opens at the first call. `base_url` is the part of the URL before `/embeddings`.
-    `model_prefix` is removed from model names. Redirects are refused, because they would send the API key to
-    another server.
+    `base_url` is the part of the URL before `/embeddings`. `model_prefix` is removed from model names.
     """
 
     def __init__(
@@ -267,82 +272,20 @@ class OpenAIEmbeddingClient:
         connect_seconds: float = 10,
         deadline_seconds: float = 120,
     ) -> None:
-        self._url = f"{base_url.rstrip('/')}/embeddings"
-        self._api_key = api_key.strip()
+        timeout = aiohttp.ClientTimeout(total=deadline_seconds, sock_connect=connect_seconds)
+        self._endpoint = _Endpoint(f"{base_url.rstrip('/')}/embeddings", api_key, timeout)
         self._model_prefix = model_prefix
-        self._timeout = aiohttp.ClientTimeout(total=deadline_seconds, sock_connect=connect_seconds)
-        self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
         """Closes the connections. A later call opens new connections."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        await self._endpoint.close()
 
     async def embed(self, model: str, texts: Sequence[str]) -> dict[str, object]:
         """Returns the provider's response. Raises ModelError."""
-        asked = {
-            "model": model.removeprefix(self._model_prefix),
-            "input": list(texts),
-            "encoding_format": "float",
-        }
-        try:
-            with EMBED:
-                status, headers, content = await self._posted(to_json(asked))
-        except TimeoutError as error:
-            late = "no answer in time"
-            raise ModelUnavailable(error_mapping.TIMED_OUT, detail=late, is_late=True) from error
-        except (OSError, aiohttp.ClientError) as error:
-            facts = f"{type(error).__name__}: {error}"[: error_mapping.DETAIL_CHARACTERS_MAX]
-            raise ModelUnavailable(
-                error_mapping.UNREACHABLE, detail=self._without_key(facts)
-            ) from error
-        body = _parsed(content)
-        if status != 200:
-            refusal = parse_error_body(
-                body if body is not None else content.decode("utf-8", "replace"),
-                status=status,
-                retry_after_seconds=parse_retry_after(headers),
-            )
-            refused = to_model_error(refusal)
-            refused.detail = self._without_key(refused.detail)
-            raise refused
-        if not isinstance(body, dict):
-            raise ModelUnavailable(error_mapping.UNREADABLE_RESPONSE, detail="not a JSON object")
-        return cast(dict[str, object], body)
-
-    async def _posted(self, content: bytes) -> tuple[int, dict[str, str], bytes]:
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        if self._api_key:
-            headers["Authorization"] = f"Bearer {self._api_key}"
-        async with self._open().post(
-            self._url, data=content, headers=headers, allow_redirects=False
-        ) as response:
-            pieces, size = list[bytes](), 0
-            async for piece in response.content.iter_any():
-                pieces.append(piece)
-                size += len(piece)
-                if size > EMBEDDINGS_BYTES_MAX:
-                    raise ModelUnavailable(
-                        error_mapping.UNREADABLE_RESPONSE, detail="the answer is too large"
-                    )
-            told = {name.lower(): text for name, text in response.headers.items()}
-            return response.status, told, b"".join(pieces)
-
-    def _open(self) -> aiohttp.ClientSession:
-        if self._session is None or self._session.closed:
-            self._session = aiohttp.ClientSession(
-                timeout=self._timeout, cookie_jar=aiohttp.DummyCookieJar()
-            )
-        return self._session
-
-    def _without_key(self, detail: str) -> str:
-        return detail.replace(self._api_key, "[key]") if self._api_key else detail
-
-
-def _parsed(content: bytes) -> object:
-    """Returns the parsed JSON, or None if the content is not valid JSON."""
-    try:
-        return cast(object, jiter.from_json(content))
-    except ValueError:
-        return None
+        name = model.removeprefix(self._model_prefix)
+        content = to_json({"model": name, "input": list(texts), "encoding_format": "float"})
+        with self._endpoint.translating(), EMBED:
+            async with await self._endpoint.post(content, accept="application/json") as response:
+                if response.status != 200:
+                    raise to_model_error(await _refusal(response))
+                return json_object(await _whole(response, EMBEDDINGS_BYTES_MAX))
