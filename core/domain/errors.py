@@ -7,6 +7,7 @@ ThreadhandError
 │   ├── ModelError            a model call failed
 │   │   ├── ModelUnavailable  429, 5xx, timeout, network: may be temporary, so it is retried
 │   │   ├── ModelRejected     wrong key, unknown model, bad request: permanent
+│   │   │   └── AnswerRejected  the service cannot read what the model wrote: ask the model again
 │   │   └── ContextOverflow   the conversation is larger than the model's context window
 │   ├── DocumentError         a document cannot be read: damaged, protected, empty, too large, malicious
 │   ├── SandboxUnavailable    no sandbox is available (also raised by file and shell calls of a lost sandbox)
@@ -72,6 +73,10 @@ class ModelUnavailable(ModelError):
 
 class ModelRejected(ModelError):
     """Will not pass as it is: key, model name, request."""
+
+
+class AnswerRejected(ModelRejected):
+    """The model's service could not read a call that the model wrote. `detail` holds the reason."""
 
 
 class ContextOverflow(ModelError):

@@ -1,14 +1,21 @@
 """Maps error responses of model services to ModelError subclasses. All model clients share this mapping."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from core.domain.errors import ContextOverflow, ModelError, ModelRejected, ModelUnavailable
+from core.domain.errors import (
+    AnswerRejected,
+    ContextOverflow,
+    ModelError,
+    ModelRejected,
+    ModelUnavailable,
+)
 
 DETAIL_CHARACTERS_MAX = 500
+WORDS_CHARACTERS_MAX = 4_000
 RETRY_AFTER_SECONDS_MAX = 3600.0
 
 OVERLOADED = "The model's service is overloaded or has a fault. Try again in a while."
@@ -34,6 +41,9 @@ REDIRECTED = (
     "The address of the model's service leads elsewhere. The operator has to set the final address."
 )
 BAD_REQUEST = "The model's service did not accept the request."
+UNREADABLE_CALL = (
+    "The model wrote calls that its service cannot read. Try again, or choose another model."
+)
 
 _BY_STATUS: Mapping[int, tuple[type[ModelError], str]] = {
     400: (ModelRejected, BAD_REQUEST),
@@ -55,9 +65,6 @@ _BY_CODE: Mapping[str, tuple[type[ModelError], str]] = {
     "context_window_exceeded": (ContextOverflow, CONTEXT_OVERFLOW),
     "exceed_context_size_error": (ContextOverflow, CONTEXT_OVERFLOW),
     "request_too_large": (ContextOverflow, CONTEXT_OVERFLOW),
-    "insufficient_quota": (ModelRejected, NO_CREDIT),
-    "billing_hard_limit_reached": (ModelRejected, NO_CREDIT),
-    "invalid_api_key": (ModelRejected, KEY_REJECTED),
     "authentication_error": (ModelRejected, KEY_REJECTED),
     "permission_error": (ModelRejected, FORBIDDEN),
     "model_not_found": (ModelRejected, UNKNOWN_MODEL),
@@ -72,6 +79,21 @@ _BY_CODE: Mapping[str, tuple[type[ModelError], str]] = {
     "api_error": (ModelUnavailable, OVERLOADED),
     "timeout_error": (ModelUnavailable, TIMED_OUT),
 }
+_SLIP = r"(?i)tool_use_failed|output_parse_failed|error parsing tool call|failed to parse (?:the )?tool call"
+_KEY = (
+    r"(?i)api[ _]key[ _](?:is |was )?(?:not valid|not found|invalid|expired|reported as leaked)"
+    r"|(?:invalid|incorrect)[ _](?:x-)?api[ _-]key"
+)
+_CREDIT = (
+    r"(?i)credit balance is too low|insufficient[ _](?:balance|quota|credits?|funds)|exceeded_current_quota|arrearage"
+    r"|(?:no|out of|used all available) credits|specified (?:api )?usage limits|billing_(?:error|hard_limit)"
+)
+_BY_WORDS: Sequence[tuple[re.Pattern[str], type[ModelError], str]] = (
+    (re.compile(_SLIP), AnswerRejected, UNREADABLE_CALL),
+    (re.compile(_KEY), ModelRejected, KEY_REJECTED),
+    (re.compile(_CREDIT), ModelRejected, NO_CREDIT),
+)
+"""What the words of an error say, whatever its status. The first match counts: what the model wrote may be quoted."""
 _OVERFLOW = re.compile(
     r"maximum context length|context[ _](?:length|window|size|limit)|prompt is too long|input is too long"
     r"|(?:prompt|input|request)[^.]{0,40}too many tokens|exceeds? the (?:maximum|max)[^.]{0,40}tokens"
@@ -97,12 +119,15 @@ class ErrorResponse:
 def to_model_error(refusal: ErrorResponse) -> ModelError:
     """Returns the ModelError for an error response.
 
-    The error code takes precedence over the HTTP status. A context overflow without a known code is recognized by
-    the wording of the message.
+    The words of the message take precedence over the error code, and the code over the HTTP status. A context overflow
+    without a known code is recognized by the words, too.
     """
+    words = f"{refusal.code} {refusal.message[:WORDS_CHARACTERS_MAX]}"
     kind, sentence = _BY_CODE.get(refusal.code.lower()) or _by_status(refusal)
     is_vague = refusal.status in (0, 400, 422) or refusal.status >= 500
-    if is_vague and refusal.code != "rate_limit_exceeded" and _OVERFLOW.search(refusal.message):
+    if told := next((one for one in _BY_WORDS if one[0].search(words)), None):
+        _, kind, sentence = told
+    elif is_vague and refusal.code != "rate_limit_exceeded" and _OVERFLOW.search(words):
         kind, sentence = ContextOverflow, CONTEXT_OVERFLOW
     facts = " ".join(
         part for part in (str(refusal.status or ""), refusal.code, refusal.message) if part
@@ -112,7 +137,7 @@ def to_model_error(refusal: ErrorResponse) -> ModelError:
         return ModelUnavailable(
             sentence,
             detail=detail,
-            retry_after_seconds=refusal.retry_after_seconds,
+            retry_after_seconds=refusal.retry_after_seconds or _told_wait(words),
             is_late=sentence == TIMED_OUT,
         )
     return kind(sentence, detail=detail)
@@ -148,6 +173,22 @@ def parse_retry_after(headers: Mapping[str, str]) -> float | None:
         if seconds is not None and 0 <= seconds < float("inf"):
             return min(seconds, RETRY_AFTER_SECONDS_MAX)
     return None
+
+
+_TOLD_WAIT = re.compile(
+    r"(?:(?:try again|retry) (?:in|after)|retryDelay\W{1,6}) ?((?:\d{1,7}(?:\.\d{1,12})? ?[a-z]{1,12} ?){1,4})",
+    re.IGNORECASE,
+)
+_TIME = re.compile(r"([\d.]+) ?(ms|milli|h|m|s)", re.IGNORECASE)
+_UNIT_SECONDS: Mapping[str, float] = {"h": 3600, "m": 60, "s": 1, "ms": 0.001, "milli": 0.001}
+
+
+def _told_wait(words: str) -> float | None:
+    """Returns the wait in seconds that an error message states, such as "try again in 1m2.5s", or None."""
+    told = _TOLD_WAIT.search(words)
+    times = _TIME.findall(told[1]) if told else ()
+    seconds = sum(float(number) * _UNIT_SECONDS[unit.lower()] for number, unit in times)
+    return min(seconds, RETRY_AFTER_SECONDS_MAX) or None
 
 
 def _seconds_until(text: str) -> float | None:

@@ -12,7 +12,7 @@ from typing import Literal, Protocol, cast
 import jiter
 from pydantic_core import to_json as pydantic_to_json
 
-from core.domain.errors import ModelUnavailable
+from core.domain.errors import AnswerRejected, ModelUnavailable
 from core.domain.threads import Usage
 from core.llm import error_mapping
 from core.llm.error_mapping import ErrorResponse, to_model_error
@@ -134,6 +134,8 @@ _REASONS: dict[str, FinishReason] = {
 }
 _FAILURES = frozenset({"error", "insufficient_system_resource", "abort"})
 """How OpenRouter, DeepSeek and vLLM end an answer that broke at their side."""
+_UNREADABLE = re.compile(r"malformed_(?:function|tool)_call|unexpected_tool_call", re.IGNORECASE)
+"""How Gemini ends an answer whose call it cannot read."""
 
 
 class AnswerReader:
@@ -157,24 +159,22 @@ class AnswerReader:
 
     def read(self, body: dict[str, object]) -> Sequence[ModelDelta]:
         """Returns the deltas of a chunk or of a whole response. Raises ModelError if the body reports an error."""
-        if body.get("error"):
-            raise to_model_error(parse_error_body(body))
-        usage = body.get("usage")
-        if isinstance(usage, dict):
-            self._usage = parse_usage(cast(dict[str, object], usage))
+        more = json_fields(body.get("x_groq"))
+        if body.get("error") or more.get("error"):
+            raise to_model_error(parse_error_body(body if body.get("error") else more))
         choices = body.get("choices")
-        if not isinstance(choices, list) or not choices:
-            return ()
-        choice = cast(list[object], choices)[0]
-        if not isinstance(choice, dict):
-            return ()
-        choice = cast(dict[str, object], choice)
+        chosen = cast(list[object], choices) if isinstance(choices, list) else []
+        choice = json_fields(chosen[0] if chosen else None)
+        # Groq and Kimi put the usage of a streamed answer elsewhere
+        for place in (body, more, choice):
+            if usage := json_fields(place.get("usage")):
+                self._usage = parse_usage(usage)
+                break
         reason = choice.get("finish_reason")
         if isinstance(reason, str) and reason:
             self._finish = reason
         # some servers send both; the message then repeats the text of all deltas
-        said = choice.get("delta", choice.get("message"))
-        return self._said(cast(dict[str, object], said)) if isinstance(said, dict) else ()
+        return self._said(json_fields(choice.get("delta", choice.get("message"))))
 
     def cut_off(self) -> None:
         """Ends the answer as if it had reached its length limit."""
@@ -189,8 +189,10 @@ class AnswerReader:
 
         If the model called tools, a finish reason that is missing or "stop" becomes "tool_calls", because some
         servers do not report it. Raises ModelUnavailable if the finish reason says that the service aborted the
-        answer.
+        answer, and AnswerRejected if it could not read the model's call.
         """
+        if _UNREADABLE.search(self._finish):
+            raise AnswerRejected(error_mapping.UNREADABLE_CALL, detail=self._finish[:100])
         if self._finish in _FAILURES:
             raise ModelUnavailable(
                 error_mapping.ANSWER_BROKE_OFF, detail=f"finish_reason {self._finish}"
@@ -232,13 +234,13 @@ def _calls(said: dict[str, object]) -> list[object]:
 
 def _joined(parts: list[object]) -> str:
     """Returns the concatenated text of content parts, which some servers send instead of a string."""
-    texts = (cast(dict[str, object], part).get("text") for part in parts if isinstance(part, dict))
+    texts = (json_fields(part).get("text") for part in parts)
     return "".join(text for text in texts if isinstance(text, str))
 
 
 def _call_delta(call: dict[str, object], position: int, halves: SurrogateJoiner) -> ToolCallDelta:
-    call_id, function, place = call.get("id"), call.get("function"), _place(call, position)
-    named = cast(dict[str, object], function) if isinstance(function, dict) else {}
+    call_id, place = call.get("id"), _place(call, position)
+    named = json_fields(call.get("function"))
     name, arguments = named.get("name"), named.get("arguments")
     return ToolCallDelta(
         index=place,
@@ -263,23 +265,24 @@ def _arguments_text(arguments: object) -> str:
 
 
 def parse_usage(usage: dict[str, object]) -> Usage:
-    """Returns the token counts and, if the provider reports it (OpenRouter), the cost.
+    """Returns the token counts, under the names of either API, and the cost if the provider reports it (OpenRouter).
 
     Implausible values count as 0.
     """
-    details = usage.get("prompt_tokens_details")
-    cached = (
-        cast(dict[str, object], details).get("cached_tokens") if isinstance(details, dict) else 0
-    )
-    if not cached:
-        cached = usage.get("prompt_cache_hit_tokens")
-    cost = usage.get("cost")
+    details = json_fields(usage.get("prompt_tokens_details") or usage.get("input_tokens_details"))
+    # DeepSeek and Kimi name the cached tokens beside the others
+    cached = {**usage, **details}
     return Usage(
-        input_tokens=_count(usage.get("prompt_tokens")),
-        cached_tokens=_count(cached),
-        output_tokens=_count(usage.get("completion_tokens")),
-        cost_usd=_figure(cost, COST_USD_MAX),
+        input_tokens=_count(usage.get("prompt_tokens") or usage.get("input_tokens")),
+        cached_tokens=_count(cached.get("cached_tokens") or cached.get("prompt_cache_hit_tokens")),
+        output_tokens=_count(usage.get("completion_tokens") or usage.get("output_tokens")),
+        cost_usd=_figure(usage.get("cost"), COST_USD_MAX),
     )
+
+
+def json_fields(value: object) -> dict[str, object]:
+    """Returns the fields of a JSON object, or none if the value is anything else."""
+    return cast(dict[str, object], value) if isinstance(value, dict) else {}
 
 
 def _count(value: object) -> int:
@@ -305,6 +308,8 @@ def parse_error_body(
             facts = cast(dict[str, object], inner)
             code = str(facts.get("code") or facts.get("type") or "")
             message = str(facts.get("message") or facts.get("detail") or facts.get("msg") or "")
+            if failed := facts.get("failed_generation"):
+                message = f"{message} The model wrote: {failed}"
         else:
             message = str(inner)
     elif isinstance(body, str):

@@ -15,7 +15,13 @@ from core.domain.threads import Usage
 from core.llm import error_mapping
 from core.llm.call_ids import with_usable_call_ids
 from core.llm.error_mapping import to_model_error
-from core.llm.openai_answer import SurrogateJoiner, parse_error_body, parse_usage, to_json
+from core.llm.openai_answer import (
+    SurrogateJoiner,
+    json_fields,
+    parse_error_body,
+    parse_usage,
+    to_json,
+)
 from core.llm.openai_request import RequestEncoder
 from core.llm.reasoning import ReasoningOrigin, kept_fields, snapshot
 from core.ports import (
@@ -156,7 +162,7 @@ class ResponsesReader:
         if kind == "error" or body.get("error"):
             raise to_model_error(parse_error_body(body))
         if kind in _FINAL_EVENTS:
-            self._finish(_object(body.get("response")))
+            self._finish(json_fields(body.get("response")))
             return ()
         if kind in _TEXT_EVENTS:
             text = self._halves.joined("text", str(body.get("delta") or ""))
@@ -166,11 +172,11 @@ class ResponsesReader:
             return (ThinkingDelta(text=text),) if text else ()
         place = _number(body.get("output_index"))
         if kind == "response.output_item.added":
-            return self._begun(_object(body.get("item")), place)
+            return self._begun(json_fields(body.get("item")), place)
         if kind == "response.function_call_arguments.delta":
             return self._arguments(body.get("delta"), place)
         if kind == "response.output_item.done":
-            return self._item_done(_object(body.get("item")), place)
+            return self._item_done(json_fields(body.get("item")), place)
         return self._whole(body) if kind is None and "output" in body else ()
 
     def cut_off(self) -> None:
@@ -190,7 +196,7 @@ class ResponsesReader:
             raise ModelUnavailable(
                 error_mapping.ANSWER_BROKE_OFF, detail="the response was cancelled"
             )
-        why = _object(end.get("incomplete_details")).get("reason")
+        why = json_fields(end.get("incomplete_details")).get("reason")
         if why == "max_output_tokens":
             return ModelFinished(finish_reason="length", usage=self._usage)
         if why == "content_filter":
@@ -234,7 +240,7 @@ class ResponsesReader:
         deltas: list[ModelDelta] = []
         output = body.get("output")
         for place, one in enumerate(cast(list[object], output) if isinstance(output, list) else ()):
-            item = _object(one)
+            item = json_fields(one)
             deltas += self._begun(item, place)
             if item.get("type") == "message":
                 deltas += [TextDelta(text=text) for text in _texts(item) if text]
@@ -244,15 +250,8 @@ class ResponsesReader:
 
     def _finish(self, response: dict[str, object]) -> None:
         self._end = response
-        usage = _object(response.get("usage"))
-        if usage:
-            # the same figures as in the chat API, under other names
-            told = {
-                "prompt_tokens": usage.get("input_tokens"),
-                "completion_tokens": usage.get("output_tokens"),
-                "prompt_tokens_details": usage.get("input_tokens_details"),
-            }
-            self._usage = parse_usage(told)
+        if usage := json_fields(response.get("usage")):
+            self._usage = parse_usage(usage)
 
     def _news(self) -> Sequence[ModelDelta]:
         """Returns the items so far, if they contain reasoning and have changed since the last call."""
@@ -268,12 +267,8 @@ class ResponsesReader:
 def _texts(item: dict[str, object]) -> Iterator[str]:
     content = item.get("content")
     for part in cast(list[object], content) if isinstance(content, list) else ():
-        known = _object(part)
+        known = json_fields(part)
         yield str(known.get("text") or known.get("refusal") or "")
-
-
-def _object(value: object) -> dict[str, object]:
-    return cast(dict[str, object], value) if isinstance(value, dict) else {}
 
 
 def _number(value: object) -> int:

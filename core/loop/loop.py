@@ -14,7 +14,7 @@ from core.context.window import ContextWindow
 from core.dialects.dialect import DisplayText, parse_message
 from core.dialects.selection import write_calls_as_text
 from core.domain.approval import Approval
-from core.domain.errors import BudgetExceeded, ContextOverflow, ModelRejected
+from core.domain.errors import AnswerRejected, BudgetExceeded, ContextOverflow, ModelRejected
 from core.domain.events import MessageAdded, RunFinished
 from core.domain.ids import new_id
 from core.domain.messages import Message
@@ -228,7 +228,8 @@ async def _asked(
             log.warning("the request is too long for %s: %s", request.model, error.detail)
             request = await remedies.pop(0)(request)
         except ModelRejected as error:
-            if has_begun or not window.shows_pictures:
+            is_unreadable = isinstance(error, AnswerRejected)
+            if has_begun or is_unreadable or not window.shows_pictures:
                 raise
             log.warning("%s refused a request with pictures: %s", request.model, error.detail)
             request = await window.without_pictures(request)

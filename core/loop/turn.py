@@ -19,7 +19,7 @@ from core.dialects.dialect import (
     ParsedPart,
 )
 from core.domain.approval import Approval
-from core.domain.errors import ModelRejected, ModelUnavailable
+from core.domain.errors import AnswerRejected, ModelRejected, ModelUnavailable
 from core.domain.events import (
     ActivityChanged,
     FinishReached,
@@ -83,19 +83,28 @@ _CALL_CUT_OFF = (
     "Not run: your answer was cut off inside this call, because it reached its limit of {limit}. Write less in one "
     "answer: write a long file in several calls, the first part now and each further part in an answer of its own."
 )
-_NOTHING_BEFORE_LIMIT: JsonObject = {
-    "role": "user",
-    "content": (
-        "[Note from the system, not from a person] Your answer reached its length limit before it contained any text "
-        "or call. Think less, and begin with the answer or the next call."
-    ),
-}
+_NOTHING_BEFORE_LIMIT = (
+    "Your answer reached its length limit before it contained any text or call. Think less, and begin with the answer "
+    "or the next call."
+)
+_UNREADABLE_ANSWER = (
+    "Your answer could not be read, and nothing of it was run: {reason}. Write it again. Make each call a proper tool "
+    "call whose arguments are one JSON object."
+)
 ALWAYS_EMPTY = "The model gave an empty answer several times. Try again, or reword the request."
 ALWAYS_CUT_OFF = (
     "The model reached its length limit several times before it said anything. Ask for less at once, or choose another "
     "model."
 )
 CUT_BY_FILTER = "\n\n(The content filter of the model's service has cut this answer off here.)"
+
+
+def _with_note(request: ModelRequest, text: str) -> ModelRequest:
+    """Returns the request with a note for the model at its end, which is not stored, unless the text is empty."""
+    if not text:
+        return request
+    content = f"[Note from the system, not from a person] {text}"
+    return replace(request, messages=(*request.messages, {"role": "user", "content": content}))
 
 
 @dataclass(slots=True)
@@ -186,8 +195,8 @@ class Turn:
         return tuple(self._messages)
 
     async def _read_whole(self, request: ModelRequest, runner: CallRunner) -> FinishReason:
-        """Reads the model's response. Starts over if the stream breaks off, or the response is empty, before any call
-        is complete.
+        """Reads the model's response. Starts over if the stream breaks off, or the response is empty or unreadable,
+        before any call is complete.
 
         If the stream breaks off before its first delta, the error is raised, because `ask_model` has already retried.
         """
@@ -202,17 +211,20 @@ class Turn:
             runner.reasoning = None
             try:
                 reason = await self._read(request, response, runner)
-            except ModelUnavailable:
-                if not runner.calls and not self._waiting:
-                    if restart == RESTARTS_MAX or not response.has_begun:
-                        raise
-                    continue
-                self._take(parser.close(is_whole=False))
-                return "tool_calls"
+            except (ModelUnavailable, AnswerRejected) as error:
+                if runner.calls or self._waiting:
+                    self._take(parser.close(is_whole=False))
+                    return "tool_calls"
+                is_unreadable = isinstance(error, AnswerRejected)
+                if restart == RESTARTS_MAX or not (response.has_begun or is_unreadable):
+                    raise
+                note = _UNREADABLE_ANSWER.format(reason=error.detail) if is_unreadable else ""
+                request = _with_note(request, note)
+                continue
             if self._has_said(runner):
                 return reason
-            if reason == "length" and not restart:
-                request = replace(request, messages=(*request.messages, _NOTHING_BEFORE_LIMIT))
+            is_first_cut = reason == "length" and not restart
+            request = _with_note(request, _NOTHING_BEFORE_LIMIT if is_first_cut else "")
         raise ModelUnavailable(ALWAYS_CUT_OFF if reason == "length" else ALWAYS_EMPTY)
 
     async def _read(

@@ -23,7 +23,12 @@ Json = dict[str, Any]
 
 
 class Refused(Exception):
-    """The request is answered with status 400 and this message."""
+    """The request is answered with this status, and with `error` or an error that holds this message."""
+
+    def __init__(self, message: str, *, status: int = 400, error: Json | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.error = error or {"type": "invalid_request_error", "message": message}
 
 
 def signature(*parts: str) -> str:
@@ -385,8 +390,8 @@ async def serve_strict(model: StrictModel) -> AsyncIterator[str]:
             turn = model.check(body)
         except Refused as refused:
             model.refusals.append(str(refused))
-            said = {"type": "invalid_request_error", "message": str(refused)}
-            return web.json_response({"type": "error", "error": said}, status=400)
+            told = {"type": "error", "error": refused.error}
+            return web.json_response(told, status=refused.status)
         model.requests.append(body)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from core.domain.events import RunFailed, RunFinished
+from core.llm.error_mapping import UNREADABLE_CALL
 from core.llm.openai_client import OpenAIChatClient
 from tests.fakes.strict_models import Json, Refused, StrictModel, serve_strict
 from tests.integration.core.conftest import World
@@ -263,3 +264,72 @@ async def test_reasoning_between_two_calls_is_shown_to_nobody(world: World) -> N
 async def test_an_answer_without_a_stream_and_with_calls_beside_text(world: World) -> None:
     played = await play(world, [{"content": "I look."}, calling(call())], [DONE])
     assert (played.said, played.text) == (["a"], "Done.")
+
+
+SLIPPED: Json = {
+    "message": "Failed to call a function. Please adjust your prompt.",
+    "type": "invalid_request_error",
+    "code": "tool_use_failed",
+    "failed_generation": '<function=echo{"text": "a"}',
+}
+
+
+@dataclass
+class Slipping(Habits):
+    """Reports for the first `slips` requests that the model's call cannot be read."""
+
+    slips: int = 0
+    error: Json = field(default_factory=lambda: SLIPPED)
+    status: int = 400
+
+    def check(self, body: Json) -> int:
+        if len(self.refusals) < self.slips and self.status:
+            raise Refused(self.error["message"], status=self.status, error=self.error)
+        return super().check(body)
+
+    def events(self, turn: int) -> list[Json | str]:
+        if turn < self.slips and not self.status:
+            delta = {"role": "assistant", "content": "I look."}
+            return [{"choices": [{"delta": delta}]}, {"error": self.error}]
+        return super().events(turn)
+
+
+async def play_slipping(world: World, model: Slipping) -> RunFinished | RunFailed:
+    async with serve_strict(model) as url, client(url) as made:
+        world.with_deps(model="m", ask_model=made.stream)
+        run_id = await world.run("go")
+    end = (await world.events(run_id))[-1]
+    assert isinstance(end, RunFinished | RunFailed)
+    return end
+
+
+@pytest.mark.parametrize("status", [400, 0])
+@pytest.mark.parametrize("code", ["tool_use_failed", "output_parse_failed"])
+async def test_a_call_that_the_service_cannot_read_is_asked_for_again_with_the_reason(
+    world: World, code: str, status: int
+) -> None:
+    error = SLIPPED | {"code": code}
+    model = Slipping(answers=[([DONE], "stop")] * 3, slips=2, error=error, status=status)
+    end = await play_slipping(world, model)
+    assert isinstance(end, RunFinished)
+    assert end.reply is not None
+    assert end.reply.text == "Done."
+    note = model.requests[-1]["messages"][-1]
+    assert note["role"] == "user"
+    assert "Failed to call a function" in note["content"]
+    assert "<function=echo" in note["content"]
+
+
+async def test_a_model_that_cannot_write_a_call_is_asked_three_times(world: World) -> None:
+    model = Slipping(answers=[], slips=9)
+    end = await play_slipping(world, model)
+    assert isinstance(end, RunFailed)
+    assert end.public_message == UNREADABLE_CALL
+    assert len(model.refusals) == 3
+
+
+async def test_a_finish_reason_may_say_that_the_call_is_unreadable(world: World) -> None:
+    slip = ([{"content": ""}], "function_call_filter: MALFORMED_FUNCTION_CALL")
+    played = await play(world, slip, [DONE])
+    assert played.text == "Done."
+    assert "MALFORMED_FUNCTION_CALL" in played.model.requests[-1]["messages"][-1]["content"]

@@ -1,0 +1,100 @@
+"""What the words of providers' errors mean, whatever their status says."""
+
+import pytest
+
+from core.domain.errors import AnswerRejected, ContextOverflow, ModelRejected, ModelUnavailable
+from core.llm import error_mapping
+from core.llm.error_mapping import (
+    BAD_REQUEST,
+    KEY_REJECTED,
+    NO_CREDIT,
+    RETRY_AFTER_SECONDS_MAX,
+    UNREADABLE_CALL,
+    ErrorResponse,
+    to_model_error,
+)
+
+OVERDUE = "Your credit balance is too low to access the API. Please add credits."
+SUSPENDED = "Your account is suspended due to insufficient balance, please recharge it"
+NO_QUOTA = "You exceeded your current quota, please check your plan and billing details."
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "message", "sentence"),
+    [
+        (400, "invalid_request_error", OVERDUE, NO_CREDIT),
+        (429, "exceeded_current_quota_error", SUSPENDED, NO_CREDIT),
+        (429, "", SUSPENDED, NO_CREDIT),
+        (429, "insufficient_quota", NO_QUOTA, NO_CREDIT),
+        (403, "exceeded_current_quota_error", "The account is not active", NO_CREDIT),
+        (402, "invalid_request_error", "Insufficient Balance", NO_CREDIT),
+        (400, "Arrearage", "Access denied", NO_CREDIT),
+        (0, "402", "Insufficient credits. Add more.", NO_CREDIT),
+        (400, "400", "API key not valid. Please pass a valid API key.", KEY_REJECTED),
+        (400, "", "API key expired. Please renew the API key.", KEY_REJECTED),
+        (400, "", "Incorrect API key provided: sk-x", KEY_REJECTED),
+        (403, "", "Your API key was reported as leaked.", KEY_REJECTED),
+        (400, "invalid_request_error", "The balance of the tree is too low", BAD_REQUEST),
+    ],
+)
+def test_no_money_and_no_key_are_told_as_what_they_are_and_not_retried(
+    status: int, code: str, message: str, sentence: str
+) -> None:
+    error = to_model_error(ErrorResponse(status=status, code=code, message=message))
+    assert type(error) is ModelRejected
+    assert str(error) == sentence
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "message"),
+    [
+        (400, "tool_use_failed", "Failed to call a function."),
+        (400, "output_parse_failed", "Parsing failed."),
+        (0, "", '{"code":"tool_use_failed","failed_generation":"API key not valid"}'),
+        (500, "", "error parsing tool call: raw='ls', err=invalid character"),
+        (500, "", "Failed to parse tool call arguments as JSON"),
+    ],
+)
+def test_a_call_that_cannot_be_read_is_the_models_own_slip(
+    status: int, code: str, message: str
+) -> None:
+    error = to_model_error(ErrorResponse(status=status, code=code, message=message))
+    assert isinstance(error, AnswerRejected)
+    assert str(error) == UNREADABLE_CALL
+
+
+def test_a_full_context_is_still_known_by_its_words() -> None:
+    told = ErrorResponse(status=400, message="This model's maximum context length is 8 tokens")
+    assert isinstance(to_model_error(told), ContextOverflow)
+
+
+@pytest.mark.parametrize(
+    ("message", "seconds"),
+    [
+        ("Rate limit reached. Please try again in 20s.", 20),
+        ("Please try again in 7m12.5s. Visit the console.", 432.5),
+        ("Please try again in 600ms", 0.6),
+        ("request reached max request: 3, please try again after 1 seconds", 1),
+        ("You exceeded your current quota. Please retry in 17.25s.", 17.25),
+        ('"retryDelay": "31s"', 31),
+        ("Please retry after 2 minutes", 120),
+        ("try again in 1h", RETRY_AFTER_SECONDS_MAX),
+        ("try again in 9999999h", RETRY_AFTER_SECONDS_MAX),
+        ("Please try again later", None),
+        ("try again in 0s", None),
+    ],
+)
+def test_the_wait_is_read_from_the_words_if_no_header_states_it(
+    message: str, seconds: float | None
+) -> None:
+    error = to_model_error(ErrorResponse(status=429, message=message))
+    assert isinstance(error, ModelUnavailable)
+    assert error.retry_after_seconds == seconds
+    header = to_model_error(ErrorResponse(status=429, message=message, retry_after_seconds=3))
+    assert isinstance(header, ModelUnavailable)
+    assert header.retry_after_seconds == 3
+
+
+def test_only_the_beginning_of_a_long_message_is_searched() -> None:
+    words = "x" * error_mapping.WORDS_CHARACTERS_MAX + OVERDUE
+    assert str(to_model_error(ErrorResponse(status=400, message=words))) == BAD_REQUEST
