@@ -1,7 +1,8 @@
 """Parses and repairs JSON tool arguments, and converts text arguments to the types in the tool's JSON schema."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import cast
 
 import jiter
@@ -105,7 +106,9 @@ def _complaint(text: str, error: ValueError) -> str:
     )
 
 
-REFERENCE_DEPTH_MAX = 16
+OPTIONS_MAX = 100
+"""How many parts of one parameter's schema are looked at."""
+VALUE_DEPTH_MAX = 40
 NUMBER_CHARACTERS_MAX = 40
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?")
@@ -116,25 +119,65 @@ _LITERALS: Mapping[str, Mapping[str, JsonValue]] = {
 _UNREADABLE = object()
 
 
-def convert_argument(text: str, name: str, parameters: JsonObject) -> JsonValue:
-    """Converts the text of a parameter to the type in its JSON schema.
+def fit_arguments(
+    arguments: Mapping[str, JsonValue],
+    parameters: JsonObject,
+    root: JsonObject | None = None,
+    depth: int = 0,
+) -> JsonObject:
+    """Returns the arguments of a call as the JSON schema of its parameters wants them.
 
-    Returns the text unchanged if it does not fit the schema, so that validation can report the problem.
+    A null for an optional parameter that cannot be null is left out, because models write it for "not given". Text that
+    stands for another type is converted, also inside lists and objects, unless the schema allows text. Values that do
+    not fit stay as they are, so that validation can report the problem. `root` is the schema that references refer to;
+    it and `depth` are for the function itself.
     """
-    properties = parameters.get("properties")
-    schema = properties.get(name) if isinstance(properties, dict) else None
-    if not isinstance(schema, dict):
-        return text
-    options = _options(schema, parameters, REFERENCE_DEPTH_MAX)
+    root = parameters if root is None else root
+    properties, required = parameters.get("properties"), parameters.get("required")
+    needed = required if isinstance(required, list) else []
+    fitted: JsonObject = {}
+    for name, value in arguments.items():
+        schema = properties.get(name) if isinstance(properties, dict) else None
+        options = _options(schema, root)
+        value = _fitted(value, options, root, depth)
+        if value is not None or name in needed or not options or any(map(_may_be_null, options)):
+            fitted[name] = value
+    return fitted
+
+
+def _fitted(
+    value: JsonValue, options: Sequence[JsonObject], root: JsonObject, depth: int
+) -> JsonValue:
+    if isinstance(value, str):
+        value = _converted(value, options)
+    if depth == VALUE_DEPTH_MAX:
+        return value
+    if isinstance(value, list):
+        items = _options(next((one["items"] for one in options if "items" in one), None), root)
+        return [_fitted(one, items, root, depth + 1) for one in value] if items else value
+    objects = [one for one in options if "properties" in one]
+    if isinstance(value, dict) and len(objects) == 1:
+        return fit_arguments(value, objects[0], root, depth + 1)
+    return value
+
+
+def _may_be_null(option: JsonObject) -> bool:
+    choices = option.get("enum")
+    return "null" in _kinds(option) or (
+        None in choices if isinstance(choices, list) else "type" not in option
+    )
+
+
+def _converted(text: str, options: Sequence[JsonObject]) -> JsonValue:
     for choices in (option["enum"] for option in options if "enum" in option):
         if isinstance(choices, list) and text not in choices:
             return _chosen(text, choices)
-    kinds = [kind for option in options for kind in _kinds(option)]
+    kinds = {kind for option in options for kind in _kinds(option)}
     for kind in sorted(kinds, key=_ORDER.index):
         value = _read(text, kind)
         if value is not _UNREADABLE:
             return cast(JsonValue, value)
-    return text
+    return None if kinds and text.strip().lower() in ("null", "none") else text
 
 
 _ORDER = ("array", "object", "string", "null", "boolean", "integer", "number")
@@ -145,35 +188,33 @@ allows one.
 """
 
 
-def _options(schema: JsonObject, root: JsonObject, depth: int) -> list[JsonObject]:
+def _options(schema: JsonValue, root: JsonObject) -> list[JsonObject]:
     """Returns the schema as a flat list of alternatives, with all references resolved."""
-    if depth == 0:
-        return []
-    reference = schema.get("$ref")
-    if isinstance(reference, str):
-        target = _target(reference, root)
-        return _options(target, root, depth - 1) if target is not None else []
-    if "const" in schema:
-        return [{"enum": [schema["const"]], **schema}]
-    for word in ("anyOf", "oneOf", "allOf"):
-        parts = schema.get(word)
-        if isinstance(parts, list):
-            return [
-                option
-                for part in parts
-                if isinstance(part, dict)
-                for option in _options(part, root, depth - 1)
-            ]
-    return [schema]
+    found: list[JsonObject] = []
+    waiting = [schema]
+    for one in islice(waiting, OPTIONS_MAX):
+        if not isinstance(one, dict):
+            continue
+        parts = [one[word] for word in ("anyOf", "oneOf", "allOf") if word in one]
+        if isinstance(reference := one.get("$ref"), str):
+            waiting.append(find_reference(reference, root))
+        for part in parts:
+            waiting += part[:OPTIONS_MAX] if isinstance(part, list) else ()
+        if "const" in one:
+            found.append({"enum": [one["const"]], **one})
+        elif "type" in one or "enum" in one or not (parts or reference):
+            found.append(one)
+    return found
 
 
-def _target(reference: str, root: JsonObject) -> JsonObject | None:
-    place: JsonValue = root
-    for step in reference.removeprefix("#/").split("/"):
+def find_reference(reference: str, root: JsonObject) -> JsonValue:
+    """Returns the schema that a reference points to, or True, which accepts anything, if there is none."""
+    place: JsonValue = root if reference in ("#", "#/") or reference.startswith("#/") else True
+    for step in filter(None, reference.removeprefix("#").split("/")):
         if not isinstance(place, dict):
-            return None
-        place = place.get(step.replace("~1", "/").replace("~0", "~"))
-    return place if isinstance(place, dict) else None
+            return True
+        place = place.get(step.replace("~1", "/").replace("~0", "~"), True)
+    return place
 
 
 def _kinds(option: JsonObject) -> list[str]:

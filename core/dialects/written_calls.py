@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from core.dialects.arguments import convert_argument, parse_arguments
+from core.dialects.arguments import fit_arguments, parse_arguments
 from core.dialects.dialect import CallComplete, ToolSpec
 from core.dialects.xml import XmlDialect
 from core.domain.messages import JsonObject, ToolCall
@@ -167,8 +167,7 @@ def _calls_in(body: str, tools: Mapping[str, ToolSpec]) -> Iterator[ToolCall]:
     tagged = [*_tagged(plain, tools)]
     for name, values in tagged:
         schema = tools[name].parameters if name in tools else {}
-        arguments = {key: convert_argument(text, key, schema) for key, text in values.items()}
-        yield ToolCall(name=name, arguments=arguments, call_id="", raw=body)
+        yield ToolCall(name=name, arguments=fit_arguments(values, schema), call_id="", raw=body)
     if not tagged:
         yield from _json_calls(plain)
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
-from core.dialects.arguments import convert_argument
+from core.dialects.arguments import fit_arguments
 from core.dialects.dialect import ToolSpec
 from core.dialects.xml_lexer import BLOCK_TAGS, TagGrammar, Token
 from core.domain.messages import JsonObject, ToolCall
@@ -106,9 +106,7 @@ class InvokeReader:
                 name=self.name, arguments={}, call_id=call_id, raw=raw, problem=str(problem)
             )
         schema: JsonObject = self._spec.parameters if self._spec is not None else {}
-        arguments: JsonObject = {
-            name: convert_argument(text, name, schema) for name, text in values.items()
-        }
+        arguments = fit_arguments(values, schema)
         return ToolCall(name=self.name, arguments=arguments, call_id=call_id, raw=raw)
 
     def _values(self, *, is_ended: bool) -> dict[str, str]:
@@ -348,12 +346,7 @@ class ElementReader:
         values = {name.replace("-", "_"): value for name, value in self._opening.attributes.items()}
         if problem is None and content.strip():
             problem = self._add_content(values, content)
-        schema = self._spec.parameters
-        arguments: JsonObject = (
-            {}
-            if problem
-            else {name: convert_argument(text, name, schema) for name, text in values.items()}
-        )
+        arguments = {} if problem else fit_arguments(values, self._spec.parameters)
         return ToolCall(
             name=self.name, arguments=arguments, call_id=call_id, raw=raw, problem=problem
         )

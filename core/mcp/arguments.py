@@ -8,6 +8,7 @@ from typing import Any, ClassVar, cast
 
 from pydantic import JsonValue, RootModel, model_validator
 
+from core.dialects.arguments import find_reference, fit_arguments
 from core.domain.messages import JsonObject
 
 CHECK_STEPS_MAX = 20_000
@@ -29,7 +30,7 @@ class McpArguments(RootModel[dict[str, JsonValue]]):
 
     @model_validator(mode="after")
     def _fits(self) -> "McpArguments":
-        self.root = _without_nulls(self.validation_schema, self.root)
+        self.root = fit_arguments(self.root, self.validation_schema)
         given = {key: value for key, value in self.root.items() if key != ANSWERS}
         found = find_problems(self.validation_schema, given)
         if found:
@@ -44,18 +45,6 @@ class McpArguments(RootModel[dict[str, JsonValue]]):
     def model_json_schema(cls, *_args: Any, **_options: Any) -> dict[str, Any]:
         """Returns the server's own schema instead of one derived from the fields."""
         return cast(dict[str, Any], deepcopy(cls.provider_schema))
-
-
-def _without_nulls(schema: JsonObject, arguments: JsonObject) -> JsonObject:
-    """Removes nulls for optional parameters that cannot be null; models write them for "not given"."""
-    required, properties = schema.get("required"), schema.get("properties")
-    needed = required if isinstance(required, list) else []
-    known = properties if isinstance(properties, dict) else {}
-    return {
-        name: value
-        for name, value in arguments.items()
-        if value is not None or name in needed or not find_problems(known.get(name, {}), None)
-    }
 
 
 def arguments_model(
@@ -236,7 +225,7 @@ def _of_combinations(
     found: list[str] = []
     reference = schema.get("$ref")
     if isinstance(reference, str):
-        found += _problems(check, _target(reference, check.root), value, place, depth + 1)
+        found += _problems(check, find_reference(reference, check.root), value, place, depth + 1)
     for part in _parts(schema, "allOf"):
         found += _problems(check, part, value, place, depth + 1)
     for word in ("anyOf", "oneOf"):
@@ -257,13 +246,3 @@ def _none_fits(place: str, tried: list[list[str]]) -> str:
 def _parts(schema: JsonObject, word: str) -> list[JsonValue]:
     parts = schema.get(word)
     return parts if isinstance(parts, list) else []
-
-
-def _target(reference: str, root: JsonObject) -> JsonValue:
-    """Returns the schema that a reference points to, or True, which accepts anything, if there is none."""
-    place: JsonValue = root if reference in ("#", "#/") or reference.startswith("#/") else True
-    for step in filter(None, reference.removeprefix("#").split("/")):
-        if not isinstance(place, dict):
-            return True
-        place = place.get(step.replace("~1", "/").replace("~0", "~"), True)
-    return place

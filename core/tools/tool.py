@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import ErrorDetails
 
+from core.dialects.arguments import fit_arguments
 from core.dialects.dialect import ToolSpec
 from core.domain.approval import CallToApprove
 from core.domain.errors import ToolError
@@ -228,7 +229,7 @@ def _overlap(one: str, other: str) -> bool:
 
 
 def prepare_call(name: str, arguments: JsonObject, toolbox: ToolSet) -> PreparedCall:
-    """Validates a call.
+    """Validates a call, whose arguments are first fitted to the tool's schema.
 
     Raises ToolError, with a message for the model, if the tool is unknown or the arguments are invalid.
     """
@@ -237,7 +238,8 @@ def prepare_call(name: str, arguments: JsonObject, toolbox: ToolSet) -> Prepared
         known = ", ".join(sorted(toolbox.tools))
         raise ToolError(f"There is no tool named {name!r}. The tools are: {known}.")
     try:
-        params = tool.params.model_validate(arguments)
+        fitted = fit_arguments(arguments, toolbox.specs[name].parameters)
+        params = tool.params.model_validate(fitted)
     except ValidationError as error:
         problems = "; ".join(
             _problem(problem) for problem in error.errors(include_url=False, include_input=False)

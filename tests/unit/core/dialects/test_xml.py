@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.dialects.arguments import convert_argument
+from core.dialects.arguments import fit_arguments
 from core.dialects.dialect import CallComplete, ToolSpec
 from core.dialects.selection import select_dialect
 from core.dialects.xml import XmlDialect, example_arguments
@@ -62,21 +62,21 @@ NULL = {"type": "null"}
 def test_values_are_typed_by_the_schema_alone(schema: dict, text: str, expected: object):
     definitions = {"Count": INTEGER, "Loop": {"$ref": "#/$defs/Loop"}}
     parameters = {"type": "object", "properties": {"x": schema}, "$defs": definitions}
-    value = convert_argument(text, "x", parameters)
+    value = fit_arguments({"x": text}, parameters)["x"]
     assert value == expected
     assert type(value) is type(expected)
 
 
 def test_a_parameter_that_the_schema_does_not_know_stays_text():
-    assert convert_argument("5", "y", {"type": "object", "properties": {}}) == "5"
+    assert fit_arguments({"y": "5"}, {"type": "object", "properties": {}}) == {"y": "5"}
 
 
 @settings(deadline=None)
 @given(text=st.text())
 def test_text_stays_text_where_the_schema_says_so(text: str):
     parameters = {"type": "object", "properties": {"x": STRING, "y": {"anyOf": [STRING, NULL]}}}
-    assert convert_argument(text, "x", parameters) == text
-    assert convert_argument(text, "y", parameters) == text
+    assert fit_arguments({"x": text}, parameters)["x"] == text
+    assert fit_arguments({"y": text}, parameters)["y"] == text
 
 
 @pytest.mark.parametrize("name", sorted(all_tools()))
