@@ -22,10 +22,9 @@ _CLOSERS = {"{": "}", "[": "]"}
 def parse_arguments(text: str) -> JsonObject:
     """Returns the arguments as an object. Empty text is an empty object.
 
-    Invalid JSON is repaired once: raw line breaks in strings, trailing commas, a surrounding code fence, and
-    missing closing brackets at the end. An unterminated string is never repaired, because it may be half of a
-    file. Raises ValueError with a message for the model if the text is still invalid.
-    """
+    Invalid JSON is repaired once: raw line breaks in strings, trailing commas, a surrounding code fence, and missing
+    closing brackets at the end. An unterminated string is never repaired, because it may be half of a file. Raises
+    ValueError with a message for the model if the text is still invalid."""
     if not text or text.isspace():
         return {}
     try:
@@ -130,8 +129,7 @@ def fit_arguments(
     A null for an optional parameter that cannot be null is left out, because models write it for "not given". Text that
     stands for another type is converted, also inside lists and objects, unless the schema allows text. Values that do
     not fit stay as they are, so that validation can report the problem. `root` is the schema that references refer to;
-    it and `depth` are for the function itself.
-    """
+    it and `depth` are for the function itself."""
     root = parameters if root is None else root
     properties, required = parameters.get("properties"), parameters.get("required")
     needed = required if isinstance(required, list) else []

@@ -13,9 +13,8 @@ from core.ports import TextDelta, ToolCallDelta
 class ToolSpec:
     """The description of a tool that dialects send to a model.
 
-    `parameters` is a JSON schema of type object. `example` holds the arguments of a typical call.
-    `content_parameter` names the parameter whose value is the text between the tags in the older XML call format.
-    """
+    `parameters` is a JSON schema of type object. `example` holds the arguments of a typical call. `content_parameter`
+    names the parameter whose value is the text between the tags in the older XML call format."""
 
     name: str
     description: str
@@ -35,9 +34,8 @@ class DisplayText:
 class CallProgress:
     """The state of a native call that is still streaming.
 
-    `arguments` is the JSON text received so far. The parser reports progress at growing intervals, so that the
-    total work is linear in the length of the text.
-    """
+    `arguments` is the JSON text received so far. The parser reports progress at growing intervals, so that the total
+    work is linear in the length of the text."""
 
     index: int
     call_id: str
@@ -59,8 +57,7 @@ ParsedPart = DisplayText | CallProgress | CallComplete
 class CallParser(Protocol):
     """Parses one streamed answer of a model.
 
-    The resulting calls and text do not depend on how the answer was split into deltas.
-    """
+    The resulting calls and text do not depend on how the answer was split into deltas."""
 
     def feed(self, delta: TextDelta | ToolCallDelta) -> Sequence[ParsedPart]:
         """Returns the text and calls that are certain after this delta. Each call is returned as early as possible."""
@@ -70,8 +67,7 @@ class CallParser(Protocol):
         """Returns the remaining text and calls at the end of the answer.
 
         `is_whole` is False if the answer was interrupted; an incomplete call is then discarded. If a limit cut the
-        answer off, `cut` says so to the model, and an incomplete call is returned with it as its `problem`.
-        """
+        answer off, `cut` says so to the model, and an incomplete call is returned with it as its `problem`."""
         ...
 
     @property
@@ -100,8 +96,7 @@ class Dialect(Protocol):
     def parser(self, tools: Mapping[str, ToolSpec], *, calls_max: int = 0) -> CallParser:
         """Returns a parser for one answer.
 
-        After `calls_max` calls, the parser ignores the rest of the answer; 0 means no limit.
-        """
+        After `calls_max` calls, the parser ignores the rest of the answer; 0 means no limit."""
         ...
 
     def assistant_content(self, text: str, calls: Sequence[ToolCall]) -> JsonObject:

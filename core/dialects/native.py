@@ -123,10 +123,9 @@ def _plain_name(name: str) -> str:
 class NativeParser:
     """Assembles the calls of one answer and completes them in the order in which they started.
 
-    A call is complete when its arguments are a whole JSON object and another call has started, or when the answer
-    ends. Some providers send index 0 for every call; a new call is then recognized by its id or, without ids, by
-    its name. Calls that the model writes into its text are completed at the end of the answer.
-    """
+    A call is complete when its arguments are a whole JSON object and another call has started, or when the answer ends.
+    Some providers send index 0 for every call; a new call is then recognized by its id or, without ids, by its name.
+    Calls that the model writes into its text are completed at the end of the answer."""
 
     __slots__ = ("_by_index", "_completed", "_ids", "_slots", "_text", "_tools", "_written")
 
@@ -147,8 +146,7 @@ class NativeParser:
     def feed(self, delta: TextDelta | ToolCallDelta) -> Sequence[ParsedPart]:
         """Returns the text of a text delta.
 
-        For a call delta, returns its progress and the calls that are now complete.
-        """
+        For a call delta, returns its progress and the calls that are now complete."""
         if isinstance(delta, TextDelta):
             return self._shown(self._written.feed(delta.text))
         slots_before = len(self._slots)
@@ -169,8 +167,7 @@ class NativeParser:
         """Returns the remaining text and calls.
 
         If the stream was interrupted, returns only the calls with complete JSON arguments. If a limit cut the answer
-        off, returns them all, and the last one with `cut` as its problem unless its arguments are complete.
-        """
+        off, returns them all, and the last one with `cut` as its problem unless its arguments are complete."""
         parsed: list[ParsedPart] = [*self._shown(self._written.close(is_whole=is_whole))]
         if is_whole:
             return [*parsed, *self._all_complete(), *self._complete_written()]
@@ -254,9 +251,8 @@ class NativeParser:
 def _is_another(slot: _Slot, delta: ToolCallDelta) -> bool:
     """Returns whether the delta starts a new call although a call with this index exists.
 
-    A new call has a different id. If the server sends no ids, a new call has a tool name and an opening brace,
-    and the previous call is complete.
-    """
+    A new call has a different id. If the server sends no ids, a new call has a tool name and an opening brace, and the
+    previous call is complete."""
     if not delta.name:
         return False
     if delta.call_id and slot.model_id:
@@ -276,9 +272,8 @@ def _progress(slot: _Slot) -> CallProgress:
 def _is_whole_object(slot: _Slot) -> bool:
     """Returns whether the call's arguments are a complete JSON object.
 
-    `{}` does not count, because some servers send it before the real arguments. The text is parsed again only
-    after it has grown enough, so that the total work stays linear.
-    """
+    `{}` does not count, because some servers send it before the real arguments. The text is parsed again only after it
+    has grown enough, so that the total work stays linear."""
     if not slot.name or not slot.parts or not slot.parts[-1].rstrip().endswith("}"):
         return False
     if slot.characters - slot.tried_characters <= slot.tried_characters // PROGRESS_GROWTH:

@@ -1,7 +1,6 @@
 """The ReAct dialect: labelled lines (Thought, Action, Action Input, Observation).
 
-For models that can use neither native tool calls nor the XML dialect.
-"""
+For models that can use neither native tool calls nor the XML dialect."""
 
 import json
 from collections.abc import Mapping, Sequence

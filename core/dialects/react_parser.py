@@ -79,8 +79,7 @@ _PARTIAL = re.compile(
 def match_label(text: str, at: int) -> tuple[Label, int] | None:
     """Returns the label, such as `Action:`, that starts at this position, and the position after it.
 
-    Returns None if there is no label. `at` must be the start of a line.
-    """
+    Returns None if there is no label. `at` must be the start of a line."""
     match = _LABEL.match(text, at)
     if match is None:
         return None
@@ -90,8 +89,7 @@ def match_label(text: str, at: int) -> tuple[Label, int] | None:
 def may_become_label(text: str, at: int) -> bool:
     """Returns whether more text is needed to decide if the text from `at` on is a label such as `Action:`.
 
-    `at` must be the start of a line. Text that may become a label has a bounded length.
-    """
+    `at` must be the start of a line. Text that may become a label has a bounded length."""
     return _PARTIAL.fullmatch(text, at) is not None
 
 
@@ -107,11 +105,9 @@ _State = Literal["prose", "thought", "name", "expected", "lead", "object", "raw"
 class ReactParser:
     """Parses one streamed answer in the ReAct format.
 
-    The total work is linear in the length of the text, regardless of how the text was split. Text before the
-    first label is shown to people, and thoughts are hidden. If the answer consists only of thoughts, they are
-    shown, so that the model's last message is not lost. Text after an `Observation:` label that the model
-    invented is ignored.
-    """
+    The total work is linear in the length of the text, regardless of how the text was split. Text before the first
+    label is shown to people, and thoughts are hidden. If the answer consists only of thoughts, they are shown, so that
+    the model's last message is not lost. Text after an `Observation:` label that the model invented is ignored."""
 
     def __init__(self, *, calls_max: int = 0) -> None:
         self._calls_max = calls_max
@@ -156,9 +152,8 @@ class ReactParser:
     def close(self, *, is_whole: bool, cut: str = "") -> Sequence[ParsedPart]:
         """Returns the remaining text and calls at the end of the answer.
 
-        A call without an input gets empty arguments. If the answer was interrupted, an incomplete call is
-        discarded. If a limit cut the answer off, the incomplete call is returned with `cut` as its problem.
-        """
+        A call without an input gets empty arguments. If the answer was interrupted, an incomplete call is discarded. If
+        a limit cut the answer off, the incomplete call is returned with `cut` as its problem."""
         if self._is_done:
             return ()
         self._is_ending = True
@@ -238,8 +233,7 @@ class ReactParser:
     def _read_expected(self) -> bool:
         """Reads the text between the tool's name and its input.
 
-        The `Action Input` label is optional before a JSON object.
-        """
+        The `Action Input` label is optional before a JSON object."""
         if self._skip_space():
             return True
         if self._is_line_start and self._buffer[self._at] == "{":
@@ -292,8 +286,7 @@ class ReactParser:
     def _skip_space(self) -> bool:
         """Skips white space and returns whether there was any.
 
-        A position after indentation still counts as the start of a line.
-        """
+        A position after indentation still counts as the start of a line."""
         end, was_start = self._at, self._is_line_start
         while end < len(self._buffer) and self._buffer[end].isspace():
             end += 1

@@ -26,8 +26,7 @@ _WITHOUT_TOOL_CALLS = re.compile(
 def select_dialect(model: str, setting: str) -> Dialect:
     """Returns the dialect for a setting; `auto` chooses by the model's name.
 
-    Raises ConfigurationError if the setting is unknown.
-    """
+    Raises ConfigurationError if the setting is unknown."""
     match setting:
         case "native":
             return NativeDialect()
@@ -49,9 +48,8 @@ _ARGUMENTS: TypeAdapter[JsonObject] = TypeAdapter(JsonObject)
 def write_calls_as_text(request: ModelRequest, dialect_name: str) -> ModelRequest:
     """Returns the request with native tool calls and results rewritten as text in the given dialect.
 
-    The number and order of the messages do not change. Calls that were already text stay unchanged, even if they
-    use another dialect.
-    """
+    The number and order of the messages do not change. Calls that were already text stay unchanged, even if they use
+    another dialect."""
     if dialect_name == "native":
         return request
     messages = tuple(_retold(one, dialect_name) for one in request.messages)
@@ -80,8 +78,7 @@ def _calls(message: JsonObject) -> Iterator[tuple[str, JsonObject]]:
 def _arguments(raw: object) -> JsonObject:
     """Returns the parsed arguments, or an empty object if they are invalid.
 
-    The model has already received an error for them.
-    """
+    The model has already received an error for them."""
     try:
         return _ARGUMENTS.validate_json(raw if isinstance(raw, str) else "{}")
     except ValidationError:

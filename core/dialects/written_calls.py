@@ -1,8 +1,7 @@
 """Finds tool calls that a model writes into its text although its API has tool calls, so that people never see them.
 
 Models fall back to the format of their training: `<function_calls>`, `<tool_call>` with JSON or tags, and special
-tokens such as `<|tool_call_begin|>` and `[TOOL_CALLS]`. Markup inside code fences and inline code is text.
-"""
+tokens such as `<|tool_call_begin|>` and `[TOOL_CALLS]`. Markup inside code fences and inline code is text."""
 
 import json
 import re

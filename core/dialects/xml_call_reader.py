@@ -1,12 +1,11 @@
 """Parses one call of the XML dialect: finds where each value ends, and builds the tool call.
 
 Values are verbatim: white space is kept, and entities and CDATA are not decoded. A value may therefore contain text
-that looks like call markup, so the end of a value depends on the tags that follow. A `</parameter>` ends the value
-if `</invoke>` or another parameter follows it, unless it closes a `<parameter ...>` tag inside the value. Whole
-calls inside a value are balanced in the same way. If the tags inside a value are not balanced, the call is parsed
-again without balancing. A value cannot contain an unopened `</parameter></invoke>`, because a call runs as soon as
-it is complete and does not wait for the text that follows.
-"""
+that looks like call markup, so the end of a value depends on the tags that follow. A `</parameter>` ends the value if
+`</invoke>` or another parameter follows it, unless it closes a `<parameter ...>` tag inside the value. Whole calls
+inside a value are balanced in the same way. If the tags inside a value are not balanced, the call is parsed again
+without balancing. A value cannot contain an unopened `</parameter></invoke>`, because a call runs as soon as it is
+complete and does not wait for the text that follows."""
 
 import re
 from collections.abc import Mapping
@@ -33,8 +32,7 @@ class UnreadableCall(Exception):
 class InvokeReader:
     """Reads one `<invoke>` element after its opening tag.
 
-    Keeps the tokens of the element's body and the current position in the element.
-    """
+    Keeps the tokens of the element's body and the current position in the element."""
 
     __slots__ = (
         "_candidate",
@@ -93,9 +91,8 @@ class InvokeReader:
     def call(self, *, call_id: str, is_ended: bool) -> ToolCall:
         """Returns the call.
 
-        `is_ended` is False if the answer or the block ended before the call did. An unreadable call is returned
-        with its `problem` set.
-        """
+        `is_ended` is False if the answer or the block ended before the call did. An unreadable call is returned with
+        its `problem` set."""
         if not is_ended and self._ends_unbalanced:
             self._is_unbalanced = is_ended = True
         raw = (self._opening.raw + "".join(token.raw for token in self._tokens)).rstrip()
@@ -176,8 +173,7 @@ class InvokeReader:
     def _closing(self, token: Token) -> Taken:
         """Processes a token after a `</parameter>` that may end the value.
 
-        Only white space has followed that tag so far.
-        """
+        Only white space has followed that tag so far."""
         match token.kind, token.name:
             case ("close", "invoke"):
                 self._close_value()
@@ -247,8 +243,7 @@ def _values_by_what_follows(
 ) -> dict[str, str]:
     """Returns the values of a call whose values contain unbalanced tags.
 
-    Each value ends before a known parameter or at the end of the call.
-    """
+    Each value ends before a known parameter or at the end of the call."""
     known = _known(spec)
     values: dict[str, str] = {}
     name, pieces, after = "", list[str](), list[str]()
@@ -298,10 +293,9 @@ _CHILD = re.compile(r"\s*+<([\w-]++)\s*+>")
 class ElementReader:
     """Reads one call in the older format: an element whose tag is the tool's name.
 
-    The content is verbatim. Nested elements with the same name are counted, so that the matching closing tag ends
-    the call. Attributes are parameters. The content is the value of the tool's content parameter. If the tool has
-    no content parameter, the content may be child elements that are named after parameters.
-    """
+    The content is verbatim. Nested elements with the same name are counted, so that the matching closing tag ends the
+    call. Attributes are parameters. The content is the value of the tool's content parameter. If the tool has no
+    content parameter, the content may be child elements that are named after parameters."""
 
     __slots__ = ("_depth", "_opening", "_parts", "_spec", "grammar")
 
@@ -368,8 +362,7 @@ class ElementReader:
 def _children(content: str) -> dict[str, str] | None:
     """Returns the child elements' contents by name, or None if there is other content.
 
-    Each child ends at the next closing tag with its name.
-    """
+    Each child ends at the next closing tag with its name."""
     found: dict[str, str] = {}
     position = 0
     while match := _CHILD.match(content, position):

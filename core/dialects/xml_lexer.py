@@ -25,9 +25,8 @@ _ENTITY = re.compile(r"&(?:quot|apos|lt|gt|amp|#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}
 class Token(NamedTuple):
     """A piece of the text.
 
-    The `raw` texts of all tokens together are the original text. Names are in lower case, and attribute values
-    are unescaped.
-    """
+    The `raw` texts of all tokens together are the original text. Names are in lower case, and attribute values are
+    unescaped."""
 
     kind: Literal["text", "open", "close", "empty", "ticks", "newline"]
     raw: str
@@ -38,9 +37,8 @@ class Token(NamedTuple):
 class TagGrammar:
     """Recognizes the tags of the XML dialect.
 
-    `block` includes the tags of `<function_calls>` blocks; `tool_names` are further tag names. With `has_prose`,
-    runs of backticks, runs of tildes, and line breaks become separate tokens.
-    """
+    `block` includes the tags of `<function_calls>` blocks; `tool_names` are further tag names. With `has_prose`, runs
+    of backticks, runs of tildes, and line breaks become separate tokens."""
 
     __slots__ = ("_block", "_longest", "_names", "_spot", "_tool", "_tool_names")
 
@@ -170,9 +168,8 @@ class Lexer:
     def _is_worth_joining(self) -> bool:
         """Returns whether to parse the held text again.
 
-        A long incomplete tag is parsed again only after a new piece arrives that can end it, so that the total
-        work stays linear.
-        """
+        A long incomplete tag is parsed again only after a new piece arrives that can end it, so that the total work
+        stays linear."""
         held = len(self._buffer) - self._position
         if held < BLOCK_TAG_CHARACTERS_MAX // 4 or self._is_closed:
             return True
@@ -257,8 +254,7 @@ class CodeTracker:
     def note_open_until(self, offset: int) -> None:
         """Notes that no closing backticks come before the offset.
 
-        Remembering this keeps the work linear for lines with many backticks.
-        """
+        Remembering this keeps the work linear for lines with many backticks."""
         self._open_until[self._inline] = offset
 
     def is_known_open(self, offset: int) -> bool:
@@ -272,9 +268,8 @@ class CodeTracker:
     def decide(self, *, is_code: bool, has_other_run: bool = False) -> None:
         """Records whether the undecided backticks start inline code.
 
-        `is_code` states whether the rest of the line closes the inline code. If it does not, the backticks may
-        open a code fence, unless the line has other backticks (`has_other_run`).
-        """
+        `is_code` states whether the rest of the line closes the inline code. If it does not, the backticks may open a
+        code fence, unless the line has other backticks (`has_other_run`)."""
         if not is_code and self._may_be_fence and not has_other_run:
             self._fence = "`" * self._inline
         self._inline = 0
@@ -313,8 +308,7 @@ class CodeTracker:
 class InlineCodeEnd:
     """Searches streamed text for the end of inline code. Each piece is searched only once.
 
-    If the line does not close the inline code, `searched` is the number of characters that were searched.
-    """
+    If the line does not close the inline code, `searched` is the number of characters that were searched."""
 
     __slots__ = ("_carried", "_length", "_pieces", "_seen", "has_other_run", "searched")
 
@@ -329,8 +323,7 @@ class InlineCodeEnd:
     def feed(self, piece: str, *, is_last: bool = False) -> int | None:
         """Returns how many characters belong to the inline code.
 
-        Returns 0 if the text is not inline code, or None if more text is needed.
-        """
+        Returns 0 if the text is not inline code, or None if more text is needed."""
         self._pieces.append(piece)
         text = "`" * self._carried + piece
         start = self._seen - self._carried

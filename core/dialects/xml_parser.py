@@ -27,8 +27,7 @@ _SPECIAL = re.compile(r"[<`~\\]")
 class XmlTools:
     """The tools of an answer by name, and by tag in the older call format. `grammar` recognizes the same tags.
 
-    The answer ends with its call number `calls_max`; 0 means no limit.
-    """
+    The answer ends with its call number `calls_max`; 0 means no limit."""
 
     by_name: Mapping[str, ToolSpec]
     by_tag: Mapping[str, ToolSpec]
@@ -81,9 +80,8 @@ class _Output:
 class XmlParser:
     """Parses one streamed answer in the XML dialect.
 
-    It is in text, in possible inline code (`_code_end`), in a block of calls or in a call. The total work is linear
-    in the length of the text, regardless of how the text was split.
-    """
+    It is in text, in possible inline code (`_code_end`), in a block of calls or in a call. The total work is linear in
+    the length of the text, regardless of how the text was split."""
 
     __slots__ = (
         "_block",
@@ -116,8 +114,7 @@ class XmlParser:
     def raw_text(self) -> str:
         """The original text of the answer.
 
-        If the answer was cut, it ends with its last complete call and the closing tag of its block.
-        """
+        If the answer was cut, it ends with its last complete call and the closing tag of its block."""
         raw = "".join(self._raw)
         if self._stored is None:
             return raw
@@ -142,10 +139,9 @@ class XmlParser:
     def close(self, *, is_whole: bool, cut: str = "") -> Sequence[ParsedPart]:
         """Returns the remaining text and calls at the end of the answer.
 
-        An incomplete call is returned with its `problem` set. If the answer was interrupted, an incomplete call
-        is discarded and removed from `text`. If a limit cut the answer off, the incomplete call is returned with `cut`
-        as its problem, and its start stays in `text`.
-        """
+        An incomplete call is returned with its `problem` set. If the answer was interrupted, an incomplete call is
+        discarded and removed from `text`. If a limit cut the answer off, the incomplete call is returned with `cut` as
+        its problem, and its start stays in `text`."""
         if self._stage == "done":
             return ()
         self._stage = "ending"
@@ -239,8 +235,7 @@ class XmlParser:
     def _take_tag(self, token: Token) -> None:
         """Processes a tag outside of calls.
 
-        A closing tag without an opening tag is dropped, so that people never see call markup.
-        """
+        A closing tag without an opening tag is dropped, so that people never see call markup."""
         start = self._offset - len(token.raw)
         if token.name == "parameter" and token.kind != "close" and self._block is None:
             self._show(token)

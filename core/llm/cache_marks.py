@@ -14,8 +14,7 @@ def cache_mark_places(request: ModelRequest) -> frozenset[int]:
     """Returns the indexes of the messages to mark; empty for models that cache by themselves or not at all.
 
     The marks are on the system prompt, on the last message that later requests repeat, and where the request before
-    this one ended. Anthropic allows four.
-    """
+    this one ended. Anthropic allows four."""
     if not _EXPLICIT.search(request.model) or not request.messages:
         return frozenset()
     roles = [one.get("role") for one in request.messages]

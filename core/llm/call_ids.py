@@ -1,8 +1,7 @@
 """Gives the tool calls of a request ids that its provider accepts.
 
 Providers limit the length and the characters of ids, and refuse ids that repeat. A history may contain ids that another
-provider made up.
-"""
+provider made up."""
 
 import re
 from collections.abc import Iterator, Sequence

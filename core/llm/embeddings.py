@@ -18,8 +18,7 @@ TOKENS_MAX = 100_000_000
 class EmbeddingClient(Protocol):
     """A client for embedding models.
 
-    Implemented by `core.llm.litellm_client.LiteLLMClient` and `core.llm.openai_client.OpenAIEmbeddingClient`.
-    """
+    Implemented by `core.llm.litellm_client.LiteLLMClient` and `core.llm.openai_client.OpenAIEmbeddingClient`."""
 
     async def embed(self, model: str, texts: Sequence[str]) -> Mapping[str, object]:
         """Returns a response in the format of OpenAI's embeddings API. Raises ModelError."""
@@ -29,8 +28,7 @@ class EmbeddingClient(Protocol):
 class ModelEmbedder:
     """Implements `core.knowledge.ports.Embedder` for one model.
 
-    Remembers the length of the first vectors and rejects vectors of any other length.
-    """
+    Remembers the length of the first vectors and rejects vectors of any other length."""
 
     def __init__(self, source: EmbeddingClient, model: str) -> None:
         self._source = source
@@ -46,11 +44,10 @@ class ModelEmbedder:
     ) -> list[list[float]]:
         """Returns one vector per text; all vectors have the same length.
 
-        Calls `spent` with the model's name and its usage. If the response reports no usage, the request times
-        out, or the caller cancels it, the usage is an estimate.
+        Calls `spent` with the model's name and its usage. If the response reports no usage, the request times out, or
+        the caller cancels it, the usage is an estimate.
 
-        Raises ModelError if the request fails or the response is invalid.
-        """
+        Raises ModelError if the request fails or the response is invalid."""
         if not texts:
             return []
         try:

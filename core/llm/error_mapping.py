@@ -107,8 +107,7 @@ _CLIENT_FAULTS = range(400, 500)
 class ErrorResponse:
     """An error that a model service returned.
 
-    `status` is the HTTP status, or 0 if the error arrived inside a stream that had already started.
-    """
+    `status` is the HTTP status, or 0 if the error arrived inside a stream that had already started."""
 
     status: int = 0
     code: str = ""
@@ -120,8 +119,7 @@ def to_model_error(refusal: ErrorResponse) -> ModelError:
     """Returns the ModelError for an error response.
 
     The words of the message take precedence over the error code, and the code over the HTTP status. A context overflow
-    without a known code is recognized by the words, too.
-    """
+    without a known code is recognized by the words, too."""
     words = f"{refusal.code} {refusal.message[:WORDS_CHARACTERS_MAX]}"
     kind, sentence = _BY_CODE.get(refusal.code.lower()) or _by_status(refusal)
     is_vague = refusal.status in (0, 400, 422) or refusal.status >= 500
@@ -160,8 +158,7 @@ def _by_status(refusal: ErrorResponse) -> tuple[type[ModelError], str]:
 def parse_retry_after(headers: Mapping[str, str]) -> float | None:
     """Returns the wait in seconds that the response headers request, or None.
 
-    Accepts seconds, milliseconds (`retry-after-ms`) and dates (RFC 9110, section 10.2.3).
-    """
+    Accepts seconds, milliseconds (`retry-after-ms`) and dates (RFC 9110, section 10.2.3)."""
     for name, unit_seconds in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         text = headers.get(name, "").strip()
         if not text:

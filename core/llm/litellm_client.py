@@ -78,10 +78,9 @@ class _LiteLLM(Protocol):
 class LiteLLMClient:
     """Implements the LLM port with litellm, which is imported at the first call because the import takes seconds.
 
-    `provider_keys` are environment variables with the names that the providers define (ANTHROPIC_API_KEY ...). If
-    set, `api_key` and `base_url` are sent with every call. A call fails if no data arrives for `silence_seconds`,
-    or after `deadline_seconds` in total.
-    """
+    `provider_keys` are environment variables with the names that the providers define (ANTHROPIC_API_KEY ...). If set,
+    `api_key` and `base_url` are sent with every call. A call fails if no data arrives for `silence_seconds`, or after
+    `deadline_seconds` in total."""
 
     def __init__(
         self,
@@ -139,9 +138,8 @@ class LiteLLMClient:
     async def draw(self, model: str, prompt: str, picture: bytes | None) -> dict[str, object]:
         """Generates a picture, or edits `picture` if it is given. Raises ModelError.
 
-        Returns a response in the format of OpenAI's images API. Its `cost_usd` is litellm's estimate of the cost;
-        it is missing if litellm does not know the price.
-        """
+        Returns a response in the format of OpenAI's images API. Its `cost_usd` is litellm's estimate of the cost; it is
+        missing if litellm does not know the price."""
         wanted: dict[str, object] = {"model": model, "prompt": prompt, "n": 1}
         if picture is None:
             answer = await self._whole(DRAW, lambda module: module.aimage_generation, wanted)
@@ -263,8 +261,7 @@ class LiteLLMClient:
 def _has_lost_its_end(chunks: object) -> bool:
     """Returns whether the stream ended without a finish reason, although the provider always sends one.
 
-    litellm invents a finish reason if the provider sent none.
-    """
+    litellm invents a finish reason if the provider sent none."""
     provider = getattr(chunks, "custom_llm_provider", None)
     return provider in _TELL_THEIR_END and getattr(chunks, "received_finish_reason", "") is None
 
@@ -277,9 +274,8 @@ def _wait(error: Exception) -> float | None:
 def _with_cost(module: _LiteLLM, model: str, finished: ModelFinished) -> ModelFinished:
     """Returns the last delta with the cost of the answer.
 
-    litellm reports its own estimate as if it were the provider's figure, so the cost also counts as an estimate
-    unless the provider is known to report costs.
-    """
+    litellm reports its own estimate as if it were the provider's figure, so the cost also counts as an estimate unless
+    the provider is known to report costs."""
     usage = finished.usage
     if usage is None or (usage.cost_usd and model.startswith(_TELL_THEIR_COST)):
         return finished
@@ -312,8 +308,7 @@ def _cost(module: _LiteLLM, model: str, usage: Usage) -> float:
 def _import(keys: Mapping[str, str]) -> _LiteLLM:
     """Imports and configures litellm. Runs in a thread.
 
-    Uses the price list in the litellm package, so that litellm does not download one.
-    """
+    Uses the price list in the litellm package, so that litellm does not download one."""
     environment = os.environ  # noqa: TID251 - litellm reads its settings only from the environment
     environment["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
     for name, key in keys.items():

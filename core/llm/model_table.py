@@ -26,8 +26,7 @@ _PRICED = (*_TALKING, "embedding")
 class ModelTable:
     """Context limits and prices of models.
 
-    The keys are litellm's model names, both with and without the provider.
-    """
+    The keys are litellm's model names, both with and without the provider."""
 
     limits: Mapping[str, ContextLimit] = field(default_factory=dict[str, ContextLimit])
     prices: Mapping[str, Price] = field(default_factory=dict[str, Price])
@@ -36,8 +35,7 @@ class ModelTable:
 def load_model_table(file: Path | None = None) -> ModelTable:
     """Loads the model table. If the file cannot be read, logs a warning and returns an empty table.
 
-    Reads a file of 3 MB, so call it in a thread and not on the event loop.
-    """
+    Reads a file of 3 MB, so call it in a thread and not on the event loop."""
     try:
         rows = dict(_rows(file or _own_file()))
     except (OSError, ValueError) as error:
@@ -77,9 +75,8 @@ def _rows(file: Path) -> Iterator[tuple[str, dict[str, object]]]:
 def _limit(row: Mapping[str, object]) -> ContextLimit | None:
     """Returns the context limit, or None for embedding models.
 
-    At most `1 / ANSWER_SHARE` of the window is reserved for the answer, because some rows allow an answer to fill
-    the whole window.
-    """
+    At most `1 / ANSWER_SHARE` of the window is reserved for the answer, because some rows allow an answer to fill the
+    whole window."""
     window, answer = row.get("max_input_tokens"), row.get("max_output_tokens")
     if row.get("mode") not in _TALKING or not isinstance(window, int) or window < ANSWER_SHARE:
         return None

@@ -1,7 +1,6 @@
 """Parses responses of OpenAI-compatible endpoints: stream chunks, whole responses and errors.
 
-The input is untrusted.
-"""
+The input is untrusted."""
 
 import json
 import logging
@@ -28,8 +27,7 @@ _SPACE_MAX = 200
 class ThinkTagReader:
     """Separates thinking inside `<think>` tags from the answer's text, while the answer streams.
 
-    Holds back text at the end of a piece that may be the start of a tag.
-    """
+    Holds back text at the end of a piece that may be the start of a tag."""
 
     __slots__ = ("_held", "_place")
 
@@ -90,9 +88,8 @@ _FIRST_HALF = re.compile("[\ud800-\udbff]")
 class SurrogateJoiner:
     """Turns the streamed texts of one answer into valid Unicode.
 
-    Some servers split a surrogate pair across two chunks. A high surrogate at the end of a piece is held back
-    until the next piece of the same text arrives.
-    """
+    Some servers split a surrogate pair across two chunks. A high surrogate at the end of a piece is held back until the
+    next piece of the same text arrives."""
 
     __slots__ = ("_waiting",)
 
@@ -102,10 +99,9 @@ class SurrogateJoiner:
     def joined(self, place: str | int, piece: str) -> str:
         """Returns the next piece of a text as valid Unicode.
 
-        `place` identifies the text that the piece belongs to, such as `content` or a call's index. A high
-        surrogate at the end of the piece is held back for the next piece. A lone surrogate becomes a replacement
-        character, or is dropped at the end of the text.
-        """
+        `place` identifies the text that the piece belongs to, such as `content` or a call's index. A high surrogate at
+        the end of the piece is held back for the next piece. A lone surrogate becomes a replacement character, or is
+        dropped at the end of the text."""
         if not self._waiting and (piece.isascii() or _HALF.search(piece) is None):
             return piece
         whole = self._waiting.pop(place, "") + piece if piece else ""
@@ -187,10 +183,9 @@ class AnswerReader:
     def finished(self) -> ModelFinished:
         """Returns the last delta, with the finish reason and the usage.
 
-        If the model called tools, a finish reason that is missing or "stop" becomes "tool_calls", because some
-        servers do not report it. Raises ModelUnavailable if the finish reason says that the service aborted the
-        answer, and AnswerRejected if it could not read the model's call.
-        """
+        If the model called tools, a finish reason that is missing or "stop" becomes "tool_calls", because some servers
+        do not report it. Raises ModelUnavailable if the finish reason says that the service aborted the answer, and
+        AnswerRejected if it could not read the model's call."""
         if _UNREADABLE.search(self._finish):
             raise AnswerRejected(error_mapping.UNREADABLE_CALL, detail=self._finish[:100])
         if self._finish in _FAILURES:
@@ -267,8 +262,7 @@ def _arguments_text(arguments: object) -> str:
 def parse_usage(usage: dict[str, object]) -> Usage:
     """Returns the token counts, under the names of either API, and the cost if the provider reports it (OpenRouter).
 
-    Implausible values count as 0.
-    """
+    Implausible values count as 0."""
     details = json_fields(usage.get("prompt_tokens_details") or usage.get("input_tokens_details"))
     # DeepSeek and Kimi name the cached tokens beside the others
     cached = {**usage, **details}
@@ -347,8 +341,7 @@ class BodyReader(Protocol):
 class ServerSentEventReader:
     """Splits a stream of server-sent events into lines and reads the data of each event.
 
-    Holds back an incomplete last line until the rest arrives. `is_over` is True after the server has sent [DONE].
-    """
+    Holds back an incomplete last line until the rest arrives. `is_over` is True after the server has sent [DONE]."""
 
     __slots__ = ("_answer", "_pending", "_pending_bytes", "is_over")
 
@@ -362,8 +355,7 @@ class ServerSentEventReader:
         """Yields the deltas of all lines that the piece completes. Ignores everything after [DONE].
 
         A line that is too long ends the answer like a length limit. Raises ModelError if an event is not a valid part
-        of an answer.
-        """
+        of an answer."""
         *whole, rest = piece.split(b"\n")
         if whole and self._pending:
             whole[0] = b"".join((*self._pending, whole[0]))
@@ -384,8 +376,7 @@ class ServerSentEventReader:
     def close(self) -> Iterator[ModelDelta]:
         """Yields the remaining deltas after the stream has ended, even if its last line has no line break.
 
-        Raises ModelUnavailable if the stream ended before the answer did.
-        """
+        Raises ModelUnavailable if the stream ended before the answer did."""
         if self._pending and not self.is_over:
             yield from self.feed(b"\n")
         if not self.is_over and not self._answer.is_finished:

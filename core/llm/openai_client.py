@@ -53,8 +53,7 @@ The first match counts; any other network error means that the answer broke off.
 class _Endpoint:
     """One URL of a service, called with a key. All calls share one HTTP session, which opens at the first call.
 
-    Redirects are refused, because they would send the API key to another server.
-    """
+    Redirects are refused, because they would send the API key to another server."""
 
     def __init__(self, url: str, api_key: str, timeout: aiohttp.ClientTimeout) -> None:
         self._url = url
@@ -111,8 +110,7 @@ class OpenAIChatClient:
 
     `base_url` is the part of the URL before `/chat/completions` or `/responses`. `model_prefix` is removed from model
     names, for example "openai/" for names in litellm's format. A call fails if no data arrives for `silence_seconds`,
-    or after `deadline_seconds` in total.
-    """
+    or after `deadline_seconds` in total."""
 
     def __init__(
         self,
@@ -169,8 +167,7 @@ class OpenAIChatClient:
     async def _answer(self, request: ModelRequest) -> AsyncGenerator[aiohttp.ClientResponse, None]:
         """Context manager: sends the request and yields the response, whose status is 200.
 
-        If the service rejects an option or misses the model's reasoning, the request is changed and repeated.
-        """
+        If the service rejects an option or misses the model's reasoning, the request is changed and repeated."""
         response = await self._post(request)
         try:
             while response.status != 200:
@@ -211,8 +208,7 @@ def _encoder(base_url: str, model_prefix: str, *, uses_responses_api: bool) -> R
 async def _start(response: aiohttp.ClientResponse) -> bytes:
     """Returns the first piece of the response that is not only white space, without leading white space.
 
-    Its first character distinguishes a JSON object from a stream, because servers send wrong content types.
-    """
+    Its first character distinguishes a JSON object from a stream, because servers send wrong content types."""
     async for piece in response.content.iter_any():
         if start := piece.removeprefix(b"\xef\xbb\xbf").lstrip():
             return start
@@ -260,8 +256,7 @@ EMBED = Failpoint("llm.openai.embed")
 class OpenAIEmbeddingClient:
     """Implements `core.llm.embeddings.EmbeddingClient` for one endpoint.
 
-    `base_url` is the part of the URL before `/embeddings`. `model_prefix` is removed from model names.
-    """
+    `base_url` is the part of the URL before `/embeddings`. `model_prefix` is removed from model names."""
 
     def __init__(
         self,

@@ -28,8 +28,7 @@ class RequestEncoder:
     """Encodes requests to one service, and remembers which options each model rejects or demands.
 
     Caches the JSON of recently sent messages and tools by the identity of the object. This is safe because these
-    objects are never modified, and because the cache keeps a reference so that no other object gets the same id.
-    """
+    objects are never modified, and because the cache keeps a reference so that no other object gets the same id."""
 
     __slots__ = (
         "_kept",
@@ -56,8 +55,7 @@ class RequestEncoder:
         """Returns whether the request is worth sending again, because the service's error message says what to change.
 
         If the model does not support an option or a field of messages, later requests to it omit the option, or send it
-        under its other name. If it demands `reasoning_content` in every assistant message, they contain it.
-        """
+        under its other name. If it demands `reasoning_content` in every assistant message, they contain it."""
         model = request.model
         if "reasoning_content" in refusal and _IS_MISSING.search(refusal):
             is_new = model not in self._needs_reasoning

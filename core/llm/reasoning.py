@@ -144,8 +144,7 @@ def wire_message(
     """Returns a message as an OpenAI-compatible endpoint takes it.
 
     Adds the reasoning that `origin` itself has written, except the fields that it has `refused`, and removes an empty
-    `tool_calls`, which providers reject. With `needs_reasoning`, every assistant message gets a `reasoning_content`.
-    """
+    `tool_calls`, which providers reject. With `needs_reasoning`, every assistant message gets a `reasoning_content`."""
     if message.get("role") != "assistant":
         return message
     dropped = {REASONING_KEY} if message.get("tool_calls") else {REASONING_KEY, "tool_calls"}

@@ -1,7 +1,6 @@
 """Encodes requests for OpenAI's Responses API and parses its answers.
 
-The conversation is sent whole with each request and nothing is stored at OpenAI, so reasoning comes back encrypted.
-"""
+The conversation is sent whole with each request and nothing is stored at OpenAI, so reasoning comes back encrypted."""
 
 from collections.abc import Iterator, Sequence
 from typing import cast

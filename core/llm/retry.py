@@ -1,7 +1,6 @@
 """Retries model requests while the service is unavailable, and then tries the fallback models.
 
-Does not use stamina, because stamina retries functions and cannot tell whether a stream has already started.
-"""
+Does not use stamina, because stamina retries functions and cannot tell whether a stream has already started."""
 
 import asyncio
 import logging
@@ -39,8 +38,7 @@ async def stream_with_retries(
     grow exponentially from `scale_seconds`, and are at least as long as the service requests. All attempts end within
     `deadline_seconds`. A model is abandoned after `attempts_max` attempts, or if there are fallbacks and it has used
     FALLBACK_PERCENT of that time. The last model's error is raised. If a fallback answers, its name is in the first and
-    the last delta.
-    """
+    the last delta."""
     models = [request.model, *fallbacks]
     start = time.monotonic()
     end = start + deadline_seconds

@@ -56,8 +56,7 @@ class TurnResult:
     """The result of a turn. `text` is the part of the response that people may read. If there are `outcomes`, the model
     must see them in another turn.
 
-    With `approval` the turn is unfinished: it waits for people, and history repair completes it with their answer.
-    """
+    With `approval` the turn is unfinished: it waits for people, and history repair completes it with their answer."""
 
     finish_reason: FinishReason
     text: str
@@ -111,8 +110,7 @@ def _with_note(request: ModelRequest, text: str) -> ModelRequest:
 class _Response:
     """The part of the model's response that has been read. `visible` are the pieces that people may read.
 
-    `thinking_since` is the monotonic time of the first thinking, and `told_seconds` its duration as last shown.
-    """
+    `thinking_since` is the monotonic time of the first thinking, and `told_seconds` its duration as last shown."""
 
     parser: CallParser
     thinking_since: float = 0
@@ -146,8 +144,7 @@ class _Response:
 class Turn:
     """The state of one turn while it runs: the response read so far and the running calls.
 
-    `notes` returns extra metadata for the assistant message about how the model call was made.
-    """
+    `notes` returns extra metadata for the assistant message about how the model call was made."""
 
     number: int
     context: RunContext
@@ -308,8 +305,7 @@ class Turn:
     def _tell_of_filter(self, runner: CallRunner) -> None:
         """Keeps the text before the content filter's cut and appends a notice for people, which the model never sees.
 
-        Raises ModelRejected if the response contains neither text nor calls.
-        """
+        Raises ModelRejected if the response contains neither text nor calls."""
         if not self._has_said(runner):
             raise ModelRejected(CONTENT_REJECTED, detail="content_filter")
         self._take([DisplayText(text=CUT_BY_FILTER)])

@@ -76,9 +76,8 @@ class _Check:
 def find_problems(schema: JsonValue, value: JsonValue) -> list[str]:
     """Returns sentences for the model about arguments that do not fit the schema; an empty list if all fit.
 
-    Never rejects valid arguments. Regular expressions, negations and other costly or rare rules are left to the
-    server. Returns an empty list if validation takes too long.
-    """
+    Never rejects valid arguments. Regular expressions, negations and other costly or rare rules are left to the server.
+    Returns an empty list if validation takes too long."""
     try:
         root = schema if isinstance(schema, dict) else {}
         return _problems(_Check(root), schema, value, "", 0)[:PROBLEMS_MAX]

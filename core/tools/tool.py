@@ -45,9 +45,8 @@ Requirement = Literal[
 class ThreadLinks:
     """Functions that create the links which a thread gives to people.
 
-    Each function returns None if no link is available. `preview_url` opens a workspace file, `port_url` opens a
-    port of the sandbox, and `takeover_url` lets one person take over the browser.
-    """
+    Each function returns None if no link is available. `preview_url` opens a workspace file, `port_url` opens a port of
+    the sandbox, and `takeover_url` lets one person take over the browser."""
 
     preview_url: Callable[[str], str | None] = lambda _path: None
     port_url: Callable[[int], str | None] = lambda _port: None
@@ -59,8 +58,7 @@ class ThreadMessages:
     """Functions that read the thread's stored messages.
 
     `find` returns one message by its id. `read_all` returns all messages that models see, oldest first. `chat` reads
-    the chat thread itself, or is None without one.
-    """
+    the chat thread itself, or is None without one."""
 
     find: Callable[[str], Awaitable[Message | None]]
     read_all: Callable[[], Awaitable[Sequence[Message]]]
@@ -80,11 +78,10 @@ class ThreadChat:
 class ToolContext:
     """The services that a tool can use while it runs. A field that is None is not available in this run.
 
-    `sandbox` starts the thread's sandbox on first use. `emit` publishes an event of the run, for example for the
-    status message. `outside` holds the external services (search, page reader, ...). `metrics` records the run's
-    metrics. If a tool calls a model itself, it reports the model's name and usage through `spent`. `known_versions`
-    holds the `file_version` of each workspace file as the model last read or wrote it.
-    """
+    `sandbox` starts the thread's sandbox on first use. `emit` publishes an event of the run, for example for the status
+    message. `outside` holds the external services (search, page reader, ...). `metrics` records the run's metrics. If a
+    tool calls a model itself, it reports the model's name and usage through `spent`. `known_versions` holds the
+    `file_version` of each workspace file as the model last read or wrote it."""
 
     thread_id: str
     run_id: str
@@ -104,9 +101,8 @@ class ToolContext:
 class ToolOutput:
     """The result of a tool that returns more than text.
 
-    `is_success` is False if the tool ran but failed; `error` then describes the failure. A `reply` is posted to
-    the thread and ends the run. `messages` are stored before the tool's own result message.
-    """
+    `is_success` is False if the tool ran but failed; `error` then describes the failure. A `reply` is posted to the
+    thread and ends the run. `messages` are stored before the tool's own result message."""
 
     output: JsonValue
     is_success: bool = True
@@ -122,10 +118,9 @@ class Tool(Generic[ParamsT]):
     `effect` orders the calls of one answer. `subject` names what a call uses, as a path such as `files/notes.md` or
     `shell/main`; an empty path means everything.
 
-    `title` makes the line of the status message from validated parameters. `is_idempotent`: may run again after a
-    crash that hid its result. `needs_approval` returns the headline of the question that people must answer first, or
-    None; the arguments are shown below it. `content_parameter` is the text between the tags in the older XML form.
-    """
+    `title` makes the line of the status message from validated parameters. `is_idempotent`: may run again after a crash
+    that hid its result. `needs_approval` returns the headline of the question that people must answer first, or None;
+    the arguments are shown below it. `content_parameter` is the text between the tags in the older XML form."""
 
     name: str
     effect: Effect
@@ -170,8 +165,7 @@ class ToolSet:
         """Returns a tool set that also contains `more`. If two tools have the same name, the existing tool is kept.
 
         The added tools come last and in alphabetical order, so that their coming and going changes only the end of a
-        request's tools.
-        """
+        request's tools."""
         added = {tool.name: tool for tool in sorted(more, key=lambda tool: tool.name)}
         return ToolSet(
             {**self.tools, **{name: tool for name, tool in added.items() if name not in self.tools}}
@@ -182,8 +176,7 @@ class ToolSet:
 class PreparedCall:
     """A validated call: the tool exists and the arguments match its parameters.
 
-    `approval` is the headline under which people are asked to approve the call, or None if no approval is needed.
-    """
+    `approval` is the headline under which people are asked to approve the call, or None if no approval is needed."""
 
     tool: Tool[Any]
     params: BaseModel
@@ -212,8 +205,7 @@ def must_wait_for(earlier: PreparedCall, later: PreparedCall, strategy: Strategy
     """Returns whether a call must not start before an earlier call of the same answer has ended.
 
     With `ordered`, only reads overlap. With `parallel`, calls on different subjects overlap, too; with `sequential`
-    nothing does.
-    """
+    nothing does."""
     if strategy == "sequential":
         return True
     if earlier.tool.effect == "reads" and later.tool.effect == "reads":
@@ -231,8 +223,7 @@ def _overlap(one: str, other: str) -> bool:
 def prepare_call(name: str, arguments: JsonObject, toolbox: ToolSet) -> PreparedCall:
     """Validates a call, whose arguments are first fitted to the tool's schema.
 
-    Raises ToolError, with a message for the model, if the tool is unknown or the arguments are invalid.
-    """
+    Raises ToolError, with a message for the model, if the tool is unknown or the arguments are invalid."""
     tool = toolbox.tools.get(name)
     if tool is None:
         known = ", ".join(sorted(toolbox.tools))

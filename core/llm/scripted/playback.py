@@ -32,8 +32,7 @@ class ChatRequest:
     """The parts of a chat request that scenarios match.
 
     `messages` are without the message at the end that describes the state of the work; `state` is its text. `tools`
-    holds the names of the natively offered tools.
-    """
+    holds the names of the natively offered tools."""
 
     messages: tuple[Mapping[str, object], ...]
     tools: frozenset[str]
@@ -62,8 +61,7 @@ class MatchedStep:
     def filled(self, value: JsonValue) -> JsonValue:
         """Returns the value with all placeholders in its texts replaced.
 
-        Raises UnexpectedRequest if a placeholder has no captured value.
-        """
+        Raises UnexpectedRequest if a placeholder has no captured value."""
         if isinstance(value, str):
             return _PLACE.sub(self._filled_place, value)
         if isinstance(value, list):
@@ -86,8 +84,7 @@ class MatchedStep:
 def match_step(scenario: Scenario, sent: ChatRequest) -> MatchedStep:
     """Returns the step that answers the request.
 
-    Raises UnexpectedRequest if no step matches, or if the request does not meet the step's expectations.
-    """
+    Raises UnexpectedRequest if no step matches, or if the request does not meet the step's expectations."""
     started = [
         (start, conversation)
         for conversation in scenario.conversations
@@ -203,8 +200,7 @@ def _captured(conversation: Conversation, since: Sequence[Mapping[str, object]])
 def answer_deltas(play: MatchedStep, *, is_native: bool) -> Iterator[JsonObject]:
     """Yields the `delta` objects of the response in order.
 
-    Raises UnexpectedRequest if a placeholder has no captured value.
-    """
+    Raises UnexpectedRequest if a placeholder has no captured value."""
     step = play.step
     for piece in _pieces(_filled(play, step.thinking), step.chunk_characters):
         yield {"reasoning_content": piece}

@@ -212,8 +212,7 @@ async def serve_scenario(
 ) -> AsyncGenerator[ScriptedServer]:
     """Context manager: serves the scenario over HTTP inside the block and yields the server.
 
-    Port 0 chooses a free port. Clients connect to the server's `base_url`.
-    """
+    Port 0 chooses a free port. Clients connect to the server's `base_url`."""
     server = ScriptedServer(scenario)
     app = web.Application(client_max_size=REQUEST_BYTES_MAX)
     app.router.add_post("/v1/chat/completions", server.complete)
@@ -294,9 +293,8 @@ KEPT_MAX = 1000
 class RequestLog(Sequence[JsonObject]):
     """The newest request bodies, oldest first, up to `KEPT_MAX`.
 
-    Stored as text, because scanning a thousand parsed bodies in each garbage collection took a quarter of this
-    server's time.
-    """
+    Stored as text, because scanning a thousand parsed bodies in each garbage collection took a quarter of this server's
+    time."""
 
     def __init__(self) -> None:
         self._texts: deque[str] = deque(maxlen=KEPT_MAX)
