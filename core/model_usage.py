@@ -53,6 +53,18 @@ async def record_model_usage(
             charge(model, estimate_usage(request, "".join(read)))
 
 
+async def read_text(deltas: AsyncGenerator[ModelDelta, None]) -> str:
+    """Returns the text of a whole answer, and closes the stream."""
+    said: list[str] = []
+    async with aclosing(deltas):
+        async for delta in deltas:
+            if isinstance(delta, TextDelta):
+                if delta.replaces_earlier:
+                    said.clear()
+                said.append(delta.text)
+    return "".join(said)
+
+
 def build_usage_pricer(price_of: PriceOf, metrics: RunMetrics) -> Callable[[str, Usage], Usage]:
     """Returns a function that adds an estimated cost to a model's usage and reports the result to the metrics."""
 

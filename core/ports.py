@@ -34,6 +34,8 @@ class ModelRequest:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextDelta:
     text: str
+    replaces_earlier: bool = False
+    """All text before was thinking."""
     model: str | None = None
 
 
@@ -48,8 +50,7 @@ class ReasoningSnapshot:
     """The whole reasoning of the response so far, which later requests contain under REASONING_KEY.
 
     It is opaque to everyone but the client that made it. It comes before the first tool call, and again at the end if
-    it has changed; the last one counts.
-    """
+    it has changed; the last one counts."""
 
     content: JsonObject
     model: str | None = None
@@ -96,8 +97,7 @@ delta name it in `model`."""
 class PageState:
     """The state of the browser's active tab. Everything except the numbers comes from the page and is untrusted.
 
-    Each line of `elements` begins with the element's number in brackets. `picture` is a JPEG, or empty.
-    """
+    Each line of `elements` begins with the element's number in brackets. `picture` is a JPEG, or empty."""
 
     url: str
     title: str
@@ -114,8 +114,7 @@ class PageState:
 class BrowserResult:
     """The result of a browser action. If `error` is set, the action failed, but `state` may still be set.
 
-    `happened` holds sentences about dialogs, tabs and downloads that the action caused.
-    """
+    `happened` holds sentences about dialogs, tabs and downloads that the action caused."""
 
     said: str = ""
     error: str | None = None
@@ -152,8 +151,7 @@ class CommandOutput:
     """The state and output of the newest command of a shell session.
 
     `exit_code` is None while the command runs. If the output is too long, `dropped_bytes` counts the bytes removed from
-    its middle, and `output_path` names the file inside the sandbox that holds the complete output.
-    """
+    its middle, and `output_path` names the file inside the sandbox that holds the complete output."""
 
     output: str
     exit_code: int | None
@@ -186,8 +184,7 @@ class LLM(Protocol):
         provider.
 
         Raises ModelUnavailable, ModelRejected or ContextOverflow before or between deltas, never an SDK's own
-        exception. Does not retry.
-        """
+        exception. Does not retry."""
         ...
 
 
@@ -202,8 +199,7 @@ class Shell(Protocol):
         wait).
 
         After the timeout the command keeps running: `exit_code` is None, and `check` returns its later output. Raises
-        ToolError if the session is busy or the folder does not exist.
-        """
+        ToolError if the session is busy or the folder does not exist."""
         ...
 
     async def check(self, session: str, *, timeout_seconds: float = 0) -> CommandOutput:
@@ -258,8 +254,7 @@ class Files(Protocol):
         `file_version` of the content to replace, NO_FILE if there must be no file yet, or None if any content may be
         replaced.
 
-        Raises FileChanged, or ToolError if the disk or the quota is full, or if the path is a folder.
-        """
+        Raises FileChanged, or ToolError if the disk or the quota is full, or if the path is a folder."""
         ...
 
     async def list(self, path: str) -> tuple[FileEntry, ...]:
@@ -325,9 +320,8 @@ class SandboxProvider(Protocol):
     async def open(self, thread_id: str, *, fence: int) -> Sandbox:
         """Returns the thread's sandbox and starts it if necessary. Idempotent per thread.
 
-        Ends the commands that a run with a lower fence has not left in the background. Raises SandboxUnavailable with
-        a sentence for the user and the technical facts in `detail`.
-        """
+        Ends the commands that a run with a lower fence has not left in the background. Raises SandboxUnavailable with a
+        sentence for the user and the technical facts in `detail`."""
         ...
 
     def release(self, thread_id: str) -> None:
@@ -356,8 +350,7 @@ class ChatSurface(Protocol[ContentT]):
     """A chat platform that messages are delivered to. `ContentT` is `bots.delivery.content.Content`.
 
     Methods raise SurfaceRateLimited, SurfaceUnclear or SurfaceRefused, or the precondition's exception, but never an
-    SDK's own exception.
-    """
+    SDK's own exception."""
 
     async def post(
         self,
@@ -430,8 +423,7 @@ class FileSource(Protocol):
         """Yields the file's content. Raises AgentError, with a sentence for the user, if the file is gone, forbidden or
         too large.
 
-        Sends the platform's token only to the platform's own hosts.
-        """
+        Sends the platform's token only to the platform's own hosts."""
         ...
 
 
@@ -444,8 +436,7 @@ class ChatHistory(Protocol):
         """Returns the newest messages between the two times, at most `limit`, without the agent's own.
 
         Without `after`, the thread's first message belongs to the page, too. Raises SurfaceError if nothing can be
-        read; the run then continues without these messages.
-        """
+        read; the run then continues without these messages."""
         ...
 
     async def read_linked(
@@ -453,8 +444,7 @@ class ChatHistory(Protocol):
     ) -> dict[str, ChatMessage | None]:
         """Returns the messages that links in the text lead to, by link.
 
-        A message is None if the bot cannot read it, or if the person might not be allowed to. Raises SurfaceError.
-        """
+        A message is None if the bot cannot read it, or if the person might not be allowed to. Raises SurfaceError."""
         ...
 
     def sent_at(self, message_ref: str) -> datetime:
@@ -473,8 +463,7 @@ class EventBus(Protocol):
         """Context manager: yields an iterator over the run's events that are published after the block is entered.
 
         The iterator ends early if the subscriber falls too far behind; it must then read the missed events from the
-        store.
-        """
+        store."""
         ...
 
 

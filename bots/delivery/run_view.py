@@ -152,7 +152,7 @@ def apply_event(view: RunView, event: AgentEvent) -> RunView:  # noqa: C901, PLR
         case TurnStarted(number=number):
             return replace(view, state="working", turn=number, activity="Thinking", preview="")
         case ResponseStarted():
-            return replace(view, state="working")
+            return replace(view, state="working", preview="")
         case TextStreamed(text=text):
             preview = (view.preview + text)[-PREVIEW_CHARACTERS_MAX:]
             return replace(view, preview=preview, activity="Writing")

@@ -3,7 +3,7 @@
 import json
 import re
 import unicodedata
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from pydantic import JsonValue
@@ -15,6 +15,7 @@ from core.domain.threads import ThreadInput
 
 NAME_BYTES_MAX = 120
 TEXT_CHARACTERS_MAX = 200_000
+LINE_START_CHARACTERS = 40
 
 
 def full_message_text(message: Message) -> str:
@@ -144,3 +145,32 @@ def safe_name(name: str) -> str:
 
 def one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+@dataclass(slots=True)
+class CodeTracker:
+    """Follows whether a streamed Markdown text is inside a code fence or inline code. The work is linear."""
+
+    _fence: str = ""
+    _line_start: str = ""
+    _has_open_tick: bool = False
+
+    @property
+    def is_code(self) -> bool:
+        """Whether what follows the text so far is code."""
+        return bool(self._fence) or self._has_open_tick
+
+    def feed(self, text: str) -> None:
+        """Reads the next piece of the text."""
+        *ended, rest = text.split("\n")
+        for line in ended:
+            self._add_to_line(line)
+            mark = self._line_start.lstrip()[:3]
+            if mark in ("```", "~~~"):
+                self._fence = "" if self._fence == mark else self._fence or mark
+            self._line_start, self._has_open_tick = "", False
+        self._add_to_line(rest)
+
+    def _add_to_line(self, text: str) -> None:
+        self._line_start = (self._line_start + text[:LINE_START_CHARACTERS])[:LINE_START_CHARACTERS]
+        self._has_open_tick ^= text.count("`") % 2 == 1

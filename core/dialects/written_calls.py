@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
+from core.context.message_text import CodeTracker
 from core.dialects.arguments import fit_arguments, parse_arguments
 from core.dialects.dialect import CallComplete, ToolSpec
 from core.dialects.xml import XmlDialect
@@ -53,9 +54,7 @@ class WrittenCalls:
     _body: list[str] = field(default_factory=list[str])
     _window: str = ""
     _end: re.Pattern[str] | None = None
-    _fence: str = ""
-    _line_start: str = ""
-    _has_open_tick: bool = False
+    _code: CodeTracker = field(default_factory=CodeTracker)
 
     def feed(self, text: str) -> str:
         """Returns the text that people may read. Holds back what may be the beginning of a call."""
@@ -89,7 +88,7 @@ class WrittenCalls:
             self._held = text[cut:]
             return ""
         self._show(text[: found.start()], shown)
-        if self._fence or self._has_open_tick:
+        if self._code.is_code:
             self._show(found.group(), shown)
             return text[found.end() :]
         if found.group().startswith("</"):
@@ -122,18 +121,7 @@ class WrittenCalls:
     def _show(self, text: str, shown: list[str]) -> None:
         """Adds text that people may read, and follows its code fences and inline code."""
         shown.append(text)
-        *ended, rest = text.split("\n")
-        for line in ended:
-            self._add_to_line(line)
-            mark = self._line_start.lstrip()[:3]
-            if mark in ("```", "~~~"):
-                self._fence = "" if self._fence == mark else self._fence or mark
-            self._line_start, self._has_open_tick = "", False
-        self._add_to_line(rest)
-
-    def _add_to_line(self, text: str) -> None:
-        self._line_start = (self._line_start + text[:_END_CHARACTERS_MAX])[:_END_CHARACTERS_MAX]
-        self._has_open_tick ^= text.count("`") % 2 == 1
+        self._code.feed(text)
 
 
 def _end_of(start: str) -> re.Pattern[str] | None:

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
 from typing import cast
 
 import jiter
@@ -12,8 +11,8 @@ from core.context.untrusted_text import wrap_untrusted
 from core.domain.errors import ModelError
 from core.domain.threads import Usage
 from core.knowledge.ports import Ask
-from core.model_usage import record_model_usage
-from core.ports import ModelDelta, ModelRequest, TextDelta
+from core.model_usage import read_text, record_model_usage
+from core.ports import ModelDelta, ModelRequest
 
 OUTPUT_TOKENS_MAX = 2_000
 
@@ -33,9 +32,7 @@ def model_asker(
             messages=({"role": "user", "content": question},),
             output_tokens_max=output_tokens_max,
         )
-        async with aclosing(record_model_usage(ask_model(request), request, on_usage)) as deltas:
-            said = [delta.text async for delta in deltas if isinstance(delta, TextDelta)]
-        return "".join(said).strip()
+        return (await read_text(record_model_usage(ask_model(request), request, on_usage))).strip()
 
     return ask
 

@@ -46,7 +46,6 @@ UNREADABLE_CALL = (
 )
 
 _BY_STATUS: Mapping[int, tuple[type[ModelError], str]] = {
-    400: (ModelRejected, BAD_REQUEST),
     401: (ModelRejected, KEY_REJECTED),
     402: (ModelRejected, NO_CREDIT),
     403: (ModelRejected, FORBIDDEN),
@@ -54,7 +53,6 @@ _BY_STATUS: Mapping[int, tuple[type[ModelError], str]] = {
     408: (ModelUnavailable, TIMED_OUT),
     409: (ModelUnavailable, OVERLOADED),
     413: (ContextOverflow, CONTEXT_OVERFLOW),
-    422: (ModelRejected, BAD_REQUEST),
     425: (ModelUnavailable, OVERLOADED),
     429: (ModelUnavailable, RATE_LIMITED),
     501: (ModelRejected, BAD_REQUEST),
@@ -74,9 +72,7 @@ _BY_CODE: Mapping[str, tuple[type[ModelError], str]] = {
     "data_inspection_failed": (ModelRejected, CONTENT_REJECTED),
     "rate_limit_exceeded": (ModelUnavailable, RATE_LIMITED),
     "rate_limit_error": (ModelUnavailable, RATE_LIMITED),
-    "overloaded_error": (ModelUnavailable, OVERLOADED),
     "server_error": (ModelUnavailable, OVERLOADED),
-    "api_error": (ModelUnavailable, OVERLOADED),
     "timeout_error": (ModelUnavailable, TIMED_OUT),
 }
 _SLIP = r"(?i)tool_use_failed|output_parse_failed|error parsing tool call|failed to parse (?:the )?tool call"

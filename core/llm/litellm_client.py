@@ -32,18 +32,8 @@ _LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy")
 _CODES: Mapping[str, ErrorResponse] = {
     "ContextWindowExceededError": ErrorResponse(code="context_length_exceeded"),
     "ContentPolicyViolationError": ErrorResponse(code="content_policy_violation"),
-    "AuthenticationError": ErrorResponse(status=401),
-    "PermissionDeniedError": ErrorResponse(status=403),
-    "NotFoundError": ErrorResponse(status=404),
-    "PaymentRequiredError": ErrorResponse(status=402),
-    "RateLimitError": ErrorResponse(status=429),
     "Timeout": ErrorResponse(status=408),
     "BudgetExceededError": ErrorResponse(status=402),
-    "ServiceUnavailableError": ErrorResponse(status=503),
-    "BadGatewayError": ErrorResponse(status=502),
-    "InternalServerError": ErrorResponse(status=500),
-    "APIConnectionError": ErrorResponse(status=500),
-    "MidStreamFallbackError": ErrorResponse(status=500),
 }
 """Maps litellm's exception classes to error responses. Other exceptions are classified by their HTTP status."""
 

@@ -16,70 +16,10 @@ from core.domain.threads import Usage
 from core.llm import error_mapping
 from core.llm.error_mapping import ErrorResponse, to_model_error
 from core.llm.reasoning import ReasoningCollector, ReasoningOrigin
+from core.llm.thinking import ThinkingReader
 from core.ports import ModelDelta, ModelFinished, TextDelta, ThinkingDelta, ToolCallDelta
 
 log = logging.getLogger(__name__)
-
-_OPEN, _CLOSE = "<think>", "</think>"
-_SPACE_MAX = 200
-
-
-class ThinkTagReader:
-    """Separates thinking inside `<think>` tags from the answer's text, while the answer streams.
-
-    Holds back text at the end of a piece that may be the start of a tag."""
-
-    __slots__ = ("_held", "_place")
-
-    def __init__(self) -> None:
-        self._held = ""
-        self._place: Literal["start", "thought", "after", "answer"] = "start"
-
-    def read(self, text: str) -> Sequence[TextDelta | ThinkingDelta]:
-        """Returns the deltas for the next piece of the answer. The pieces may be split at any character."""
-        match self._place:
-            case "answer":
-                return (TextDelta(text=text),)
-            case "start":
-                return self._begun(self._held + text)
-            case "thought":
-                return self._thought(self._held + text)
-            case "after":
-                said = text.lstrip()
-                self._place = "answer" if said else "after"
-                return (TextDelta(text=said),) if said else ()
-
-    def flush(self) -> Sequence[TextDelta | ThinkingDelta]:
-        """Returns the text that was held back, after the answer has ended without completing the tag."""
-        held, self._held = self._held, ""
-        if not held:
-            return ()
-        return (ThinkingDelta(text=held) if self._place == "thought" else TextDelta(text=held),)
-
-    def _begun(self, whole: str) -> Sequence[TextDelta | ThinkingDelta]:
-        first = whole.lstrip()
-        if first.startswith(_OPEN):
-            self._place, self._held = "thought", ""
-            return self._thought(first[len(_OPEN) :])
-        if _OPEN.startswith(first) and len(whole) < _SPACE_MAX:
-            self._held = whole
-            return ()
-        self._place, self._held = "answer", ""
-        return (TextDelta(text=whole),)
-
-    def _thought(self, whole: str) -> Sequence[TextDelta | ThinkingDelta]:
-        thought, tag, said = whole.partition(_CLOSE)
-        if tag:
-            self._place, self._held = "after", ""
-            return (*_thinking(thought), *self.read(said))
-        held = next(size for size in range(len(_CLOSE), -1, -1) if whole.endswith(_CLOSE[:size]))
-        self._held = whole[len(whole) - held :]
-        return _thinking(whole[: len(whole) - held])
-
-
-def _thinking(text: str) -> Sequence[ThinkingDelta]:
-    return (ThinkingDelta(text=text),) if text else ()
-
 
 _HALF = re.compile("[\ud800-\udfff]")
 _FIRST_HALF = re.compile("[\ud800-\udbff]")
@@ -145,7 +85,7 @@ class AnswerReader:
         self._finish = ""
         self._halves = SurrogateJoiner()
         self._has_calls = False
-        self._thoughts = ThinkTagReader()
+        self._thoughts = ThinkingReader()
         self._usage: Usage | None = None
 
     @property
@@ -203,6 +143,7 @@ class AnswerReader:
         thought = said.get("reasoning_content") or said.get("reasoning")
         if isinstance(thought, str) and (thought := self._halves.joined("thought", thought)):
             deltas.append(ThinkingDelta(text=thought))
+            self._thoughts.has_thought = True
         for key in ("content", "refusal"):
             text = said.get(key)
             if isinstance(text, list):

@@ -133,7 +133,13 @@ class OpenAIChatClient:
         self._endpoint = _Endpoint(f"{base_url.rstrip('/')}/{path}", api_key, timeout)
         self._provider = provider_of(base_url)
         self._reader_type = ResponsesReader if uses_responses_api else AnswerReader
-        self._writer = _encoder(base_url, model_prefix, uses_responses_api=uses_responses_api)
+        writer = ResponsesEncoder if uses_responses_api else RequestEncoder
+        limit = "max_completion_tokens" if "//api.openai.com/" in base_url else "max_tokens"
+        self._writer = writer(
+            provider=self._provider,
+            model_prefix=model_prefix,
+            tokens_key="max_output_tokens" if uses_responses_api else limit,
+        )
 
     async def close(self) -> None:
         """Closes the connections. A later call opens new connections."""
@@ -189,20 +195,6 @@ class OpenAIChatClient:
         accept = "text/event-stream" if request.is_streamed else "application/json"
         with REQUEST:
             return await self._endpoint.post(self._writer.body(request), accept=accept)
-
-
-def _encoder(base_url: str, model_prefix: str, *, uses_responses_api: bool) -> RequestEncoder:
-    provider = provider_of(base_url)
-    if uses_responses_api:
-        return ResponsesEncoder(
-            provider=provider, model_prefix=model_prefix, tokens_key="max_output_tokens"
-        )
-    is_openai = "//api.openai.com/" in base_url
-    return RequestEncoder(
-        provider=provider,
-        model_prefix=model_prefix,
-        tokens_key="max_completion_tokens" if is_openai else "max_tokens",
-    )
 
 
 async def _start(response: aiohttp.ClientResponse) -> bytes:

@@ -23,8 +23,8 @@ from core.loop.background_commands import BackgroundCommands
 from core.loop.repetition import STUCK_MESSAGE, RepetitionDetector
 from core.loop.run_context import RunContext
 from core.loop.turn import CUT_OFF, Turn, TurnResult
-from core.model_usage import record_model_usage
-from core.ports import ModelDelta, ModelRequest, ModelRetried, TextDelta
+from core.model_usage import read_text, record_model_usage
+from core.ports import ModelDelta, ModelRequest, ModelRetried
 from core.stores import UsageEntry
 from core.tasks import Stopped, StopSwitch, unwrap_exception_group
 
@@ -241,8 +241,7 @@ async def _completed(request: ModelRequest, *, context: RunContext) -> str:
     def charge(model: str, usage: Usage) -> None:
         context.run_log.used(UsageEntry(turn_id=new_id(), model=model, usage=usage))
 
-    async with aclosing(record_model_usage(context.ask_model(request), request, charge)) as deltas:
-        return "".join([delta.text async for delta in deltas if isinstance(delta, TextDelta)])
+    return await read_text(record_model_usage(context.ask_model(request), request, charge))
 
 
 def base_request(context: RunContext) -> ModelRequest:

@@ -201,16 +201,13 @@ class Turn:
         for restart in range(RESTARTS_MAX + 1):
             if restart:
                 self.context.run_log.emit(ResponseStarted())
-            parser = self.context.dialect.parser(
-                self.context.toolbox.specs, calls_max=self._calls_max
-            )
-            self._response = response = _Response(parser)
+            self._response = response = _Response(self._new_parser())
             runner.reasoning = None
             try:
                 reason = await self._read(request, response, runner)
             except (ModelUnavailable, AnswerRejected) as error:
                 if runner.calls or self._waiting:
-                    self._take(parser.close(is_whole=False))
+                    self._take(response.parser.close(is_whole=False))
                     return "tool_calls"
                 is_unreadable = isinstance(error, AnswerRejected)
                 if restart == RESTARTS_MAX or not (response.has_begun or is_unreadable):
@@ -249,11 +246,23 @@ class Turn:
                         assert_never(delta)
         raise ModelUnavailable("The model's answer broke off.")
 
+    def _new_parser(self) -> CallParser:
+        return self.context.dialect.parser(self.context.toolbox.specs, calls_max=self._calls_max)
+
+    def _withdraw_text(self, response: _Response, runner: CallRunner) -> None:
+        """Starts the answer over because the text so far was thinking. Calls in it that run already stay."""
+        response.visible.clear()
+        if not self._count_calls(runner):
+            response.parser, response.sequence = self._new_parser(), 0
+            self.context.run_log.emit(ResponseStarted())
+
     def _follow_attempts(self, delta: ModelDelta, response: _Response, runner: CallRunner) -> None:
         """Shows people each new attempt to reach a model, and that the model thinks once it answers. Keeps its
         reasoning."""
         if isinstance(delta, ReasoningSnapshot):
             runner.reasoning = delta.content
+        if isinstance(delta, TextDelta) and delta.replaces_earlier:
+            self._withdraw_text(response, runner)
         if isinstance(delta, ModelRetried):
             self.context.run_log.emit(ActivityChanged(text=delta.text))
         elif response.is_retried:

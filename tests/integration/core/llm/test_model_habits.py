@@ -80,6 +80,7 @@ class Played:
     model: Habits
     end: RunFinished | RunFailed
     said: list[str]
+    run_id: str = ""
 
     @property
     def text(self) -> str:
@@ -102,7 +103,7 @@ async def play(world: World, *answers: list[Json] | tuple[list[Json], str], **mo
     end = (await world.events(run_id))[-1]
     assert isinstance(end, RunFinished | RunFailed)
     assert habits.refusals == []
-    return Played(habits, end, world.bench.said)
+    return Played(habits, end, world.bench.said, run_id)
 
 
 @asynccontextmanager
@@ -333,3 +334,26 @@ async def test_a_finish_reason_may_say_that_the_call_is_unreadable(world: World)
     played = await play(world, slip, [DONE])
     assert played.text == "Done."
     assert "MALFORMED_FUNCTION_CALL" in played.model.requests[-1]["messages"][-1]["content"]
+
+
+@pytest.mark.parametrize("mark", ["</think>", "</thinking>", "[/THINK]"])
+async def test_reasoning_whose_first_mark_the_template_wrote_is_never_posted(
+    world: World, mark: str
+) -> None:
+    thought = "Okay, the user wants 2+2.\n"
+    pieces = [thought, mark[:4], f"{mark[4:]}\n\nThe answer", " is 4."]
+    played = await play(
+        world,
+        [{"content": f"{thought}{mark}"}, calling(call())],
+        [{"content": piece} for piece in pieces],
+    )
+    assert (played.said, played.text) == (["a"], "The answer is 4.")
+    assert thought.strip() not in str(played.model.requests[-1])
+    stored = [one for one in await world.messages(played.run_id) if one.type == "assistant"]
+    assert [one.content["content"] for one in stored] == [None, "The answer is 4."]
+
+
+async def test_a_model_that_writes_about_the_mark_keeps_it(world: World) -> None:
+    text = "It closes with `</think>`:\n\n```\n<think>\nhm\n</think>\n```\n\nThat is all."
+    played = await play(world, [{"content": piece} for piece in text.partition("think")])
+    assert played.text == text

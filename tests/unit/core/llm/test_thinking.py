@@ -1,23 +1,45 @@
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.llm.openai_answer import ThinkTagReader
+from core.llm.thinking import ThinkingReader
 from core.ports import TextDelta, ThinkingDelta
 
-ANSWERS = st.lists(
-    st.sampled_from(["<think>", "</think>", "<", "</", "think>", " ", "\n", "word", "<ask>"]),
-    max_size=10,
-).map("".join)
+PIECES = [
+    "<think>",
+    "</think>",
+    "[THINK]",
+    "[/THINK]",
+    "<",
+    "</",
+    "think>",
+    " ",
+    "\n",
+    "word",
+    "`",
+    "```",
+    "<ask>",
+]
+ANSWERS = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
+QUESTION = "Okay, the user wants 2+2.\n"
 
 
 def told(*pieces: str) -> tuple[str, str]:
     """What was thought, and what was said."""
-    thoughts = ThinkTagReader()
+    thoughts = ThinkingReader()
     deltas = [delta for piece in pieces for delta in thoughts.read(piece)]
     deltas += thoughts.flush()
-    thought = "".join(one.text for one in deltas if isinstance(one, ThinkingDelta))
-    return thought, "".join(one.text for one in deltas if isinstance(one, TextDelta))
+    thought = said = ""
+    for delta in deltas:
+        if isinstance(delta, ThinkingDelta):
+            thought += delta.text
+        elif delta.replaces_earlier:
+            thought, said = thought + said, delta.text
+        else:
+            said += delta.text
+    return thought, said
 
 
 @pytest.mark.parametrize(
@@ -31,11 +53,26 @@ def told(*pieces: str) -> tuple[str, str]:
         ("<thing>", "", "<thing>"),
         ("<thi", "", "<thi"),
         ("  indented", "", "  indented"),
-        ("<think>a</think> b <think>c</think>", "a", "b <think>c</think>"),
+        ("<think>a</think> b <think>c</think>", "ac", "b "),
+        ("Look: <think>hm</think>\nfound.", "hm", "Look: \nfound."),
         ("", "", ""),
+        (f"{QUESTION}</think>\n\nThe answer is 4.", QUESTION, "The answer is 4."),
+        (f"{QUESTION}</thinking>The answer is 4.", QUESTION, "The answer is 4."),
+        (f"{QUESTION}[/THINK]The answer is 4.", QUESTION, "The answer is 4."),
+        (f"[THINK]{QUESTION}[/THINK]The answer is 4.", QUESTION, "The answer is 4."),
+        (f"<thinking>{QUESTION}</thinking>\n4.", QUESTION, "4."),
+        (f"{QUESTION}</THINK>4.", QUESTION, "4."),
+        (f"{QUESTION}</think>", QUESTION, ""),
+        ("</think>\n\n4.", "", "4."),
+        (f"{QUESTION}</think>Or not.</think>It is 4.", f"{QUESTION}Or not.", "It is 4."),
+        (f"{QUESTION}</think>It is 4.</think>\n", QUESTION, "It is 4.\n"),
+        ("Close it with `</think>`, please.", "", "Close it with `</think>`, please."),
+        ("```\n<think>\nx\n</think>\n```\nSo.", "", "```\n<think>\nx\n</think>\n```\nSo."),
+        ("Hm `a`.</think>Use `</think>`.", "Hm `a`.", "Use `</think>`."),
+        ("The list is [1, 2] and a[think].", "", "The list is [1, 2] and a[think]."),
     ],
 )
-def test_thoughts_before_the_answer_are_no_part_of_it(answer: str, thought: str, said: str) -> None:
+def test_thoughts_are_no_part_of_the_answer(answer: str, thought: str, said: str) -> None:
     assert told(answer) == (thought, said)
     assert told(*answer) == (thought, said)
 
@@ -44,4 +81,28 @@ def test_thoughts_before_the_answer_are_no_part_of_it(answer: str, thought: str,
 def test_cutting_an_answer_anywhere_changes_nothing(answer: str, picks: list[int]) -> None:
     cuts = sorted({pick % (len(answer) + 1) for pick in picks})
     pieces = [answer[a:b] for a, b in zip((0, *cuts), (*cuts, len(answer)), strict=True)]
-    assert told(*pieces) == told(answer)
+    (thought, said), (whole_thought, whole_said) = told(*pieces), told(answer)
+    assert said == whole_said
+    assert sorted(thought) == sorted(whole_thought)
+
+
+def test_an_answer_that_came_whole_is_never_shown_with_its_thinking() -> None:
+    deltas = ThinkingReader().read(f"{QUESTION}</think>4.")
+    said = [one for one in deltas if isinstance(one, TextDelta) and one.text]
+    assert said == [TextDelta(text="4.")]
+
+
+def test_a_long_thought_in_the_middle_is_not_held_back_for_ever() -> None:
+    thoughts = ThinkingReader()
+    thoughts.read("So: <think>")
+    assert any(thoughts.read("x" * 1_000) for _ in range(100))
+
+
+@pytest.mark.parametrize("piece", ["<", "</think>", "`", "[/THINK] x", "<think>", "\n```\n"])
+def test_many_marks_are_read_in_linear_time(piece: str) -> None:
+    began = time.process_time()
+    thoughts = ThinkingReader()
+    for one in (*[piece] * 20_000, piece * 50_000):
+        thoughts.read(one)
+    thoughts.flush()
+    assert time.process_time() - began < 4

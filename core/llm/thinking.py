@@ -1,0 +1,120 @@
+"""Separates a model's thinking from its answer where both arrive in one streamed text."""
+
+import re
+
+from core.context.message_text import CodeTracker
+from core.ports import TextDelta, ThinkingDelta
+
+_MARK = re.compile(
+    r"(?i)<(/?)(?:think|thinking|thought|reasoning|seed:think)>|\[(/?)think\]|◁(/?)think▷"
+)
+_MAY_BE_MARK = re.compile(r"[<\[◁][/\w:]{0,14}\Z")
+_SPACE_MAX = 200
+_DOUBT_CHARACTERS_MAX = 64 * 1024
+Deltas = list[TextDelta | ThinkingDelta]
+
+
+class ThinkingReader:
+    """Separates thinking inside marks such as `<think>` and `</think>` from the text of one answer.
+
+    Some chat templates write the first mark, so that only the second one arrives: then all text before it was thinking,
+    and the next TextDelta replaces it. A second mark that ends the answer is dropped. A first mark in the middle of the
+    answer counts if the second one follows. Marks in code are text."""
+
+    def __init__(self) -> None:
+        self._held: str = ""
+        self._lead: str = ""
+        self._is_thinking = self.has_thought = False
+        self._doubt: list[str] = []
+        self._doubt_characters = self._withdrawn = 0
+        self._begin_text()
+
+    def read(self, text: str) -> Deltas:
+        """Returns the deltas for the next piece of the answer. The pieces may be split at any character."""
+        whole, self._held = self._held + text, ""
+        deltas: Deltas = []
+        place = self._withdrawn = 0
+        for mark in _MARK.finditer(whole):
+            self._pass(whole[place : mark.start()], deltas)
+            self._take_mark(mark.group(), deltas)
+            place = mark.end()
+        if held := _MAY_BE_MARK.search(whole, place):
+            self._held = held.group()
+        self._pass(whole[place : len(whole) - len(self._held)], deltas)
+        return deltas
+
+    def flush(self) -> Deltas:
+        """Returns the text that was held back, after the answer has ended."""
+        deltas: Deltas = []
+        self._withdrawn = 0
+        self._pass(self._held, deltas)
+        if self._doubt:
+            self._say("".join(self._doubt), deltas)
+        return deltas
+
+    def _begin_text(self) -> None:
+        self._has_said = self._is_closed = False
+        self._code = CodeTracker()
+        self._unread: list[str] = []
+
+    def _take_mark(self, mark: str, deltas: Deltas) -> None:
+        is_end = mark[1] == "/"
+        if self._is_thinking and is_end:
+            self._end_doubt(deltas)
+            self._is_thinking, self.has_thought = False, True
+        elif self._is_thinking:
+            self._pass(mark, deltas)
+        elif self._is_in_code():
+            self._say(mark, deltas)
+        elif not is_end:
+            self._is_thinking = True
+            self._doubt, self._doubt_characters = [mark] if self._has_said else [], 0
+        elif self._has_said and not self.has_thought:
+            self._withdraw_text(deltas)
+        else:
+            self._is_closed, self.has_thought = self._has_said, True
+
+    def _pass(self, text: str, deltas: Deltas) -> None:
+        if not text:
+            return
+        if not self._is_thinking:
+            self._say(text, deltas)
+        elif self._doubt:
+            self._doubt.append(text)
+            self._doubt_characters += len(text)
+            if self._doubt_characters > _DOUBT_CHARACTERS_MAX:
+                self._end_doubt(deltas)
+        else:
+            deltas.append(ThinkingDelta(text=text))
+
+    def _end_doubt(self, deltas: Deltas) -> None:
+        thought = "".join(self._doubt[1:])
+        self._doubt = []
+        if thought:
+            deltas.append(ThinkingDelta(text=thought))
+
+    def _say(self, text: str, deltas: Deltas) -> None:
+        if self._is_closed and text.strip():
+            self._withdraw_text(deltas)
+        if not self._has_said:
+            text = text.lstrip() if self.has_thought else self._lead + text
+            self._has_said = bool(text.strip()) or len(text) > _SPACE_MAX
+            self._lead = text
+        if not self._has_said:
+            return
+        self._unread.append(text)
+        deltas.append(TextDelta(text=text))
+
+    def _withdraw_text(self, deltas: Deltas) -> None:
+        """Turns all text so far into thinking."""
+        for place in range(self._withdrawn, len(deltas)):
+            deltas[place] = ThinkingDelta(text=deltas[place].text)
+        deltas.append(TextDelta(text="", replaces_earlier=True))
+        self._withdrawn, self.has_thought = len(deltas), True
+        self._begin_text()
+
+    def _is_in_code(self) -> bool:
+        # only marks need this, so the text before them is read no earlier
+        self._code.feed("".join(self._unread))
+        self._unread.clear()
+        return self._code.is_code
