@@ -1,7 +1,8 @@
 """Defines the `Dialect` interface, which describes tools to a model, parses the model's calls and formats results."""
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -134,6 +135,29 @@ CUT_CHARACTERS_MAX = 2_000
 def cut_off_call(call: ToolCall, problem: str) -> ToolCall:
     """Returns a call that a limit has cut off: without arguments, and with only the start of its text."""
     return replace(call, arguments={}, raw=call.raw[:CUT_CHARACTERS_MAX], problem=problem)
+
+
+_WRAPPED_CHARACTERS_MAX = 200
+_QUOTES = " \t\r\n`'\"*()[]"
+_CALL_NUMBER = re.compile(r":\d{1,6}\Z")
+_NAMESPACES = (re.compile(r"^.*[.:/=]", re.DOTALL), re.compile(r"^.*__", re.DOTALL))
+
+
+def find_tool_name(name: str, tools: Collection[str]) -> str:
+    """Returns the tool that a model means by a name with a namespace (`functions.read_file`), a number, quotes, other
+    letters, or a special token behind it. Returns the name unchanged if no tool or several could be meant."""
+    if name in tools or len(name) > _WRAPPED_CHARACTERS_MAX:
+        return name
+    bare = _CALL_NUMBER.sub("", name.partition("<|")[0].strip(_QUOTES))
+    for wanted in (bare, *(namespace.sub("", bare) for namespace in _NAMESPACES)):
+        meant = [tool for tool in tools if _plain_name(tool) == _plain_name(wanted)]
+        if len(meant) == 1:
+            return meant[0]
+    return name
+
+
+def _plain_name(name: str) -> str:
+    return name.lower().replace("-", "_")
 
 
 def xml_tag_name(function_name: str) -> str:

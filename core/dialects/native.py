@@ -13,6 +13,7 @@ from core.dialects.dialect import (
     ParsedPart,
     ToolSpec,
     cut_off_call,
+    find_tool_name,
     format_tool_result,
 )
 from core.dialects.written_calls import WrittenCalls
@@ -26,7 +27,6 @@ PROGRESS_GROWTH = 8
 PROGRESS_CHARACTERS_MAX = 100_000
 """The live view of a longer call does not grow any more."""
 _NAME_FORBIDDEN = re.compile(r"[^a-zA-Z0-9_-]")
-_NAMESPACE = re.compile(r"^.*[.:/]", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,20 +106,6 @@ class _Slot:
     is_complete: bool = False
 
 
-def find_tool_name(name: str, tools: Collection[str]) -> str:
-    """Returns the tool that a model means by a name with a namespace (`functions.read_file`), with other letters, or
-    with a special token behind it. Returns the name unchanged if no tool or several could be meant."""
-    if name in tools:
-        return name
-    plain = _plain_name(_NAMESPACE.sub("", name.partition("<|")[0].strip()))
-    meant = [tool for tool in tools if _plain_name(tool) == plain]
-    return meant[0] if len(meant) == 1 else name
-
-
-def _plain_name(name: str) -> str:
-    return name.lower().replace("-", "_")
-
-
 class NativeParser:
     """Assembles the calls of one answer and completes them in the order in which they started.
 
@@ -160,7 +146,7 @@ class NativeParser:
         if len(self._slots) > slots_before or slot.index < len(self._slots) - 1:
             parsed.extend(self._provably_complete())
         if slot.name and not slot.is_complete and self._is_worth_telling(slot):
-            parsed.append(_progress(slot))
+            parsed.append(_progress(slot, self._tools))
         return parsed
 
     def close(self, *, is_whole: bool, cut: str = "") -> Sequence[ParsedPart]:
@@ -262,11 +248,12 @@ def _is_another(slot: _Slot, delta: ToolCallDelta) -> bool:
     return slot.is_complete or "".join(slot.parts).strip() == "{}" or _is_whole_object(slot)
 
 
-def _progress(slot: _Slot) -> CallProgress:
+def _progress(slot: _Slot, tools: Collection[str]) -> CallProgress:
     slot.told_characters = slot.characters
     joined = "".join(slot.parts)
     slot.parts[:] = [joined]
-    return CallProgress(index=slot.index, call_id=slot.call_id, name=slot.name, arguments=joined)
+    name = find_tool_name(slot.name, tools)
+    return CallProgress(index=slot.index, call_id=slot.call_id, name=name, arguments=joined)
 
 
 def _is_whole_object(slot: _Slot) -> bool:

@@ -42,9 +42,8 @@ class ReactDialect:
         return (), "\n\n".join((_RULES, *map(_described, tools))) if tools else ""
 
     def parser(self, tools: Mapping[str, ToolSpec], *, calls_max: int = 0) -> ReactParser:
-        """Returns a parser for one answer. Tool names are checked later, so `tools` is not used."""
-        del tools
-        return ReactParser(calls_max=calls_max)
+        """Returns a parser for one answer."""
+        return ReactParser(tools, calls_max=calls_max)
 
     def assistant_content(self, text: str, calls: Sequence[ToolCall]) -> JsonObject:
         """Returns an assistant message without `tool_calls`, because the text contains the calls."""

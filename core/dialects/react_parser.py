@@ -1,7 +1,7 @@
 """Parses a streamed answer in the ReAct format: thoughts are hidden, actions become calls, and answers are shown."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Literal, cast
 
@@ -12,6 +12,7 @@ from core.dialects.dialect import (
     DisplayText,
     ParsedPart,
     cut_off_call,
+    find_tool_name,
 )
 from core.domain.ids import new_call_id
 from core.domain.messages import JsonObject, ToolCall
@@ -109,7 +110,8 @@ class ReactParser:
     label is shown to people, and thoughts are hidden. If the answer consists only of thoughts, they are shown, so that
     the model's last message is not lost. Text after an `Observation:` label that the model invented is ignored."""
 
-    def __init__(self, *, calls_max: int = 0) -> None:
+    def __init__(self, tools: Collection[str], *, calls_max: int = 0) -> None:
+        self._tools = tools
         self._calls_max = calls_max
         self._state: _State = "prose"
         self._raw: list[str] = []
@@ -312,7 +314,7 @@ class ReactParser:
             self._parsed.append(DisplayText(text=text))
 
     def _complete(self) -> None:
-        name = "".join(self._name).strip().strip("`\"'*[]() ")
+        name = find_tool_name("".join(self._name).strip().strip("`\"'*[]() "), self._tools)
         arguments, problem = _read_input("".join(self._input))
         if not name:
             arguments, problem = {}, "An Action line must name the tool. Nothing was run."

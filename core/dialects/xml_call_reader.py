@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from core.dialects.arguments import fit_arguments
-from core.dialects.dialect import ToolSpec
+from core.dialects.dialect import ToolSpec, find_tool_name
 from core.dialects.xml_lexer import BLOCK_TAGS, TagGrammar, Token
 from core.domain.messages import JsonObject, ToolCall
 
@@ -54,7 +54,7 @@ class InvokeReader:
     grammar = TagGrammar(block=True)
 
     def __init__(self, opening: Token, tools: Mapping[str, ToolSpec]) -> None:
-        self.name = opening.attributes.get("name", "").strip()
+        self.name = find_tool_name(opening.attributes.get("name", "").strip(), tools)
         self._spec = tools.get(self.name)
         self._opening = opening
         self._tokens: list[Token] = []
