@@ -70,8 +70,7 @@ def background_message(
     """Returns one message that lists chat messages with their authors, or None if there is nothing to tell.
 
     Each line is a JSON object, so that no text can pretend to come from another author. If the list is too long, only
-    the newest messages and the thread's first one are kept. `fetched` are lines about files that are in the sandbox.
-    """
+    the newest messages and the thread's first one are kept. `fetched` are lines about files that are in the sandbox."""
     root, page = background.page.root, background.page
     lines, kept = _newest_lines(page.messages)
     refs = [one.message_ref for one in kept]
@@ -234,8 +233,7 @@ ReadStored = Callable[[datetime | None, datetime], Awaitable[Sequence[ChatMessag
 class BackgroundMessageReader:
     """Reads new background messages of the thread for one run.
 
-    Keeps the time of the last read and the ids of messages that the conversation already contains.
-    """
+    Keeps the time of the last read and the ids of messages that the conversation already contains."""
 
     def __init__(self, histories: Mapping[str, ChatHistory], read_stored: ReadStored) -> None:
         """`histories` maps platform names to chat histories. Other platforms have no background messages."""
@@ -253,8 +251,7 @@ class BackgroundMessageReader:
     async def listen(self, address: Address, inputs: Sequence[ThreadInput]) -> Background | None:
         """Returns the thread's other messages since the last read, and the messages that links in the inputs lead to.
 
-        If the platform fails or does not reply within READ_SECONDS, returns what came as events, and says so.
-        """
+        If the platform fails or does not reply within READ_SECONDS, returns what came as events, and says so."""
         history = self._histories.get(address.platform)
         if history is None or not inputs:
             return None

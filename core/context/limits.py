@@ -47,8 +47,7 @@ def with_overrides(
 ) -> ContextLimit:
     """Returns the limit with the configured window and answer sizes, in tokens; None keeps the model's own size.
 
-    If only the window is given, at most a third of it is reserved for the answer.
-    """
+    If only the window is given, at most a third of it is reserved for the answer."""
     size = window or limit.window
     if reserved is None:
         reserved = limit.reserved if window is None else min(limit.reserved, size // ANSWER_SHARE)

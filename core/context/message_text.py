@@ -42,8 +42,7 @@ def for_model(message: Message, *, is_native: bool) -> Message:
     """Returns a tool message without the call's arguments, which the model has written itself; others unchanged.
 
     In the native dialect, it contains only the output or the error. In text dialects the result stays in its JSON
-    object, because user messages do not show otherwise which text is data.
-    """
+    object, because user messages do not show otherwise which text is data."""
     execution = _execution(message.content.get("content")) if message.type == "tool" else None
     if execution is None:
         return message

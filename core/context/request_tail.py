@@ -1,7 +1,6 @@
 """Builds the last message of a model request: what changes from call to call, and is sent with one call only.
 
-Everything before it stays the same in the next request, so that the provider's prompt cache remains valid.
-"""
+Everything before it stays the same in the next request, so that the provider's prompt cache remains valid."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,9 +33,8 @@ class RequestTail:
     """The parts of the message. Empty parts are left out.
 
     `state` and `notes` are texts of the program; `todo` is the content of todo.md. `browser` is the newest
-    `browser_state` message, `pictures` are the newest `image_context` messages, oldest first, of which the newest
-    that fit are shown.
-    """
+    `browser_state` message, `pictures` are the newest `image_context` messages, oldest first, of which the newest that
+    fit are shown."""
 
     state: str = ""
     todo: str = ""

@@ -44,8 +44,7 @@ def find_summary_boundary(
     """Returns the number of older messages that a summary can replace, or 0 if there are none.
 
     The other messages have at most `kept_tokens` tokens, but at least one message is kept, and a tool call is never
-    separated from its results. `sizes` maps the ids of truncated messages to their token counts.
-    """
+    separated from its results. `sizes` maps the ids of truncated messages to their token counts."""
     last = left = len(messages)
     room = kept_tokens
     for index in range(len(messages) - 1, -1, -1):
@@ -72,8 +71,7 @@ async def summarise(
     """Returns a `summary` message that replaces the older messages.
 
     `todo` is the content of todo.md after these messages. `room` is the number of tokens that a conversation may have.
-    Raises ModelError if the model call fails, and ValueError if the answer is empty.
-    """
+    Raises ModelError if the model call fails, and ValueError if the answer is empty."""
     own = min(OUTPUT_TOKENS_MAX, room // ROOM_SHARE)
     left = max(1, room - own - PROMPT_TOKENS)
     text = await asyncio.to_thread(
@@ -123,8 +121,7 @@ def messages_since_summary(messages: Sequence[Message]) -> list[Message]:
 def transcript(older: Sequence[Message], room: int) -> str:
     """Returns the messages as one text of about `room` tokens at most.
 
-    Long messages are truncated; if that is not enough, the oldest messages are left out.
-    """
+    Long messages are truncated; if that is not enough, the oldest messages are left out."""
     fitted = fit_messages(older, room, {})
     lines: list[str] = []
     left = room

@@ -44,8 +44,7 @@ def parse_checklist(text: str) -> ChecklistChanged:
     """Returns the checklist items of a Markdown text in order.
 
     If there are several sections, each item starts with its section's name. If no item is marked as active, the first
-    open item counts as active, because items are done in order.
-    """
+    open item counts as active, because items are done in order."""
     title, section, found = "", "", list[tuple[str, str, str]]()
     for line in _outside_code(text.splitlines()):
         if heading := _HEADING.fullmatch(line):
@@ -92,8 +91,7 @@ def _outside_code(lines: Iterable[str]) -> Iterable[str]:
 def apply_call_to_todo(text: str | None, name: str, arguments: JsonObject) -> str | None:
     """Returns the text of todo.md after a successful call, or None if the file is gone or its text is unknown.
 
-    `text` is the text before the call, or None if it is unknown.
-    """
+    `text` is the text before the call, or None if it is unknown."""
     contents = arguments.get("file_contents")
     if name in ("create_file", "full_file_rewrite"):
         return contents if isinstance(contents, str) else None
@@ -108,8 +106,7 @@ def apply_call_to_todo(text: str | None, name: str, arguments: JsonObject) -> st
 def todo_text_in_history(messages: Sequence[Message]) -> str | None:
     """Returns the text of todo.md after all file tool calls in the messages, or None if it is unknown.
 
-    Changes that shell commands made to the file are not included.
-    """
+    Changes that shell commands made to the file are not included."""
     text: str | None = None
     for message in messages:
         if message.type == "summary":
@@ -163,8 +160,7 @@ class TodoTracker:
     ) -> None:
         """Emits the checklist if the successful call wrote todo.md.
 
-        Errors are only logged, because the checklist is only for display.
-        """
+        Errors are only logged, because the checklist is only for display."""
         if not writes_todo(call.name, call.arguments):
             return
         try:

@@ -30,8 +30,7 @@ def image_tokens(size: tuple[int, int] | None, detail: str = "auto") -> int:
 
     In low detail, an image costs 85 tokens. Otherwise it is scaled so that its short side has 768 pixels and its long
     side at most 2048 pixels, and costs 85 tokens plus 170 for each tile of 512 by 512 pixels. `size` is the width and
-    height in pixels, or None if unknown.
-    """
+    height in pixels, or None if unknown."""
     if detail == "low":
         return LOW_TOKENS
     if size is None and detail != "high":
@@ -57,8 +56,7 @@ def data_url_image_size(url: str) -> tuple[int, int] | None:
 def image_size(start: bytes) -> tuple[int, int] | None:
     """Returns the width and height of a PNG, GIF, JPEG or extended WebP image, or None if they cannot be read.
 
-    `start` is the start of the file.
-    """
+    `start` is the start of the file."""
     if start.startswith(b"\x89PNG\r\n\x1a\n"):
         size = int.from_bytes(start[16:20], "big"), int.from_bytes(start[20:24], "big")
     elif start.startswith(b"GIF8"):
@@ -118,8 +116,7 @@ def _classes() -> bytes:
     """Returns a table that maps each byte to its character class.
 
     The classes are lower-case letter, upper-case letter, digit, space, other white space, and other character. The
-    first byte of a UTF-8 sequence is classified by the length of the sequence.
-    """
+    first byte of a UTF-8 sequence is classified by the length of the sequence."""
 
     def of(byte: int) -> str:
         character = chr(byte)

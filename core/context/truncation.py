@@ -23,8 +23,7 @@ class Cut:
     """How a message is truncated: to about `tokens` tokens, with or without the end of its texts.
 
     A truncated message loses the model's reasoning, unless it belongs to the turns since the newest user message,
-    because providers demand the reasoning of these.
-    """
+    because providers demand the reasoning of these."""
 
     tokens: int
     keeps_tail: bool
@@ -240,8 +239,7 @@ class FittedMessages:
     """A conversation after truncation, with its token count.
 
     `shown` maps message ids to all truncated messages, `made` maps message ids to new cuts. `is_over` is True if the
-    conversation does not fit even after all possible truncation.
-    """
+    conversation does not fit even after all possible truncation."""
 
     contents: tuple[JsonObject, ...]
     tokens: int
@@ -256,8 +254,7 @@ def fit_messages(
     """Returns the messages, truncated to at most `room` tokens if possible.
 
     `shown` contains the messages that were truncated earlier; they stay truncated. No message is removed, so that tool
-    calls keep their results.
-    """
+    calls keep their results."""
     sizes = [
         known.tokens if (known := shown.get(one.message_id)) else message_tokens(one)
         for one in messages
@@ -325,8 +322,7 @@ def _planned(
 def _steps(messages: Sequence[Message]) -> Iterator[tuple[int, bool]]:
     """Yields the order of truncation as pairs of a message's index and whether its end is kept.
 
-    For each message type, the newest message comes first and keeps its end; the others follow, oldest first.
-    """
+    For each message type, the newest message comes first and keeps its end; the others follow, oldest first."""
     for kind in _ORDER:
         indexes = [index for index, one in enumerate(messages) if one.type == kind]
         if indexes:

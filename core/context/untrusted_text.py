@@ -15,8 +15,7 @@ _HIDDEN = re.compile(
 def clean_text(text: str, characters_max: int) -> str:
     """Returns the text without control characters except newlines and tabs; lone surrogates become question marks.
 
-    A text longer than `characters_max` is truncated, with a note that says how many characters are missing.
-    """
+    A text longer than `characters_max` is truncated, with a note that says how many characters are missing."""
     valid = text[: characters_max + 1].encode("utf-8", "replace").decode("utf-8")
     visible = re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "", valid.replace("\r\n", "\n"))
     if len(text) <= characters_max:
@@ -56,8 +55,7 @@ _MARK_CHARACTERS = 10
 def wrap_untrusted(text: str, *, source: str) -> str:
     """Returns the text between markers that do not occur in it, so that the text cannot end the marked part.
 
-    Equal texts get equal markers, so that prompt caches stay valid. `source` names the origin of the text.
-    """
+    Equal texts get equal markers, so that prompt caches stay valid. `source` names the origin of the text."""
     mark = _mark_for(text)
     name = " ".join(re.sub(r'[<>"]', "", source).split())[:_SOURCE_CHARACTERS_MAX]
     return f'<data mark="{mark}" source="{name}">\n{text}\n</data mark="{mark}">'

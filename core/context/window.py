@@ -51,8 +51,7 @@ class ContextPolicy:
 
     A conversation above `summary_tokens` is summarised, except its newest `kept_tokens`. `limits` maps full model names
     to context limits; other models use the limit of their family. `window_tokens` and `answer_tokens` override the
-    limits of all models.
-    """
+    limits of all models."""
 
     summary_tokens: int = 120_000
     kept_tokens: int = 30_000
@@ -70,8 +69,7 @@ class ContextPolicy:
 
 class ContextWindow:
     """The conversation of one run: its messages as they are sent, the tokens available, and what goes to the tail of
-    each request.
-    """
+    each request."""
 
     def __init__(
         self,
@@ -86,8 +84,7 @@ class ContextWindow:
     ) -> None:
         """`overhead_tokens` is the token count of the system prompt and the tools, which every call includes.
 
-        `is_native` says whether the model receives tool results in messages of their own role.
-        """
+        `is_native` says whether the model receives tool results in messages of their own role."""
         self._model = model
         self._run_id = run_id
         self._policy = policy
@@ -151,8 +148,7 @@ class ContextWindow:
         """Returns the request `blank` with the conversation added, then one message that is sent with this call only.
 
         That message contains `state`, what the conversation says of todo.md, the browser and pictures, and `notes`.
-        Raises ContextOverflow if the system prompt and the tools leave no room for a conversation.
-        """
+        Raises ContextOverflow if the system prompt and the tools leave no room for a conversation."""
         told = [content_text(one.get("content")) for one in notes]
         self._tail = self._new_tail(state, told)
         return await self._filled(blank.messages, blank)
@@ -243,8 +239,7 @@ class ContextWindow:
     def notes(self) -> JsonObject:
         """Returns the truncations made since the last call of this method, as metadata for the model's next message.
 
-        A later run reads them to send the same truncated messages, so that the provider's prompt cache stays valid.
-        """
+        A later run reads them to send the same truncated messages, so that the provider's prompt cache stays valid."""
         cuts, self._unnoted = self._unnoted, {}
         if not cuts:
             return {}
@@ -271,8 +266,7 @@ class ContextWindow:
         """Replaces the older messages with a summary. If the model call fails, the messages stay as they were.
 
         An optional summary is not made if it would replace too little. A needed one replaces the newest turn as well if
-        that turn is too long for the model, for example because it has very many calls.
-        """
+        that turn is too long for the model, for example because it has very many calls."""
         kept = min(self._policy.kept_tokens, room // 3)
         place = find_summary_boundary(self._messages, kept, self._sizes())
         won = sum(message_tokens(one) for one in self._messages[:place])

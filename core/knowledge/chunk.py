@@ -19,8 +19,7 @@ _RULE = re.compile(r"\|(?: *:?-+:? *\|)+ *$")
 class Chunk:
     """A chunk. `number` counts from 0 in the document.
 
-    The first `overlap` characters repeat the end of the previous chunk.
-    """
+    The first `overlap` characters repeat the end of the previous chunk."""
 
     number: int
     page: int | None
@@ -60,8 +59,7 @@ def split_into_chunks(
     """Yields chunks. A chunk never spans two numbered pages; tables and paragraphs that fit are not divided.
 
     A table that does not fit is divided between rows, and each part repeats its header. Prose that continues on the
-    same page overlaps by `overlap_tokens`.
-    """
+    same page overlaps by `overlap_tokens`."""
     number, open_chunk = 0, None
     for page in document.pages:
         if open_chunk is not None and page.number is not None:

@@ -55,8 +55,7 @@ def group_chunks(chunks: Iterable[Chunk], *, tokens_max: int = PART_TOKENS) -> l
 def select_parts(parts: Sequence[Part], numbers: Iterable[int], *, parts_max: int) -> list[Part]:
     """Returns the parts that contain the numbered chunks, in document order.
 
-    If there are more than `parts_max` parts, those of the first numbers are returned.
-    """
+    If there are more than `parts_max` parts, those of the first numbers are returned."""
     part_of = {chunk.number: part for part in parts for chunk in part.chunks}
     chosen: dict[int, Part] = {}
     for number in numbers:
@@ -153,8 +152,7 @@ async def answer_from_document(
 ) -> Answer:
     """Answers a question from one entry. If the whole document fits into `room_tokens`, one call reads it.
 
-    Raises ModelError if no part could be read or the model gave no answer, and BudgetExceeded.
-    """
+    Raises ModelError if no part could be read or the model gave no answer, and BudgetExceeded."""
     chunks = await store.chunks(entry.entry_id)
     whole = _whole(chunks)
     if entry.tokens + SOURCE_TOKENS * len(whole) <= room_tokens:

@@ -14,8 +14,7 @@ PICTURE_PAGE = "[this page is a picture without text]"
 class Page:
     """A section of a document. `number` counts from 1 in formats with pages or slides, else None.
 
-    `place` is the heading above the section, the sheet's name, or the slide's title.
-    """
+    `place` is the heading above the section, the sheet's name, or the slide's title."""
 
     number: int | None
     place: str

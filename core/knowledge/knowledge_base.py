@@ -68,8 +68,7 @@ def messages_before_request(history: Sequence[Message]) -> tuple[Message, ...]:
 async def summarise_request(message: str, ask: Ask | None) -> str:
     """Returns a short message unchanged, or a model's summary of a long message's first and last thousand characters.
 
-    Returns these characters themselves if there is no model or it does not answer.
-    """
+    Returns these characters themselves if there is no model or it does not answer."""
     if len(message) <= LONG_REQUEST_CHARACTERS:
         return message
     ends = f"{message[:LONG_REQUEST_CHARACTERS]}\n...\n{message[-LONG_REQUEST_CHARACTERS:]}"
@@ -104,8 +103,7 @@ class KnowledgeBase:
     async def add(self, scope: Scope, name: str, pieces: AsyncIterator[bytes]) -> KnowledgeEntry:
         """Parses and stores a file. If the scope already has the content, only makes missing embeddings.
 
-        Raises DocumentError.
-        """
+        Raises DocumentError."""
         async with spool_to_file(pieces, self.limits, name=name) as file:
             for entry in await self.store.entries([scope]):
                 if entry.content_hash == file.content_hash:
@@ -161,9 +159,8 @@ class KnowledgeBase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunKnowledge:
-    """The knowledge base as one run sees it. `agent_id` is None outside runs of an agent.
-    `has_own_files`: whether the agent's definition names files. `room_tokens` is how much of a document `ask` reads at
-    once."""
+    """The knowledge base as one run sees it. `agent_id` is None outside runs of an agent. `has_own_files`: whether the
+    agent's definition names files. `room_tokens` is how much of a document `ask` reads at once."""
 
     knowledge_base: KnowledgeBase
     thread_id: str
@@ -192,8 +189,7 @@ class RunKnowledge:
         """Returns the block for the system prompt. The agent's entries get at most half of it, the thread's the rest.
 
         If the entries fit, they are included whole. Otherwise the block has the passages that match the question's own
-        words (no model is asked), or the beginnings of the entries if there is no question. Empty without entries.
-        """
+        words (no model is asked), or the beginnings of the entries if there is no question. Empty without entries."""
         agents = await self._share(await self.agents(), question, tokens_max // 2)
         room = tokens_max - sum(passage.chunk.tokens for passage in agents)
         threads = await self._share(await self.threads(), question, room)
@@ -218,8 +214,7 @@ class RunKnowledge:
     async def answer(self, name: str, pieces: AsyncIterator[bytes], question: str) -> Answer:
         """Answers a question from a document without adding the document to the thread's knowledge.
 
-        Raises DocumentError, or ModelError, also if no model is configured.
-        """
+        Raises DocumentError, or ModelError, also if no model is configured."""
         if self.ask is None:
             raise ModelError("There is no model to read documents with.")
         entry = await self.knowledge_base.add(Scope("reading", self.thread_id), name, pieces)

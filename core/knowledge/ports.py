@@ -20,10 +20,8 @@ ScopeKind = Literal["agent", "upload", "thread", "reading"]
 @dataclass(frozen=True, slots=True)
 class Scope:
     """The owner of entries: an agent or a thread. An agent's `upload` scope holds documents that were added over the
-    HTTP API, and its `agent` scope those of its own file. A thread's `reading` scope holds documents that were
-    asked about without adding them to its knowledge, and its own conversation. Deleting a thread deletes both its
-    scopes.
-    """
+    HTTP API, and its `agent` scope those of its own file. A thread's `reading` scope holds documents that were asked
+    about without adding them to its knowledge, and its own conversation. Deleting a thread deletes both its scopes."""
 
     kind: ScopeKind
     owner_id: str
@@ -73,8 +71,7 @@ class KnowledgeStore(Protocol):
         """Stores an entry and indexes its chunks, numbered from 0. Readers see all chunks or none.
 
         Returns the existing entry if the scope already has the content. Replaces an entry that has the same name but
-        other content. Writes in batches, so that no other writer waits long.
-        """
+        other content. Writes in batches, so that no other writer waits long."""
         ...
 
     async def entries(self, scopes: Sequence[Scope]) -> tuple[KnowledgeEntry, ...]:

@@ -56,8 +56,7 @@ Question: {question}
 async def expand_query(question: str, ask: Ask | None, *, found: str = "") -> tuple[str, ...]:
     """Returns the question and, if `ask` is given, search keywords from a model. `found` is text found so far.
 
-    Logs a model error and returns only the question.
-    """
+    Logs a model error and returns only the question."""
     if ask is None or not question.strip():
         return (question,)
     known = ""

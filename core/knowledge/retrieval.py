@@ -44,8 +44,7 @@ async def retrieve_passages(
     """Returns all chunks if they fit, else the best chunks for the texts, grouped by entry in document order.
 
     Fuses the ranks by words and by meaning. Always includes the short beginning of a single document, because it says
-    what the document is. Returns the beginnings of the entries if there is no question or no hit.
-    """
+    what the document is. Returns the beginnings of the entries if there is no question or no hit."""
     if sum(entry.tokens for entry in entries) <= tokens_max:
         whole = [await store.chunks(entry.entry_id) for entry in entries]
         return tuple(

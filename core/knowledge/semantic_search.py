@@ -35,8 +35,7 @@ def _ignore_usage(_model: str, _usage: Usage) -> None:
 class SemanticSearch:
     """Search by embeddings, in addition to the search by words. `spent` receives the model and its usage.
 
-    Never raises ModelError. Logs the first failure, and later failures only after a success.
-    """
+    Never raises ModelError. Logs the first failure, and later failures only after a success."""
 
     embedder: Embedder
     vectors: KnowledgeVectors

@@ -1,8 +1,7 @@
 """Splits texts and queries into terms for the full-text index, by the same rules.
 
-Scripts without spaces between words are split into pairs of characters; the last character of a run is also its
-own term, so that every character begins some term. Words of other scripts are case-folded and stemmed.
-"""
+Scripts without spaces between words are split into pairs of characters; the last character of a run is also its own
+term, so that every character begins some term. Words of other scripts are case-folded and stemmed."""
 
 import re
 import unicodedata

@@ -1,7 +1,6 @@
 """The child process that parses one document: `python -m core.knowledge.parsing.child <file name> <limits as JSON>`.
 
-Reads the file from stdin. Writes JSON lines to stdout: a head, the pages and an end marker, or one error.
-"""
+Reads the file from stdin. Writes JSON lines to stdout: a head, the pages and an end marker, or one error."""
 
 import importlib
 import json
@@ -34,8 +33,7 @@ _SHUT_OFF = frozenset(
 def limit_this_process(limits: ParseLimits) -> None:
     """Applies the limits to this process permanently, and forbids network access, child processes and file writes.
 
-    The parent's timeout covers limits that the system does not support.
-    """
+    The parent's timeout covers limits that the system does not support."""
     soft = limits.cpu_seconds_max
     for kind, value in (
         (resource.RLIMIT_CPU, (soft, soft + 5)),

@@ -79,8 +79,7 @@ async def run_child(
     """Runs `python -m module ARGUMENTS` with an empty environment, in a jail if there is one (`confine_children`).
     Returns its output and exit code.
 
-    Raises ChildStopped. The module sets its own limits on memory and CPU time.
-    """
+    Raises ChildStopped. The module sets its own limits on memory and CPU time."""
     starting = spawn(
         _start([sys.executable, "-m", module, *arguments], stdin), name="start a parser"
     )
@@ -192,8 +191,7 @@ async def spool_to_file(
 ) -> AsyncGenerator[SpooledFile, None]:
     """Context manager: yields the bytes as an unnamed temporary file. Raises DocumentError if they are too many.
 
-    Of a CSV or TSV file that is too large, keeps the first bytes, which `parse_document` can read.
-    """
+    Of a CSV or TSV file that is too large, keeps the first bytes, which `parse_document` can read."""
     digest, size = hashlib.sha256(), 0
     is_cut_at_limit = name.lower().endswith((".csv", ".tsv"))
     with tempfile.TemporaryFile() as file:
@@ -241,8 +239,7 @@ def _argument(name: str) -> str:
 def _document(output: bytes, code: int) -> Document:
     """Returns the document in the child's output, which is untrusted, so each line is validated.
 
-    Raises DocumentError, also if the end marker is missing.
-    """
+    Raises DocumentError, also if the end marker is missing."""
     lines = output.split(b"\n")
     try:
         head: dict[str, object] = json.loads(lines[0])

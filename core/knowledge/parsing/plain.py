@@ -63,8 +63,7 @@ def _heading_text(heading: re.Match[str]) -> str:
 def read_separated(content: bytes, limits: ParseLimits, kind: DocumentKind) -> Document:
     """Reads a CSV or TSV file as one table. Detects the delimiter of a CSV file from its first lines.
 
-    Of a file that is too large, reads the first rows and says so.
-    """
+    Of a file that is too large, reads the first rows and says so."""
     is_cut = len(content) >= limits.file_bytes_max
     text = decode_text(content[: content.rfind(b"\n") + 1] if is_cut else content)
     csv.field_size_limit(_CELL_CHARACTERS_MAX)

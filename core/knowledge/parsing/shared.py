@@ -148,9 +148,8 @@ def package_kind(content: bytes) -> DocumentKind | None:
 def check_package(content: bytes, limits: ParseLimits) -> None:
     """Raises Unreadable for a package that unpacks to too much, or whose XML declares entities.
 
-    ECMA-376 part 2 forbids document type declarations, so a file with one is hostile.
-    A part cannot unpack to more than its declared size, because zipfile stops at that size.
-    """
+    ECMA-376 part 2 forbids document type declarations, so a file with one is hostile. A part cannot unpack to more than
+    its declared size, because zipfile stops at that size."""
     with zipfile.ZipFile(io.BytesIO(content)) as package:
         parts = package.infolist()
         if len(parts) > limits.zip_parts_max:

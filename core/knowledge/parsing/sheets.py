@@ -20,8 +20,7 @@ def read_xlsx(content: bytes, limits: ParseLimits) -> Document:
     """Reads a workbook, one page per sheet, with values instead of formulas.
 
     A formula without a value is shown, because programs that write workbooks often calculate nothing. Says how many
-    charts and pictures are left out.
-    """
+    charts and pictures are left out."""
     check_package(content, limits)
     book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True)
     formulas = (

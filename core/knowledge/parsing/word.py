@@ -23,8 +23,7 @@ _TABLE_DEPTH_MAX = 5
 def read_docx(content: bytes, limits: ParseLimits) -> Document:
     """Reads a Word file, one page per heading, because a Word file has no pages before layout.
 
-    Headers and footers come first, footnotes and comments last. Pictures are named.
-    """
+    Headers and footers come first, footnotes and comments last. Pictures are named."""
     check_package(content, limits)
     opened = docx.Document(io.BytesIO(content))
     text = "\n\n".join(
