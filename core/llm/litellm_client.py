@@ -99,7 +99,7 @@ class LiteLLMClient:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         """Implements `LLM.stream`."""
-        reader = AnswerReader(self._origin(request.model))
+        reader = AnswerReader(self._origin(request.model), is_library=True)
         deadline = asyncio.get_running_loop().time() + self._deadline_seconds
         try:
             module = await self._loaded()

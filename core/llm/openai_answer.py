@@ -15,7 +15,7 @@ from core.domain.errors import AnswerRejected, ModelUnavailable
 from core.domain.threads import Usage
 from core.llm import error_mapping
 from core.llm.error_mapping import ErrorResponse, to_model_error
-from core.llm.reasoning import ReasoningCollector, ReasoningOrigin
+from core.llm.reasoning import ReasoningCollector, ReasoningOrigin, json_fields
 from core.llm.thinking import ThinkingReader
 from core.ports import ModelDelta, ModelFinished, TextDelta, ThinkingDelta, ToolCallDelta
 
@@ -80,8 +80,8 @@ class AnswerReader:
 
     __slots__ = ("_finish", "_halves", "_has_calls", "_reasoning", "_thoughts", "_usage")
 
-    def __init__(self, origin: ReasoningOrigin) -> None:
-        self._reasoning = ReasoningCollector(origin)
+    def __init__(self, origin: ReasoningOrigin, *, is_library: bool = False) -> None:
+        self._reasoning = ReasoningCollector(origin, is_library=is_library)
         self._finish = ""
         self._halves = SurrogateJoiner()
         self._has_calls = False
@@ -213,11 +213,6 @@ def parse_usage(usage: dict[str, object]) -> Usage:
         output_tokens=_count(usage.get("completion_tokens") or usage.get("output_tokens")),
         cost_usd=_figure(usage.get("cost"), COST_USD_MAX),
     )
-
-
-def json_fields(value: object) -> dict[str, object]:
-    """Returns the fields of a JSON object, or none if the value is anything else."""
-    return cast(dict[str, object], value) if isinstance(value, dict) else {}
 
 
 def _count(value: object) -> int:

@@ -7,7 +7,7 @@ from core.domain.messages import JsonObject
 from core.llm.cache_marks import CACHE_FIELD, cache_mark_places, with_cache_mark
 from core.llm.call_ids import with_usable_call_ids
 from core.llm.openai_answer import to_json
-from core.llm.reasoning import LIST_FIELDS, TEXT_FIELDS, ReasoningOrigin, wire_message
+from core.llm.reasoning import ReasoningOrigin, kept_names, wire_message
 from core.ports import ModelRequest
 
 CACHE_BYTES_MAX = 4 * 1024 * 1024
@@ -20,7 +20,6 @@ _NOT_TAKEN = re.compile(
 )
 _IS_MISSING = re.compile(r"missing|required|must be (?:passed|sent|provided)", re.IGNORECASE)
 """What DeepSeek and Kimi say about a message without `reasoning_content`."""
-_MESSAGE_FIELDS = (*TEXT_FIELDS, *LIST_FIELDS, CACHE_FIELD)
 _OTHER_NAMES = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 
 
@@ -64,6 +63,7 @@ class RequestEncoder:
             return is_new
         if not _NOT_TAKEN.search(refusal):
             return False
+        origin = ReasoningOrigin(self._provider, model)
         not_taken = self._not_taken.setdefault(model, set())
         named = {
             option
@@ -73,8 +73,10 @@ class RequestEncoder:
         # quoted or part of a path, because the words also occur in sentences about the model
         named |= {
             name
-            for name in _MESSAGE_FIELDS
-            if name not in not_taken and re.search(rf"['\"`.]{name}\b", refusal)
+            for name in (CACHE_FIELD, *kept_names(request.messages, origin))
+            if name in refusal
+            and name not in not_taken
+            and re.search(rf"['\"`.]{re.escape(name)}\b", refusal)
         }
         not_taken |= named
         self._forget_all()

@@ -1,4 +1,4 @@
-"""Keeps a model's reasoning in the form in which its provider wants it back in later requests."""
+"""Keeps a model's reasoning, and all else that only its provider understands, for later requests to the same model."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,8 +13,18 @@ TEXT_FIELDS = ("reasoning_content", "reasoning")
 """Fields whose text arrives in pieces: DeepSeek, Qwen, GLM and Kimi use the first, vLLM and Groq the second."""
 LIST_FIELDS = ("reasoning_details", "thinking_blocks")
 """Fields with blocks, some signed or encrypted: the first is OpenRouter's, the second is litellm's for Claude."""
-_CALL_FIELDS = ("extra_content", "provider_specific_fields")
-"""Fields of tool calls in which Gemini's signatures arrive, directly and through litellm."""
+_OWN_FIELDS = frozenset(
+    ("role", "content", "refusal", "tool_calls", "function_call", *TEXT_FIELDS, *LIST_FIELDS)
+)
+_ANSWER_FIELDS = frozenset(("annotations", "audio", "citations", "images", "executed_tools"))
+"""Fields of answers that providers do not accept in requests."""
+_CALL_FIELDS = frozenset(("index", "id", "type", "function"))
+_LIBRARY_FIELD = "provider_specific_fields"
+_LIBRARY_STATE = ("thought_signatures", "compaction_blocks", "server_side_tool_invocations")
+"""What litellm keeps of a message for Gemini and Claude, and needs again."""
+KEPT_FIELDS_MAX = 32
+KEPT_CHARACTERS_MAX = 4 * 1024 * 1024
+"""An answer with more reasoning and unknown fields keeps none of them, because a part is of no use."""
 _PIECES = ("text", "summary", "thinking")
 _MERGED_TYPES = frozenset({"reasoning.text", "reasoning.summary", "thinking"})
 EMPTY_REASONING = " "
@@ -65,11 +75,21 @@ class _Block:
 
 
 class ReasoningCollector:
-    """Collects the reasoning of one streamed answer of an OpenAI-compatible endpoint."""
+    """Collects the reasoning and the unknown fields of one streamed answer in the format of OpenAI's chat API.
 
-    __slots__ = ("_blocks", "_calls", "_has_news", "_origin", "_texts")
+    If the answer comes from the `is_library` litellm, only its unknown fields of calls are kept, and of messages what
+    it needs again, because it sends everything on to providers that may refuse it.
+    """
 
-    def __init__(self, origin: ReasoningOrigin) -> None:
+    __slots__ = (
+        *("_blocks", "_calls", "_characters", "_has_news"),
+        *("_is_library", "_origin", "_others", "_texts"),
+    )
+
+    def __init__(self, origin: ReasoningOrigin, *, is_library: bool = False) -> None:
+        self._is_library = is_library
+        self._others: JsonObject = {}
+        self._characters = 0
         self._origin = origin
         self._texts: dict[str, list[str]] = {}
         self._blocks: dict[str, list[_Block]] = {}
@@ -77,22 +97,49 @@ class ReasoningCollector:
         self._has_news = False
 
     def read(self, said: Mapping[str, object]) -> None:
-        """Reads the reasoning in a delta or a whole message."""
+        """Reads a delta or a whole message, except its calls."""
         for key in TEXT_FIELDS:
-            if isinstance(text := said.get(key), str) and text:
+            if isinstance(text := said.get(key), str) and text and self._has_room(text):
                 self._texts.setdefault(key, []).append(text)
-                self._has_news = True
         for key in LIST_FIELDS:
             for one in _objects(said.get(key)):
-                self._add_block(self._blocks.setdefault(key, []), one)
+                if self._has_room(one):
+                    self._add_block(self._blocks.setdefault(key, []), one)
+        if self._is_library:
+            state = json_fields(said.get(_LIBRARY_FIELD))
+            kept = {key: state[key] for key in _LIBRARY_STATE if key in state}
+            self._keep({_LIBRARY_FIELD: kept}, self._others)
+        else:
+            others = said.keys() - _OWN_FIELDS - _ANSWER_FIELDS
+            self._keep({key: said[key] for key in others}, self._others)
 
     def read_call(self, position: int, call: Mapping[str, object]) -> None:
-        """Reads the signature of a tool call, if it has one. `position` counts the calls of the answer from 0."""
-        for key in _CALL_FIELDS:
-            if isinstance(extra := call.get(key), dict) and extra:
-                known = cast(JsonObject, self._calls.setdefault(position, {}).setdefault(key, {}))
-                known.update(cast(JsonObject, extra))
-                self._has_news = True
+        """Reads the unknown fields of a tool call. `position` counts the calls of the answer from 0."""
+        if others := call.keys() - _CALL_FIELDS:
+            self._keep({key: call[key] for key in others}, self._calls.setdefault(position, {}))
+
+    def _keep(self, fields: Mapping[str, object], kept: JsonObject) -> None:
+        for key, value in fields.items():
+            if value in (None, "", [], {}) or (key not in kept and len(kept) == KEPT_FIELDS_MAX):
+                continue
+            if not self._has_room(value):
+                return
+            new, old = cast(JsonValue, value), kept.get(key)
+            if isinstance(old, dict) and isinstance(new, dict):
+                new = {**old, **new}
+            elif isinstance(old, str) and isinstance(new, str) and new != old:
+                new = old + new
+            kept[key] = new
+
+    def _has_room(self, value: object) -> bool:
+        """Counts a value, and drops everything if it is too much."""
+        self._has_news |= self._characters <= KEPT_CHARACTERS_MAX
+        self._characters += len(value) if isinstance(value, str) else len(repr(value))
+        if self._characters <= KEPT_CHARACTERS_MAX:
+            return True
+        for kept in (self._texts, self._blocks, self._calls, self._others):
+            kept.clear()
+        return False
 
     def news(self) -> tuple[ReasoningSnapshot, ...]:
         """Returns the reasoning so far, if it has changed since the last call."""
@@ -102,8 +149,8 @@ class ReasoningCollector:
         return (snapshot(self._origin, self._fields()),)
 
     def _fields(self) -> JsonObject:
-        """Returns only the richest form, because the others repeat its text."""
-        fields: JsonObject = {}
+        """Returns only the richest form of the reasoning, because the others repeat its text."""
+        fields: JsonObject = dict(self._others)
         if key := next((key for key in LIST_FIELDS if self._blocks.get(key)), None):
             fields[key] = [block.whole() for block in self._blocks[key]]
         elif key := next((key for key in TEXT_FIELDS if key in self._texts), None):
@@ -117,7 +164,6 @@ class ReasoningCollector:
         if not blocks or not blocks[-1].continues_with(one):
             blocks.append(_Block({}))
         blocks[-1].add(one)
-        self._has_news = True
 
 
 def snapshot(origin: ReasoningOrigin, fields: JsonObject) -> ReasoningSnapshot:
@@ -154,7 +200,7 @@ def wire_message(
     calls, extras = wire.get("tool_calls"), fields.get("tool_calls")
     if isinstance(calls, list) and isinstance(extras, list):
         wire["tool_calls"] = [
-            _with_fields(call, extras[at]) if at < len(extras) else call
+            _with_fields(call, extras[at], refused) if at < len(extras) else call
             for at, call in enumerate(calls)
         ]
     if needs_reasoning and not wire.get("reasoning_content"):
@@ -162,8 +208,25 @@ def wire_message(
     return wire
 
 
-def _with_fields(call: JsonValue, extra: JsonValue) -> JsonValue:
-    return {**call, **extra} if isinstance(call, dict) and isinstance(extra, dict) else call
+def kept_names(messages: Iterable[JsonObject], origin: ReasoningOrigin) -> set[str]:
+    """Returns the names of the fields that these messages and their calls get for requests to `origin`."""
+    names: set[str] = set()
+    for message in messages:
+        fields = kept_fields(message, origin)
+        calls = fields.get("tool_calls")
+        names.update(fields, *(call for call in _objects(calls)))
+    return names - {"tool_calls"}
+
+
+def _with_fields(call: JsonValue, extra: JsonValue, refused: frozenset[str]) -> JsonValue:
+    if not isinstance(call, dict) or not isinstance(extra, dict):
+        return call
+    return {**call, **{key: one for key, one in extra.items() if key not in refused}}
+
+
+def json_fields(value: object) -> dict[str, object]:
+    """Returns the fields of a JSON object, or none if the value is anything else."""
+    return cast(dict[str, object], value) if isinstance(value, dict) else {}
 
 
 def _objects(value: object) -> Iterable[Mapping[str, object]]:

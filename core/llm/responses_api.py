@@ -16,13 +16,12 @@ from core.llm.call_ids import with_usable_call_ids
 from core.llm.error_mapping import to_model_error
 from core.llm.openai_answer import (
     SurrogateJoiner,
-    json_fields,
     parse_error_body,
     parse_usage,
     to_json,
 )
 from core.llm.openai_request import RequestEncoder
-from core.llm.reasoning import ReasoningOrigin, kept_fields, snapshot
+from core.llm.reasoning import ReasoningOrigin, json_fields, kept_fields, snapshot
 from core.ports import (
     ModelDelta,
     ModelFinished,

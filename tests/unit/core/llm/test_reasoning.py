@@ -3,11 +3,20 @@
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from core.domain.messages import REASONING_KEY, JsonObject
-from core.llm.reasoning import ReasoningCollector, ReasoningOrigin, provider_of, wire_message
+from core.llm.reasoning import (
+    KEPT_CHARACTERS_MAX,
+    KEPT_FIELDS_MAX,
+    ReasoningCollector,
+    ReasoningOrigin,
+    kept_names,
+    provider_of,
+    wire_message,
+)
 
 HERE = ReasoningOrigin("host/v1", "m")
 ANSWER: JsonObject = {"role": "assistant", "content": "x", "tool_calls": None}
@@ -77,8 +86,61 @@ def test_blocks_count_more_than_the_text_that_repeats_them():
 def test_odd_reasoning_breaks_nothing():
     collector = ReasoningCollector(HERE)
     collector.read({"reasoning": 1, "reasoning_details": ["x", None], "thinking_blocks": {"a": 1}})
-    collector.read_call(0, {"extra_content": "x", "provider_specific_fields": None})
+    collector.read_call(0, {"extra_content": {}, "provider_specific_fields": None})
     assert collector.news() == ()
+
+
+def test_unknown_fields_of_a_message_and_a_call_are_kept_and_sent_back():
+    collector = ReasoningCollector(HERE)
+    collector.read(
+        {"content": "x", "refusal": None, "annotations": [1], "seal": "ab", "mark": {"a": 1}}
+    )
+    collector.read({"seal": "cd", "mark": {"b": 2}, "empty": []})
+    collector.read_call(
+        1, {"index": 1, "id": "c", "type": "function", "function": {}, "proof": "p"}
+    )
+    (last,) = collector.news()
+    calls: Any = [{"id": "a", "function": {}}, {"id": "c", "function": {}}]
+    stored: JsonObject = {**ANSWER, "tool_calls": calls, REASONING_KEY: last.content}
+    expected = {"seal": "abcd", "mark": {"a": 1, "b": 2}}
+    sent = wire_message(stored, HERE)
+    assert {key: sent.get(key) for key in expected} == expected
+    assert set(sent) == {"role", "content", "tool_calls", *expected}
+    assert sent["tool_calls"] == [calls[0], {**calls[1], "proof": "p"}]
+    refused = frozenset({"seal", "proof"})
+    assert wire_message(stored, HERE, refused=refused) == {
+        "role": "assistant",
+        "content": "x",
+        "tool_calls": calls,
+        "mark": {"a": 1, "b": 2},
+    }
+    elsewhere = wire_message(stored, ReasoningOrigin("host/v1", "n"))
+    assert elsewhere == {"role": "assistant", "content": "x", "tool_calls": calls}
+    assert kept_names([stored], HERE) == {"seal", "mark", "proof"}
+
+
+def test_a_library_keeps_of_a_message_only_what_it_needs_again():
+    collector = ReasoningCollector(HERE, is_library=True)
+    state = {"thought_signatures": ["s"], "citation": "c"}
+    collector.read({"content": "x", "seal": "a", "provider_specific_fields": state})
+    (last,) = collector.news()
+    assert last.content["fields"] == {"provider_specific_fields": {"thought_signatures": ["s"]}}
+
+
+@pytest.mark.parametrize("key", ["reasoning_content", "seal"])
+def test_too_much_is_not_kept_at_all(key: str):
+    collector = ReasoningCollector(HERE)
+    collector.read({"reasoning": "short", "mark": {"a": 1}})
+    for _ in range(5):
+        collector.read({key: "x" * (KEPT_CHARACTERS_MAX // 4)})
+    collector.read({"reasoning": "short again"})
+    (last,) = collector.news()
+    assert last.content["fields"] == {}
+
+
+def test_the_number_of_unknown_fields_is_bounded():
+    got = fields({f"field_{number}": 1 for number in range(1_000)})
+    assert len(got) == KEPT_FIELDS_MAX
 
 
 def kept(origin: ReasoningOrigin, more: JsonObject) -> JsonObject:
