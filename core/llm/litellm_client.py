@@ -3,10 +3,11 @@
 import asyncio
 import importlib
 import io
+import json
 import logging
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Protocol, TypeVar, cast
 
@@ -18,8 +19,8 @@ from core.llm import error_mapping
 from core.llm.cache_marks import cache_mark_places, with_cache_mark
 from core.llm.call_ids import with_usable_call_ids
 from core.llm.error_mapping import ErrorResponse, parse_retry_after, to_model_error
-from core.llm.openai_answer import AnswerReader
-from core.llm.reasoning import ReasoningOrigin, provider_of, wire_message
+from core.llm.openai_answer import AnswerReader, parse_error_body
+from core.llm.reasoning import ReasoningOrigin, json_fields, provider_of, wire_message
 from core.ports import ModelDelta, ModelFinished, ModelRequest
 
 log = logging.getLogger(__name__)
@@ -240,10 +241,11 @@ class LiteLLMClient:
         log.debug("litellm raised %s", type(error).__name__, exc_info=error)
         status = getattr(error, "status_code", None)
         base = known or ErrorResponse(status=status if isinstance(status, int) else 500)
-        message = str(error)
+        told = _provider_error(error)
+        message = told.message or str(error)
         for key in (self._api_key, *self._keys.values()):
             message = message.replace(key, "[key]") if key else message
-        code = base.code or str(getattr(error, "code", None) or "")
+        code = base.code or told.code or str(getattr(error, "code", None) or "")
         refusal = replace(base, code=code, message=message, retry_after_seconds=_wait(error))
         return to_model_error(refusal)
 
@@ -254,6 +256,16 @@ def _has_lost_its_end(chunks: object) -> bool:
     litellm invents a finish reason if the provider sent none."""
     provider = getattr(chunks, "custom_llm_provider", None)
     return provider in _TELL_THEIR_END and getattr(chunks, "received_finish_reason", "") is None
+
+
+def _provider_error(error: Exception) -> ErrorResponse:
+    """Returns what the provider said, which litellm attaches as a body or quotes in its own message."""
+    body = json_fields(getattr(error, "body", None))
+    text = str(error)
+    if not body:
+        with suppress(ValueError, RecursionError):
+            body = json_fields(json.JSONDecoder().raw_decode(text, text.index("{"))[0])
+    return parse_error_body(body)
 
 
 def _wait(error: Exception) -> float | None:
