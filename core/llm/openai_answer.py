@@ -99,13 +99,11 @@ class AnswerReader:
         if body.get("error") or more.get("error"):
             raise to_model_error(parse_error_body(body if body.get("error") else more))
         choices = body.get("choices")
-        chosen = cast(list[object], choices) if isinstance(choices, list) else []
+        chosen = cast("list[object]", choices) if isinstance(choices, list) else []
         choice = json_fields(chosen[0] if chosen else None)
         # Groq and Kimi put the usage of a streamed answer elsewhere
-        for place in (body, more, choice):
-            if usage := json_fields(place.get("usage")):
-                self._usage = parse_usage(usage)
-                break
+        if usage := json_fields(body.get("usage") or more.get("usage") or choice.get("usage")):
+            self._usage = parse_usage(usage)
         reason = choice.get("finish_reason")
         if isinstance(reason, str) and reason:
             self._finish = reason

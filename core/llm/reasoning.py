@@ -109,7 +109,7 @@ class ReasoningCollector:
             state = json_fields(said.get(_LIBRARY_FIELD))
             kept = {key: state[key] for key in _LIBRARY_STATE if key in state}
             self._keep({_LIBRARY_FIELD: kept}, self._others)
-        else:
+        elif not said.keys() <= _OWN_FIELDS:
             others = said.keys() - _OWN_FIELDS - _ANSWER_FIELDS
             self._keep({key: said[key] for key in others}, self._others)
 
@@ -226,7 +226,8 @@ def _with_fields(call: JsonValue, extra: JsonValue, refused: frozenset[str]) -> 
 
 def json_fields(value: object) -> dict[str, object]:
     """Returns the fields of a JSON object, or none if the value is anything else."""
-    return cast(dict[str, object], value) if isinstance(value, dict) else {}
+    # a quoted type costs nothing at run time; this runs several times for each piece of an answer
+    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
 
 
 def _objects(value: object) -> Iterable[Mapping[str, object]]:

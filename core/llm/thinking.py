@@ -31,6 +31,9 @@ class ThinkingReader:
 
     def read(self, text: str) -> Deltas:
         """Returns the deltas for the next piece of the answer. The pieces may be split at any character."""
+        if self._is_plain(text):
+            self._unread.append(text)
+            return [TextDelta(text=text)]
         whole, self._held = self._held + text, ""
         deltas: Deltas = []
         place = self._withdrawn = 0
@@ -51,6 +54,11 @@ class ThinkingReader:
         if self._doubt:
             self._say("".join(self._doubt), deltas)
         return deltas
+
+    def _is_plain(self, text: str) -> bool:
+        """Returns whether the text is all answer and cannot contain a mark, as most of it."""
+        is_inside = self._has_said and not (self._held or self._is_thinking or self._is_closed)
+        return is_inside and "<" not in text and "[" not in text and "◁" not in text
 
     def _begin_text(self) -> None:
         self._has_said = self._is_closed = False
