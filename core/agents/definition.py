@@ -78,8 +78,7 @@ class AgentDefinition(BaseModel):
 
     `prompt` is added to the base prompt, never put in its place. `mcp_servers` None: all servers of the settings.
     `knowledge` names files and folders relative to the definition. A `flow` of planning hands the steps of a plan to
-    the agents of the `team`.
-    """
+    the agents of the `team`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -139,8 +138,7 @@ def parse_definition(text: str, *, file: str, agent_id: str, known: KnownNames) 
     """Parses the YAML text of an agent file.
 
     Raises ConfigurationError with a sentence for each problem, which names the file and the key. `known` contains the
-    tools and MCP servers that the definition may refer to.
-    """
+    tools and MCP servers that the definition may refer to."""
     if len(text) > FILE_BYTES_MAX:
         raise ConfigurationError(f"The agent file {file} has more than {FILE_BYTES_MAX} bytes.")
     fields = _mapping(text, file)

@@ -47,9 +47,8 @@ class AgentFiles:
     """All agent definitions: the shipped ones and those in the operator's folder.
 
     Changed files are read again. If a file becomes invalid, its last valid definition stays in use and the problem is
-    logged once. An agent whose file was never valid is left out, also if it would replace a shipped agent, whose
-    rights may be wider.
-    """
+    logged once. An agent whose file was never valid is left out, also if it would replace a shipped agent, whose rights
+    may be wider."""
 
     known: KnownNames
     folder: Path | None = None
@@ -61,8 +60,7 @@ class AgentFiles:
     def load(self) -> None:
         """Reads all files at start-up and logs their problems.
 
-        Raises ConfigurationError if the folder cannot be read, or the default agent's file is invalid.
-        """
+        Raises ConfigurationError if the folder cannot be read, or the default agent's file is invalid."""
         self._shipped = load_shipped_definitions(self.known)
         problems = self._told = self._refresh()
         if problems and (not self._files or DEFAULT_AGENT in self.left_out):

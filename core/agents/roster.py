@@ -22,8 +22,7 @@ CHANNEL_OPTIONS = "channel:"
 class AgentVersions(Protocol):
     """Stores every version of each agent, and the agent chosen for each thread.
 
-    All methods raise StorageUnavailable if the database cannot be reached.
-    """
+    All methods raise StorageUnavailable if the database cannot be reached."""
 
     async def record(self, definition: AgentDefinition) -> AgentVersion:
         """Returns the stored version of the definition; stores a new version if the definition has changed."""
@@ -32,8 +31,7 @@ class AgentVersions(Protocol):
     async def version(self, agent_version_id: str) -> AgentVersion | None:
         """Returns the agent version with this id, or None if it is unknown.
 
-        Raises ConfigurationError if this release cannot read the stored definition.
-        """
+        Raises ConfigurationError if this release cannot read the stored definition."""
         ...
 
     async def list(self, agent_id: str) -> tuple[AgentVersion, ...]:
@@ -67,8 +65,7 @@ class Roster:
 
     `by_channel` maps channel ids to agent ids. `options` are model options by model name, or by `channel:<id>`.
     `recorded` caches versions by agent id and content hash. `find_problems` returns sentences that tell why a
-    definition cannot work, for example because its model has no API key.
-    """
+    definition cannot work, for example because its model has no API key."""
 
     files: AgentFiles
     versions: AgentVersions
@@ -89,8 +86,7 @@ class Roster:
     async def check(self, fields: Mapping[str, object], agent_id: str) -> AgentDefinition:
         """Returns the definition with these values, which do not come from a file.
 
-        Raises ConfigurationError with a sentence for each problem.
-        """
+        Raises ConfigurationError with a sentence for each problem."""
         source = f"The agent {agent_id[:40]!r}"
         draft = validate_definition(
             fields, source=source, agent_id=agent_id, known=self.files.known
@@ -123,8 +119,7 @@ class Roster:
     ) -> AgentVersion | None:
         """Makes an earlier version current again. Returns None if there is no such version.
 
-        Raises ConfigurationError if it can no longer work, for example because one of its tools is gone.
-        """
+        Raises ConfigurationError if it can no longer work, for example because one of its tools is gone."""
         listed = await self.versions.list(agent_id)
         version = next((one for one in listed if one.number == number), None)
         if version is None:
@@ -144,8 +139,7 @@ class Roster:
     async def version_for(self, run: Run, thread: Thread) -> AgentVersion:
         """Returns the agent version that the run started with; for a new run, the current version of its agent.
 
-        Raises AgentError if the agent no longer exists.
-        """
+        Raises AgentError if the agent no longer exists."""
         if run.agent_version_id is not None:
             return await self._begun(run.agent_version_id)
         agent_id = run.agent_id or self.agent_in(thread.address.channel_id, thread.agent_id)
@@ -160,8 +154,7 @@ class Roster:
         """Returns a team member's agent version, or None if there is no agent with this id.
 
         Pass the version id that the member started with, or None for the current version. Raises AgentError if that
-        version is no longer available.
-        """
+        version is no longer available."""
         if agent_version_id is not None:
             return await self._begun(agent_version_id)
         return await self._newest(agent_id)

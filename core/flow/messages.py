@@ -43,8 +43,7 @@ SHOWN_RESULT_CHARACTERS = 1_500
 class FlowMessageTag:
     """Identifies a flow message: its phase, a key that is unique within the phase, and the agent that it addresses.
 
-    `agent` is empty if the message addresses the planner.
-    """
+    `agent` is empty if the message addresses the planner."""
 
     phase: Phase
     key: str

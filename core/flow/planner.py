@@ -56,8 +56,7 @@ class PlanDraft:
     async def run(self, params: PlanningParams, context: ToolContext) -> str:
         """Runs a planning call on the flow's own plan and returns the new plan. Ignores the plan id from the model.
 
-        Raises ToolError if the command or the steps are not valid.
-        """
+        Raises ToolError if the command or the steps are not valid."""
         if params.command not in ("create", "update"):
             raise ToolError("Only create and update are for you: the program marks the steps.")
         if not params.steps:
@@ -129,8 +128,7 @@ async def make_plan(flow: Flow, left: Ended | None) -> Ended | None:
     """Runs the planner to make a plan, and stores the default plan if the planner makes none.
 
     Returns how the run ends if the planner asked people, answered without a plan, was stopped or reached the budget;
-    else None. `left` is the result that an earlier attempt of the run reached in this phase, or None.
-    """
+    else None. `left` is the result that an earlier attempt of the run reached in this phase, or None."""
     draft = new_draft(flow, await flow.history())
     sign = FlowMessageTag(phase="plan", key=draft.plan_id)
     text = plan_text(flow.team_descriptions)
@@ -147,8 +145,7 @@ async def make_plan(flow: Flow, left: Ended | None) -> Ended | None:
 async def review_plan(flow: Flow, plan: Plan, left: Ended | None) -> Ended | None:
     """Runs the planner on new messages from people, so that it can change the plan.
 
-    Returns how the run ends, or None if the plan continues. `left` is the result of an earlier attempt, or None.
-    """
+    Returns how the run ends, or None if the plan continues. `left` is the result of an earlier attempt, or None."""
     history = await flow.history()
     draft = PlanDraft(flow, plan.plan_id, newest_person_message_id(history))
     sign = FlowMessageTag(phase="review", key=draft.seen_message_id)
@@ -170,8 +167,7 @@ async def _drafted(
 ) -> Ended | None:
     """Runs turns until the plan is set, the planner ends without a plan, or a turn limit is reached.
 
-    Returns how the run ends, or None if it continues.
-    """
+    Returns how the run ends, or None if it continues."""
     for _ in range(flow.policy.plan_turns_max):
         history = await flow.history()
         if left is None or newest_tag(history) != sign:

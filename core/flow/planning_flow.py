@@ -58,8 +58,7 @@ class Flow:
 
     `team` maps the agent names that steps can start with to members; steps without such a name are run by the planner.
     `history` commits pending entries and returns the messages for the next model call. `calls` returns the recorded
-    tool calls of the run.
-    """
+    tool calls of the run."""
 
     planner: RunContext
     team: Mapping[str, TeamMember]
@@ -120,8 +119,7 @@ class Flow:
     async def change(self, plan: Plan, how: Change) -> Plan | None:
         """Changes the stored plan, publishes the checklist and returns the new plan, or None if the plan is gone.
 
-        Commits pending entries first, so that the plan is never ahead of the stored conversation.
-        """
+        Commits pending entries first, so that the plan is never ahead of the stored conversation."""
         await self.run_log.commit()
         after = await self.plans.change(
             self.thread_id, lambda known: change_plan(known, plan.plan_id, how)
@@ -143,8 +141,7 @@ async def build_flow(
     """Returns the run's planning flow, or None if its agent does not plan.
 
     Members keep the agent versions that the run started with. Other members are left out if their agent no longer
-    exists. Raises AgentError if a version that the run started with is no longer available.
-    """
+    exists. Raises AgentError if a version that the run started with is no longer available."""
     agent = config.agent
     if agent.flow != "planning":
         return None

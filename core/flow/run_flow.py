@@ -164,8 +164,7 @@ async def run_flow(flow: Flow, *, mend: RepairHistory | None = None) -> Ended:
 
     For a run that an earlier attempt started, pass `mend`: it repairs the history with the given run context and
     returns the result that the attempt had reached, or None. If the flow ends or fails, a step in progress is marked as
-    blocked.
-    """
+    blocked."""
     try:
         return await _Play(flow, mend).to_the_end()
     except (LeaseLost, StorageUnavailable):
@@ -191,8 +190,7 @@ async def block_open_steps(flow: Flow, why: str) -> None:
 async def block_steps_of_failed_run(lease: Lease, deps: RunDeps, recorder: RunRecorder) -> None:
     """Marks the step in progress as blocked if the run fails outside its flow.
 
-    Raises LeaseLost if another worker holds the run's lease.
-    """
+    Raises LeaseLost if another worker holds the run's lease."""
     plans = deps.stores.plans
     plan = flow_plan(await plans.read(lease.thread_id))
     if plan is None or plan.run_id != lease.run_id or not current_step(plan):
@@ -270,8 +268,7 @@ class _Play:
     ) -> Ended | None:
         """Continues a plan of an earlier run, or asks the question that a crash kept the last attempt from asking.
 
-        Returns how the run ends, or None if it continues.
-        """
+        Returns how the run ends, or None if it continues."""
         flow = self._flow
         if plan.run_id == flow.run_id and not new:
             left = self._left()

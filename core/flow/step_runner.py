@@ -69,8 +69,7 @@ def step_agent(flow: Flow, step: Step) -> str:
 async def begin_step(flow: Flow, plan: Plan) -> Plan | None:
     """Returns the plan with its next step in progress, or None if the plan is gone.
 
-    Also stores the agent versions of the team, so that another worker that continues the run uses the same versions.
-    """
+    Also stores the agent versions of the team, so that another worker that continues the run uses the same versions."""
     if current_step(plan) and flow.members.items() <= plan.members.items():
         return plan
     return await flow.change(
@@ -84,8 +83,7 @@ async def run_step(
     """Runs the step with its agent and stores the result in the plan.
 
     Returns how the run ends, or None if it continues. `left` is the result that an earlier attempt of the run reached
-    in this step, or None.
-    """
+    in this step, or None."""
     name = step_agent(flow, step)
     sign = FlowMessageTag(phase="step", key=step.key, agent=name)
     if left is None or newest_tag(history) != sign:
@@ -141,8 +139,7 @@ def blocked_reason(reply: Reply) -> str | None:
 def _step_context(flow: Flow, step: Step, context: RunContext) -> RunContext:
     """Returns the agent's context for the step, without the planning tool, because only the flow changes the plan.
 
-    Before each turn, the context checks that the step is still in the plan.
-    """
+    Before each turn, the context checks that the step is still in the plan."""
     tools = {name: tool for name, tool in context.toolbox.tools.items() if name != planning.name}
     log = StepRunLog(context.run_log)
 

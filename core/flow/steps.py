@@ -60,9 +60,8 @@ def change_plan(plans: Plans, plan_id: str, how: Change) -> Plans:
 def revise_steps(plan: Plan, title: str | None, texts: Sequence[str]) -> Plan:
     """Returns the plan with the given steps.
 
-    Completed and skipped steps are kept, and come first, even if missing from `texts`. An open step with the same
-    text keeps its state.
-    """
+    Completed and skipped steps are kept, and come first, even if missing from `texts`. An open step with the same text
+    keeps its state."""
     done = [step for step in plan.steps if step.status in _OVER]
     texts_done = [step.text for step in done]
     kept = [step for step in plan.steps if step.status not in _OVER]
@@ -118,8 +117,7 @@ def mark_step_completed(
 def mark_step_failed(plan: Plan, key: str, why: str, *, is_last: bool) -> Plan:
     """Returns the plan after a failed try of the step in progress; unchanged if `key` is not that step's key.
 
-    The step can be tried again, unless `is_last` is True: then it is blocked until people choose how to continue.
-    """
+    The step can be tried again, unless `is_last` is True: then it is blocked until people choose how to continue."""
     step = _ended(
         plan, key, replace(_NO_STEP, status="not_started", notes=short_note(why), result=why)
     )
@@ -145,8 +143,7 @@ def block_open_step(plan: Plan, why: str) -> Plan:
 def resume_plan(plan: Plan, run_id: str) -> Plan:
     """Returns the plan, continued by the given run. Blocked steps are tried again.
 
-    Their number of tries restarts at 0, except for a step that waited for an answer.
-    """
+    Their number of tries restarts at 0, except for a step that waited for an answer."""
     steps = tuple(_afresh(step, plan.stage) for step in plan.steps)
     return replace(_handed_to(plan, run_id), stage="going", is_active=True, steps=steps)
 
@@ -159,8 +156,7 @@ def skip_step(plan: Plan, step: Step | None, note: str) -> Plan:
 def apply_answer(plan: Plan, choice: str | None, run_id: str, message_id: str) -> Plan:
     """Returns the paused plan after people chose how to continue, or answered a step's question.
 
-    If `choice` is None and no step waits for an answer, the message stays unseen, so that the planner reviews it.
-    """
+    If `choice` is None and no step waits for an answer, the message stays unseen, so that the planner reviews it."""
     if choice == "stop":
         return _handed_to(close_plan(mark_seen(plan, message_id), "stopped here"), run_id)
     if choice == "skip":
