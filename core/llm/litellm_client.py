@@ -87,6 +87,7 @@ class LiteLLMClient:
         self._base_url = base_url
         self._silence_seconds = silence_seconds
         self._deadline_seconds = deadline_seconds
+        self._late_thinkers: set[str] = set()
         self._module: _LiteLLM | None = None
         self._importing = asyncio.Lock()
 
@@ -100,7 +101,7 @@ class LiteLLMClient:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         """Implements `LLM.stream`."""
-        reader = AnswerReader(self._origin(request.model), is_library=True)
+        reader = AnswerReader(self._origin(request.model), self._late_thinkers, is_library=True)
         deadline = asyncio.get_running_loop().time() + self._deadline_seconds
         try:
             module = await self._loaded()

@@ -78,14 +78,21 @@ class AnswerReader:
     """Reads the chunks of one answer, and collects the finish reason, the usage, the reasoning and whether the model
     called tools."""
 
-    __slots__ = ("_finish", "_halves", "_has_calls", "_reasoning", "_thoughts", "_usage")
+    __slots__ = (
+        *("_finish", "_halves", "_has_calls", "_late_thinkers"),
+        *("_model", "_reasoning", "_thoughts", "_usage"),
+    )
 
-    def __init__(self, origin: ReasoningOrigin, *, is_library: bool = False) -> None:
+    def __init__(
+        self, origin: ReasoningOrigin, late_thinkers: set[str], *, is_library: bool = False
+    ) -> None:
+        """`late_thinkers` are the models whose last answer had only the end mark of its thinking, kept up to date."""
         self._reasoning = ReasoningCollector(origin, is_library=is_library)
+        self._model, self._late_thinkers = origin.model, late_thinkers
         self._finish = ""
         self._halves = SurrogateJoiner()
         self._has_calls = False
-        self._thoughts = ThinkingReader()
+        self._thoughts = ThinkingReader(expects_end=origin.model in late_thinkers)
         self._usage: Usage | None = None
 
     @property
@@ -116,6 +123,10 @@ class AnswerReader:
 
     def flush(self) -> Sequence[ModelDelta]:
         """Returns the text that was held back and the reasoning, after all chunks were read."""
+        if self._thoughts.has_end_only:
+            self._late_thinkers.add(self._model)
+        else:
+            self._late_thinkers.discard(self._model)
         return (*self._thoughts.flush(), *self._reasoning.news())
 
     def finished(self) -> ModelFinished:

@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from typing import cast
 
 import aiohttp
@@ -15,6 +16,7 @@ from core.llm import error_mapping
 from core.llm.error_mapping import parse_retry_after, to_model_error
 from core.llm.openai_answer import (
     AnswerReader,
+    BodyReader,
     ServerSentEventReader,
     json_object,
     parse_error_body,
@@ -132,7 +134,11 @@ class OpenAIChatClient:
         )
         self._endpoint = _Endpoint(f"{base_url.rstrip('/')}/{path}", api_key, timeout)
         self._provider = provider_of(base_url)
-        self._reader_type = ResponsesReader if uses_responses_api else AnswerReader
+        self._new_reader: Callable[[ReasoningOrigin], BodyReader] = (
+            ResponsesReader
+            if uses_responses_api
+            else partial(AnswerReader, late_thinkers=set[str]())
+        )
         writer = ResponsesEncoder if uses_responses_api else RequestEncoder
         limit = "max_completion_tokens" if "//api.openai.com/" in base_url else "max_tokens"
         self._writer = writer(
@@ -147,7 +153,7 @@ class OpenAIChatClient:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         """Implements `LLM.stream`."""
-        reader = self._reader_type(ReasoningOrigin(self._provider, request.model))
+        reader = self._new_reader(ReasoningOrigin(self._provider, request.model))
         with self._endpoint.translating():
             async with self._answer(request) as response:
                 start = await _start(response)

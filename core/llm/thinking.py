@@ -19,13 +19,17 @@ class ThinkingReader:
 
     Some chat templates write the first mark, so that only the second one arrives: then all text before it was thinking,
     and the next TextDelta replaces it. A second mark that ends the answer is dropped. A first mark in the middle of the
-    answer counts if the second one follows. Marks in code are text."""
+    answer counts if the second one follows. Marks in code are text.
 
-    def __init__(self) -> None:
+    Pass `expects_end` if the last answer of the model had a second mark only: then all text counts as thinking until
+    that mark, and if it never comes, the text is returned at the end."""
+
+    def __init__(self, *, expects_end: bool = False) -> None:
         self._held: str = ""
         self._lead: str = ""
-        self._is_thinking = self.has_thought = False
-        self._doubt: list[str] = []
+        self._is_thinking = self._expects_end = expects_end
+        self.has_thought = self.has_end_only = False
+        self._doubt = [""] if expects_end else []
         self._doubt_characters = self._withdrawn = 0
         self._begin_text()
 
@@ -68,7 +72,8 @@ class ThinkingReader:
     def _take_mark(self, mark: str, deltas: Deltas) -> None:
         is_end = mark[1] == "/"
         if self._is_thinking and is_end:
-            self._end_doubt(deltas)
+            self.has_end_only |= self._expects_end
+            self._doubt = []
             self._is_thinking, self.has_thought = False, True
         elif self._is_thinking:
             self._pass(mark, deltas)
@@ -87,19 +92,13 @@ class ThinkingReader:
             return
         if not self._is_thinking:
             self._say(text, deltas)
-        elif self._doubt:
+            return
+        deltas.append(ThinkingDelta(text=text))
+        if self._doubt:
             self._doubt.append(text)
             self._doubt_characters += len(text)
             if self._doubt_characters > _DOUBT_CHARACTERS_MAX:
-                self._end_doubt(deltas)
-        else:
-            deltas.append(ThinkingDelta(text=text))
-
-    def _end_doubt(self, deltas: Deltas) -> None:
-        thought = "".join(self._doubt[1:])
-        self._doubt = []
-        if thought:
-            deltas.append(ThinkingDelta(text=thought))
+                self._doubt = []
 
     def _say(self, text: str, deltas: Deltas) -> None:
         if self._is_closed and text.strip():
@@ -118,7 +117,7 @@ class ThinkingReader:
         for place in range(self._withdrawn, len(deltas)):
             deltas[place] = ThinkingDelta(text=deltas[place].text)
         deltas.append(TextDelta(text="", replaces_earlier=True))
-        self._withdrawn, self.has_thought = len(deltas), True
+        self._withdrawn, self.has_thought, self.has_end_only = len(deltas), True, True
         self._begin_text()
 
     def _is_in_code(self) -> bool:

@@ -200,3 +200,17 @@ async def test_an_error_is_told_by_what_it_says(name: str, kind: str, number: in
     assert KEY not in told.detail
     if isinstance(told, ModelUnavailable) and "wait" in error:
         assert told.retry_after_seconds == error["wait"]
+
+
+@pytest.mark.parametrize("kind", ["direct", "litellm"])
+async def test_the_thinking_of_a_known_late_thinker_is_not_even_streamed(kind: str) -> None:
+    fixture = FIXTURES["vllm"]
+    provider = RecordedProvider(fixture)
+    async with serve_provider(provider) as url, client_of(kind, url) as llm:
+        request = request_of(fixture, kind, is_streamed=True)
+        await ask(llm, request)
+        deltas = [delta async for delta in llm.stream(request)]
+    said = [one for one in deltas if isinstance(one, TextDelta)]
+    assert "".join(one.text for one in said) == fixture["expect"]["text"]
+    assert not any(one.replaces_earlier for one in said)
+    assert isinstance(next(one for one in deltas), ThinkingDelta)

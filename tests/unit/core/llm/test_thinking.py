@@ -49,7 +49,7 @@ def told(*pieces: str) -> tuple[str, str]:
         ("\n<think></think>Yes.", "", "Yes."),
         ("<think>never done", "never done", ""),
         ("<think>half </thi", "half </thi", ""),
-        ("Yes, <think> is a tag.", "", "Yes, <think> is a tag."),
+        ("Yes, <think> is a tag.", " is a tag.", "Yes, <think> is a tag."),
         ("<thing>", "", "<thing>"),
         ("<thi", "", "<thi"),
         ("  indented", "", "  indented"),
@@ -69,7 +69,7 @@ def told(*pieces: str) -> tuple[str, str]:
         ("Close it with `</think>`, please.", "", "Close it with `</think>`, please."),
         ("```\n<think>\nx\n</think>\n```\nSo.", "", "```\n<think>\nx\n</think>\n```\nSo."),
         ("Hm `a`.</think>Use `</think>`.", "Hm `a`.", "Use `</think>`."),
-        ("The list is [1, 2] and a[think].", "", "The list is [1, 2] and a[think]."),
+        ("The list is [1, 2] and a[think].", ".", "The list is [1, 2] and a[think]."),
     ],
 )
 def test_thoughts_are_no_part_of_the_answer(answer: str, thought: str, said: str) -> None:
@@ -106,3 +106,22 @@ def test_many_marks_are_read_in_linear_time(piece: str) -> None:
         thoughts.read(one)
     thoughts.flush()
     assert time.process_time() - began < 4
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (f"{QUESTION}</think>\n\n4.", "4."),
+        (f"<think>{QUESTION}</think>\n\n4.", "4."),
+        (f"{QUESTION}</think>So `</think>`.", "So `</think>`."),
+        ("The answer is 4.", "The answer is 4."),
+        (" ```\n</think", " ```\n</think"),
+    ],
+)
+def test_text_before_an_expected_end_is_never_shown(answer: str, said: str) -> None:
+    thoughts = ThinkingReader(expects_end=True)
+    deltas = [delta for piece in answer for delta in thoughts.read(piece)] + thoughts.flush()
+    shown = [one for one in deltas if isinstance(one, TextDelta)]
+    assert "".join(one.text for one in shown) == said
+    assert not any(one.replaces_earlier for one in shown)
+    assert thoughts.has_end_only is ("</think>" in answer)
