@@ -13,7 +13,7 @@ import jiter
 from core.domain.errors import ModelError, ModelRejected, ModelUnavailable
 from core.failpoints import Failpoint
 from core.llm import error_mapping
-from core.llm.error_mapping import parse_retry_after, to_model_error
+from core.llm.error_mapping import BAD_REQUEST, parse_retry_after, to_model_error
 from core.llm.openai_answer import (
     AnswerReader,
     BodyReader,
@@ -184,11 +184,10 @@ class OpenAIChatClient:
         try:
             while response.status != 200:
                 refusal = await _refusal(response)
-                is_about_options = refusal.status in _ABOUT_OPTIONS
-                if not (
-                    is_about_options and self._writer.adapt_to_refusal(request, refusal.message)
-                ):
-                    raise to_model_error(refusal)
+                error = to_model_error(refusal)
+                is_vague = refusal.status in _ABOUT_OPTIONS and str(error) == BAD_REQUEST
+                if not (is_vague and self._writer.adapt_to_refusal(request, refusal.message)):
+                    raise error
                 log.info("the request is changed and sent again: %s", refusal.message[:200])
                 response.close()
                 response = await self._post(request)

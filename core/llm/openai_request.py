@@ -7,7 +7,7 @@ from core.domain.messages import JsonObject
 from core.llm.cache_marks import CACHE_FIELD, cache_mark_places, with_cache_mark
 from core.llm.call_ids import with_usable_call_ids
 from core.llm.openai_answer import to_json
-from core.llm.reasoning import ReasoningOrigin, kept_names, wire_message
+from core.llm.reasoning import NEEDED_FIELDS, ReasoningOrigin, kept_names, wire_message
 from core.ports import ModelRequest
 
 CACHE_BYTES_MAX = 4 * 1024 * 1024
@@ -61,23 +61,20 @@ class RequestEncoder:
             self._needs_reasoning.add(model)
             self._forget_all()
             return is_new
-        if not _NOT_TAKEN.search(refusal):
-            return False
-        origin = ReasoningOrigin(self._provider, model)
         not_taken = self._not_taken.setdefault(model, set())
-        named = {
-            option
-            for option in self._options(request)
-            if option not in ("model", "stream") and re.search(rf"\b{option}\b", refusal)
-        }
-        # quoted or part of a path, because the words also occur in sentences about the model
-        named |= {
-            name
-            for name in (CACHE_FIELD, *kept_names(request.messages, origin))
-            if name in refusal
-            and name not in not_taken
-            and re.search(rf"['\"`.]{re.escape(name)}\b", refusal)
-        }
+        kept = kept_names(request.messages, ReasoningOrigin(self._provider, model))
+        named: set[str] = set()
+        if _NOT_TAKEN.search(refusal):
+            options = self._options(request).keys() - {"model", "stream"}
+            named = {option for option in options if re.search(rf"\b{option}\b", refusal)}
+            # quoted or part of a path, because the words also occur in sentences about the model
+            named |= {
+                name
+                for name in {CACHE_FIELD, *kept} - not_taken
+                if name in refusal and re.search(rf"['\"`.]{re.escape(name)}\b", refusal)
+            }
+        # if the service names nothing, the fields that only it understands are the likeliest reason
+        named = named or kept - NEEDED_FIELDS - not_taken
         not_taken |= named
         self._forget_all()
         return bool(named)

@@ -13,6 +13,8 @@ TEXT_FIELDS = ("reasoning_content", "reasoning")
 """Fields whose text arrives in pieces: DeepSeek, Qwen, GLM and Kimi use the first, vLLM and Groq the second."""
 LIST_FIELDS = ("reasoning_details", "thinking_blocks")
 """Fields with blocks, some signed or encrypted: the first is OpenRouter's, the second is litellm's for Claude."""
+NEEDED_FIELDS = frozenset((*TEXT_FIELDS, *LIST_FIELDS, "extra_content", "output"))
+"""Kept fields without which providers refuse a request."""
 _OWN_FIELDS = frozenset(
     ("role", "content", "refusal", "tool_calls", "function_call", *TEXT_FIELDS, *LIST_FIELDS)
 )

@@ -173,6 +173,24 @@ async def test_an_endpoint_that_takes_no_reasoning_gets_none(world: World):
         assert len(model.refusals) == 1
 
 
+@pytest.mark.parametrize("named", ["messages[2].seal", "something"])
+async def test_a_field_that_its_own_service_refuses_is_left_out(world: World, named: str):
+    class Sealing(DeepSeekModel):
+        def pieces(self, turn: int) -> list[dict[str, Any]]:
+            return [*super().pieces(turn), {"seal": "s"}]
+
+        def check(self, body: dict[str, Any]) -> int:
+            if any("seal" in one for one in body["messages"]):
+                raise Refused(f"{named}: Extra inputs are not permitted")
+            return super().check(body)
+
+    async with thread_with(world, Sealing, "sealing") as model:
+        run = await world.deps.stores.conversations.run(await world.run("go"))
+        assert run is not None
+        assert run.status == "completed"
+        assert len(model.refusals) == 1
+
+
 @pytest.mark.parametrize("is_shown", [False, True])
 async def test_people_read_the_reasoning_only_if_the_setting_says_so(
     world: World, *, is_shown: bool
