@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from core.dialects.xml import XmlDialect
 from core.domain.events import RunFailed, RunFinished
 from core.llm.error_mapping import UNREADABLE_CALL
 from core.llm.openai_client import OpenAIChatClient
@@ -357,3 +358,15 @@ async def test_a_model_that_writes_about_the_mark_keeps_it(world: World) -> None
     text = "It closes with `</think>`:\n\n```\n<think>\nhm\n</think>\n```\n\nThat is all."
     played = await play(world, [{"content": piece} for piece in text.partition("think")])
     assert played.text == text
+
+
+async def test_a_draft_of_a_call_before_a_lone_mark_stays_a_call_that_ran(world: World) -> None:
+    block = '<function_calls><invoke name="echo"><parameter name="text">a</parameter></invoke></function_calls>'
+    answer = [{"content": f"I try this.\n{block}"}, {"content": "\n</think>\nIt runs."}]
+    habits = Habits(answers=[(answer, "stop"), ([DONE], "stop")])
+    async with serve_strict(habits) as url, client(url) as made:
+        world.with_deps(model="m", dialect=XmlDialect(), ask_model=made.stream)
+        end = (await world.events(await world.run("go")))[-1]
+    assert isinstance(end, RunFinished)
+    assert world.bench.said == ["a"]
+    assert block in str(habits.requests[-1]["messages"])
