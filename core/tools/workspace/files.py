@@ -132,8 +132,8 @@ async def run_create(params: CreateParams, context: ToolContext) -> str:
 
 
 class RewriteParams(FilePathParams):
-    """Replace a file as a whole with new contents; it is made where there is none. A file that something else has
-    changed since you read it is not replaced."""
+    """Replace a file as a whole with new contents; it is made where there is none. A file that you have not read, or
+    that something else has changed since, is not replaced."""
 
     file_contents: str = Field(description="The whole new contents.")
     permissions: str = Field(
@@ -144,13 +144,20 @@ class RewriteParams(FilePathParams):
 async def run_rewrite(params: RewriteParams, context: ToolContext) -> str:
     mode = int(params.permissions, 8) & 0o777
     path = params.file_path
-    for expected in (context.known_versions.pop(path, None), NO_FILE):
+    known = context.known_versions.get(path)
+    same = file_version(
+        encode_text(params.file_contents, "utf-8", path)
+    )  # after a crash it may be written twice
+    for expected in dict.fromkeys((known or NO_FILE, NO_FILE, same)):
         with suppress(FileChanged):
             size = await write_text(context, path, params.file_contents, mode, expected=expected)
             return f"Wrote {path} ({size} bytes).{preview_note(path, context)}"
+    why = (
+        "you have not read it yet" if known is None else "it has changed since you read or wrote it"
+    )
     raise ToolError(
-        f"{path} was not written, because something else has changed it since you last read or wrote it. Read it before"
-        " you replace it."
+        f"{path} exists and was left as it is, because {why}. Read it before you replace it, or delete it if nothing of"
+        " it is wanted."
     )
 
 
@@ -178,11 +185,12 @@ class Edit:
 
 
 async def edit_text(
-    context: ToolContext, path: str, edit: Callable[[str], tuple[str, int]]
+    context: ToolContext, path: str, edit: Callable[[str], tuple[str, int]], *, known: str = ""
 ) -> Edit:
     """Writes what `edit` makes of a file's text: the new text, and the number of the first changed line.
 
-    If the file changes meanwhile, its new text is edited, so that no other change is lost.
+    If the file changes meanwhile, its new text is edited, so that no other change is lost. With `known`, raises
+    ToolError if that is not the version of the file, so that line numbers mean the lines that the model has seen.
     """
     files = (await context.sandbox()).files
     for _ in range(EDIT_ATTEMPTS_MAX):
@@ -191,6 +199,10 @@ async def edit_text(
             text, encoding = decode_text(content, path)
         except ToolError as error:
             raise with_path_in_error(path, error) from error
+        if known and file_version(content) != known:
+            raise ToolError(
+                f"{path} has changed since you viewed it, so its line numbers may be others. View it again."
+            )
         after, line = edit(text)
         with suppress(FileChanged):
             await write_text(

@@ -167,7 +167,7 @@ async def run_editor(params: EditorParams, context: ToolContext) -> str:
     try:
         match params.command:
             case "view":
-                return await _view(params, files)
+                return await _view(params, context, files)
             case "create":
                 return await _create(params, context, files)
             case "str_replace":
@@ -180,7 +180,7 @@ async def run_editor(params: EditorParams, context: ToolContext) -> str:
         raise with_path_in_error(params.path, error) from error
 
 
-async def _view(params: EditorParams, files: Files) -> str:
+async def _view(params: EditorParams, context: ToolContext, files: Files) -> str:
     entries = await files.list(params.path)
     if not (len(entries) == 1 and entries[0].path == params.path and entries[0].kind != "folder"):
         if params.view_range is not None:
@@ -188,7 +188,9 @@ async def _view(params: EditorParams, files: Files) -> str:
         return await _folder(params.path, entries, files)
     if entries[0].size_bytes > EDIT_BYTES_MAX:
         return await _ranged(params, files)
-    text, _ = decode_text(await read_editable_bytes(files, params.path), params.path)
+    content = await read_editable_bytes(files, params.path)
+    text, _ = decode_text(content, params.path)
+    context.known_versions[params.path] = file_version(content)
     lines = text.split("\n")
     first, last = _range(params.view_range, len(lines))
     return _numbered(lines, first, last)
@@ -310,7 +312,12 @@ async def _insert(params: EditorParams, context: ToolContext, files: Files) -> s
         added = [f"{line.removesuffix(end)}{end}" for line in new.split("\n")]
         return "\n".join([*lines[:at], *added, *lines[at:]]), at + 1
 
-    edit = await edit_text(context, params.path, insert)
+    known = context.known_versions.get(params.path)
+    if known is None and at:
+        raise ToolError(
+            "View the file first: insert_line is the number of a line that you have seen."
+        )
+    edit = await edit_text(context, params.path, insert, known=known if known and at else "")
     await save_undo_step(files, params.path, edit.before)
     shown = _snippet(edit.after, edit.line, edit.line + new.count("\n"))
     return f"Edited {params.path} after line {at}.\n{shown}"

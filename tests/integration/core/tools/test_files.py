@@ -55,6 +55,7 @@ async def test_contents_are_kept_to_the_letter(bench: Bench) -> None:
 
 async def test_a_rewrite_replaces_or_makes_the_file(bench: Bench) -> None:
     await bench.put("a", b"long before")
+    await bench.output("read_file", file_path="a")
     shown = await bench.output("full_file_rewrite", file_path="a", file_contents="now")
     assert (shown, await bench.get("a")) == ("Wrote a (3 bytes).", b"now")
     await bench.output("full_file_rewrite", file_path="new/b", file_contents="x", permissions="600")
@@ -92,13 +93,32 @@ async def test_a_rewrite_does_not_undo_what_something_else_has_done(bench: Bench
     await bench.output("create_file", file_path="a.txt", file_contents="one")
     await bench.output("execute_command", command="printf two >a.txt", blocking=True)
     refused = await bench.error("full_file_rewrite", file_path="a.txt", file_contents="three")
-    assert "something else has changed it" in refused
-    assert await bench.get("a.txt") == b"two"
+    assert "it has changed since you read or wrote it" in refused
+    again = await bench.error("full_file_rewrite", file_path="a.txt", file_contents="three")
+    assert (again, await bench.get("a.txt")) == (refused, b"two")
     await bench.output("read_file", file_path="a.txt")
     await bench.output("full_file_rewrite", file_path="a.txt", file_contents="three")
     await bench.output("execute_command", command="rm a.txt", blocking=True)
     await bench.output("full_file_rewrite", file_path="a.txt", file_contents="four")
     assert await bench.get("a.txt") == b"four"
+
+
+@pytest.mark.parametrize("name", ["a.txt", "link"])
+async def test_a_file_that_was_not_read_is_not_rewritten(bench: Bench, name: str) -> None:
+    """As in the run after the one that read it, or through a link to a file that was read."""
+    await bench.put("a.txt", b"theirs")
+    await bench.output("execute_command", command="ln -s a.txt link", blocking=True)
+    if name == "link":
+        await bench.output("read_file", file_path="a.txt")
+    for _ in range(2):
+        refused = await bench.error("full_file_rewrite", file_path=name, file_contents="mine")
+        assert "you have not read it yet" in refused
+    assert await bench.get("a.txt") == b"theirs"
+    await bench.output("full_file_rewrite", file_path=name, file_contents="theirs")
+    await bench.put("a.txt", b"theirs, too")
+    await bench.output("delete_file", file_path=name)
+    await bench.output("full_file_rewrite", file_path=name, file_contents="mine")
+    assert await bench.get(name) == b"mine"
 
 
 async def test_half_a_character_is_refused_and_not_replaced(bench: Bench) -> None:

@@ -139,11 +139,37 @@ async def test_text_is_put_after_a_line(bench: Bench) -> None:
     ]
     for before, line, text, after in cases:
         await bench.put("a.txt", before)
+        await editor.does("view", "a.txt")
         await editor.does("insert", "a.txt", insert_line=line, new_str=text)
         assert await bench.get("a.txt") == after
 
     await bench.put("a.txt", b"a\nb\n")
+    await editor.does("view", "a.txt")
     assert "has 2 lines" in await editor.refuses("insert", "a.txt", insert_line=3, new_str="x")
+
+
+async def test_a_line_number_means_a_line_that_was_seen(bench: Bench) -> None:
+    editor = Editor(bench)
+    await bench.put("a.txt", b"one\ntwo\n")
+    unseen = await editor.refuses("insert", "a.txt", insert_line=1, new_str="x")
+    assert "View the file first" in unseen
+    await editor.does("view", "a.txt")
+    await bench.put("a.txt", b"zero\none\ntwo\n")
+    assert "View it again" in await editor.refuses("insert", "a.txt", insert_line=1, new_str="x")
+    await editor.does("insert", "a.txt", insert_line=0, new_str="first")
+    await editor.does("insert", "a.txt", insert_line=2, new_str="x")
+    assert await bench.get("a.txt") == b"first\nzero\nx\none\ntwo\n"
+
+
+async def test_what_the_editor_shows_may_be_rewritten_until_it_changes(bench: Bench) -> None:
+    await bench.put("a.txt", b"one\n")
+    await Editor(bench).does("view", "a.txt")
+    await bench.put("a.txt", b"two\n")
+    refused = await bench.error("full_file_rewrite", file_path="a.txt", file_contents="mine")
+    assert "it has changed since" in refused
+    await Editor(bench).does("view", "a.txt")
+    await bench.output("full_file_rewrite", file_path="a.txt", file_contents="mine")
+    assert await bench.get("a.txt") == b"mine"
 
 
 async def test_edits_are_taken_back_one_by_one(bench: Bench) -> None:
