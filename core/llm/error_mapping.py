@@ -172,7 +172,7 @@ _TOLD_WAIT = re.compile(
     r"(?:(?:try again|retry) (?:in|after)|retryDelay\W{1,6}) ?((?:\d{1,7}(?:\.\d{1,12})? ?[a-z]{1,12} ?){1,4})",
     re.IGNORECASE,
 )
-_TIME = re.compile(r"([\d.]+) ?(ms|milli|h|m|s)", re.IGNORECASE)
+_TIME = re.compile(r"(?<![\d.])(\d{1,7}(?:\.\d{1,12})?) ?(ms|milli|h|m|s)", re.IGNORECASE)
 _UNIT_SECONDS: Mapping[str, float] = {"h": 3600, "m": 60, "s": 1, "ms": 0.001, "milli": 0.001}
 
 

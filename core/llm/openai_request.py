@@ -1,10 +1,12 @@
-"""Encodes chat requests as JSON, and caches encoded messages because each request repeats most of the previous one."""
+"""Encodes chat requests as JSON, and caches encoded messages because each request repeats most of the previous one.
+
+Marks where providers with explicit prompt caches shall keep the prompt: Anthropic's models, wherever they run.
+"""
 
 import re
 from collections.abc import Iterable
 
 from core.domain.messages import JsonObject
-from core.llm.cache_marks import CACHE_FIELD, cache_mark_places, with_cache_mark
 from core.llm.call_ids import with_usable_call_ids
 from core.llm.openai_answer import to_json
 from core.llm.reasoning import NEEDED_FIELDS, ReasoningOrigin, kept_names, wire_message
@@ -21,6 +23,11 @@ _NOT_TAKEN = re.compile(
 _IS_MISSING = re.compile(r"missing|required|must be (?:passed|sent|provided)", re.IGNORECASE)
 """What DeepSeek and Kimi say about a message without `reasoning_content`."""
 _OTHER_NAMES = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+
+
+CACHE_FIELD = "cache_control"
+_EXPLICIT = re.compile(r"claude|anthropic", re.IGNORECASE)
+_MARK: JsonObject = {"type": "ephemeral"}
 
 
 class RequestEncoder:
@@ -171,3 +178,27 @@ def _without(options: dict[str, object], not_taken: set[str]) -> dict[str, objec
         if name in options and name in not_taken and other not in not_taken:
             kept[other] = options[name]
     return kept
+
+
+def cache_mark_places(request: ModelRequest) -> frozenset[int]:
+    """Returns the indexes of the messages to mark; empty for models that cache by themselves or not at all.
+
+    The marks are on the system prompt, on the last message that later requests repeat, and where the request before
+    this one ended. Anthropic allows four."""
+    if not _EXPLICIT.search(request.model) or not request.messages:
+        return frozenset()
+    roles = [one.get("role") for one in request.messages]
+    end = (request.stable_messages or len(roles)) - 1
+    newest_answer = max((at for at in range(end + 1) if roles[at] == "assistant"), default=0)
+    system = {0} if roles[0] == "system" else set[int]()
+    return frozenset(system | {end} | ({newest_answer - 1} if newest_answer else set()))
+
+
+def with_cache_mark(message: JsonObject) -> JsonObject:
+    """Returns the message with a cache mark on its last part, or unchanged if it has no content."""
+    content = message.get("content")
+    if isinstance(content, str) and content:
+        return {**message, "content": [{"type": "text", "text": content, CACHE_FIELD: _MARK}]}
+    if isinstance(content, list) and content and isinstance(last := content[-1], dict):
+        return {**message, "content": [*content[:-1], {**last, CACHE_FIELD: _MARK}]}
+    return message

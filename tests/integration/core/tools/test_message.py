@@ -3,7 +3,7 @@
 import pytest
 from pydantic import JsonValue
 
-from core.dialects.arguments import convert_argument
+from core.dialects.arguments import fit_arguments
 from core.domain.errors import SandboxUnavailable, ToolError
 from core.domain.threads import Reply
 from core.ports import Sandbox
@@ -122,8 +122,8 @@ async def test_wrong_arguments_end_nothing(
 @pytest.mark.parametrize("tool", ["ask", "complete", "web_browser_takeover"])
 async def test_an_xml_value_may_take_both_forms(tool: str) -> None:
     parameters = all_tools()[tool].spec().parameters
-    assert convert_argument('["a.md", "b"]', "attachments", parameters) == ["a.md", "b"]
-    assert convert_argument("a.md, b", "attachments", parameters) == "a.md, b"
+    for text, value in (('["a.md", "b"]', ["a.md", "b"]), ("a.md, b", "a.md, b")):
+        assert fit_arguments({"attachments": text}, parameters) == {"attachments": value}
 
 
 async def test_silence_is_refused_to_people_who_addressed_the_agent() -> None:
