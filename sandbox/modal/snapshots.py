@@ -25,6 +25,9 @@ AHEAD_SECONDS = 3600
 """How far the clock of another process may be ahead."""
 END_SECONDS_MAX = 60.0
 """A sandbox that was terminated ends after up to 35 s."""
+LOOKUPS = 3
+LOOKUP_PAUSE_SECONDS = 1.0
+"""An image counts as gone only if several look-ups in a row do not find it: Modal has denied images that it had."""
 SNAPSHOT = Failpoint("modal.snapshot")
 DELETE_IMAGE = Failpoint("modal.delete_image")
 
@@ -67,6 +70,7 @@ class ModalSnapshots:
         self._plan = plan
         self._now = now
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._not_found: set[str] = set()
 
     async def find_record(self, thread_id: str) -> SandboxRecord | None:
         return await self._records.find(PROVIDER, thread_id)
@@ -142,12 +146,20 @@ class ModalSnapshots:
             await self._delete(image_id)
 
     async def find_saved_image(self, snapshot_ref: str) -> modal.Image | None:
-        """Returns the image, or None if Modal no longer has it. Raises the SDK's errors."""
+        """Returns the image, or None if Modal no longer has it. Raises the SDK's errors.
+
+        One that was not found is not deleted later: if it is still there, people may get their files back by hand.
+        """
         app, client = await self._account.app(), await self._account.client()
-        try:
-            return await modal.Image.from_id(snapshot_ref, client=client).build.aio(app)
-        except modal.exception.NotFoundError:
-            return None
+        for attempt in range(1, LOOKUPS + 1):
+            try:
+                return await modal.Image.from_id(snapshot_ref, client=client).build.aio(app)
+            except modal.exception.NotFoundError:
+                log.info("Modal does not find the snapshot %s, attempt %d", snapshot_ref, attempt)
+            if attempt < LOOKUPS:
+                await asyncio.sleep(LOOKUP_PAUSE_SECONDS)
+        self._not_found.add(snapshot_ref)
+        return None
 
     async def _replace_snapshot(
         self, before: SandboxRecord, image_id: str, state: SandboxState
@@ -160,7 +172,10 @@ class ModalSnapshots:
             if newest is None or newest.snapshot_ref != image_id:
                 await self.delete_snapshot(image_id)
             return False
-        if before.snapshot_ref and before.snapshot_ref != image_id:
+        if before.snapshot_ref in self._not_found:
+            self._not_found.discard(before.snapshot_ref)
+            log.warning("the snapshot %s is left to expire: it was not found", before.snapshot_ref)
+        elif before.snapshot_ref and before.snapshot_ref != image_id:
             await self.delete_snapshot(before.snapshot_ref)
         return True
 

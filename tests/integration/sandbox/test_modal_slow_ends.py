@@ -13,8 +13,10 @@ from modal_proto import api_pb2
 from core.domain.errors import SandboxUnavailable
 from core.domain.sandbox_records import SandboxRecord
 from core.ports import Sandbox
+from sandbox.modal import snapshots
 from sandbox.modal.config import sandbox_name
 from sandbox.modal.provider import ModalSandboxProvider
+from sandbox.modal.snapshots import LOOKUPS
 from simulator.modal.world import Pace
 from tests.integration.sandbox.modal_stage import Stage, modal_stage
 from tests.integration.sandbox.providers import content, pieces, run
@@ -100,19 +102,36 @@ async def test_an_app_that_was_stopped_is_looked_up_anew(stage: Stage) -> None:
     await worker.open("another", fence=1)
 
 
+@pytest.fixture
+def quick_lookups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "LOOKUP_PAUSE_SECONDS", 0.01)
+
+
+@pytest.mark.usefixtures("quick_lookups")
+async def test_an_image_that_is_denied_once_is_looked_up_again(stage: Stage) -> None:
+    worker = stage.worker()
+    sandbox = await worker.open("thread", fence=1)
+    await sandbox.files.write("file", pieces(b"one"))
+    await sandbox.close()
+    stage.modal.faults.arm("ImageFromId", Status.NOT_FOUND, times=LOOKUPS - 1)
+    assert await content(await worker.open("thread", fence=2), "file") == b"one"
+
+
+@pytest.mark.usefixtures("quick_lookups")
 async def test_a_reference_outlives_an_image_that_cannot_be_found(stage: Stage) -> None:
     worker = stage.worker()
     await (await worker.open("thread", fence=1)).close()
     before = await recorded(stage)
-    stage.modal.faults.arm("ImageFromId", Status.NOT_FOUND, times=1)
+    stage.modal.faults.arm("ImageFromId", Status.NOT_FOUND, times=LOOKUPS)
     with pytest.raises(SandboxUnavailable, match="have expired"):
         await worker.open("thread", fence=2)
     started = await recorded(stage)
     assert (started.state, started.snapshot_ref) == ("started", before.snapshot_ref)
     await (await worker.open("thread", fence=2)).close()
-    assert stage.snapshots == [(await recorded(stage)).snapshot_ref] != [before.snapshot_ref]
+    assert stage.snapshots == [before.snapshot_ref, (await recorded(stage)).snapshot_ref]
 
 
+@pytest.mark.usefixtures("quick_lookups")
 async def test_a_snapshot_that_cannot_be_read_back_replaces_nothing(stage: Stage) -> None:
     worker = stage.worker()
     sandbox = await worker.open("thread", fence=1)
@@ -120,7 +139,7 @@ async def test_a_snapshot_that_cannot_be_read_back_replaces_nothing(stage: Stage
     await sandbox.close()
     before = await recorded(stage)
     sandbox = await worker.open("thread", fence=2)
-    stage.modal.faults.arm("ImageFromId", Status.NOT_FOUND, times=1)
+    stage.modal.faults.arm("ImageFromId", Status.NOT_FOUND, times=LOOKUPS)
     worker.release("thread")
     async with asyncio.timeout(30):
         while worker._save_tasks:
