@@ -7,7 +7,8 @@ import shutil
 import socket
 import sqlite3
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
@@ -19,14 +20,16 @@ from bots.bootstrap.model_clients import missing_key_warnings
 from bots.bootstrap.sandboxes import build_docker_sandboxes, build_modal_plan, confine_parsers
 from bots.settings import VARIABLE_NAMES, Settings, load_process_settings, process_environment
 from bots.setup.findings import Finding
-from bots.setup.model_checks import check_embedding_model, check_model_keys, check_models
+from bots.setup.model_checks import check_embedding_model, check_model_keys, model_checks
+from bots.setup.report import REPORT_SECONDS, Check, in_thread, run_in_parallel
 from bots.setup.service_checks import (
+    ServiceClient,
     check_clock,
     check_discord,
     check_public_url,
     check_slack,
-    check_web_keys,
     open_service_client,
+    web_key_checks,
 )
 from core.domain.budget import NO_LIMIT
 from core.domain.errors import ConfigurationError
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
 FREE_BYTES_MIN = 1024**3
 PROBE_BYTES = 64 * 1024
 CONNECT_SECONDS = 5
+DATABASE_REMEDY = "Check THREADHAND_DATABASE_URL, and that the server runs and lets this user in."
+REDIS_REMEDY = "Start Redis, or correct THREADHAND_REDIS_URL and its password."
 
 
 class _Connection(Protocol):
@@ -61,38 +66,65 @@ async def run_checks(env_file: Path, *, is_offline: bool = False) -> tuple[Findi
     )
 
 
-async def check_settings(settings: Settings, *, is_offline: bool = False) -> tuple[Finding, ...]:
-    """Runs all checks of the settings. Changes no data.
+async def check_settings(
+    settings: Settings, *, is_offline: bool = False, seconds: float = REPORT_SECONDS
+) -> tuple[Finding, ...]:
+    """Runs all checks of the settings at once. Changes no data. What does not answer in `seconds` is a failure.
 
     Connects to the database and Redis, and, unless `is_offline`, to the chat platforms, models, MCP servers, Modal and
     other services that are configured.
     """
-    local = (
-        await asyncio.to_thread(_check_data_dir, settings),
-        await _check_database(settings),
-        *await _check_redis(settings),
-        _check_budgets(settings),
-        *_check_access(settings),
-        await asyncio.to_thread(_check_parsers, settings),
-        *await _check_agents_and_tools(settings, is_offline=is_offline),
-        _check_web_access(settings),
-        await asyncio.to_thread(_check_http, settings),
-    )
+    local = _local_checks(settings)
     if is_offline:
         skipped = Finding("note", "services", "are not tried (--offline).")
-        return (*local, *check_model_keys(settings), skipped)
+        keys = in_thread("model", partial(check_model_keys, settings))
+        return (*await run_in_parallel([*local, keys], seconds=seconds), skipped)
     async with open_service_client() as client:
-        found = await asyncio.gather(
-            check_slack(client, settings),
-            check_discord(client, settings),
-            check_models(client, settings),
-            check_embedding_model(settings),
-            check_web_keys(client, settings),
-            check_public_url(client, settings),
-            check_sandbox(settings),
-            check_modal_functions(settings),
-        )
-        return (*local, *(finding for group in found for finding in group), *check_clock(client))
+        checks = [*local, *_mcp_checks(settings), *_service_checks(client, settings)]
+        return (*await run_in_parallel(checks, seconds=seconds), *check_clock(client))
+
+
+def _local_checks(settings: Settings) -> list[Check]:
+    """Returns the checks that need no service but the program's own database and Redis."""
+    database = "SQLite" if settings.storage_url.startswith("sqlite") else "PostgreSQL"
+    return [
+        in_thread("data", partial(_check_data_dir, settings)),
+        Check("database", partial(_check_database, settings, database), database, DATABASE_REMEDY),
+        Check("redis", partial(_check_redis, settings), "Redis", REDIS_REMEDY),
+        in_thread("budgets", partial(_check_budgets, settings)),
+        in_thread("access", partial(_check_access, settings)),
+        in_thread("parsers", partial(_check_parsers, settings)),
+        in_thread("agents", partial(_check_agents, settings)),
+        in_thread("outside", partial(_check_web_access, settings)),
+        in_thread("http", partial(_check_http, settings)),
+    ]
+
+
+def _mcp_checks(settings: Settings) -> list[Check]:
+    """Returns a check for each MCP server. An invalid list of servers is a finding about the agents' tools."""
+    try:
+        servers = load_mcp_server_configs(settings)
+    except ConfigurationError:
+        return []
+    remedy = f"Start it, or correct it in {settings.mcp_config}."
+    return [
+        Check("mcp", partial(_check_tool_server, one, settings), one.name, remedy)
+        for one in servers
+    ]
+
+
+def _service_checks(client: ServiceClient, settings: Settings) -> list[Check]:
+    """Returns the checks that call services on the network."""
+    return [
+        Check("slack", partial(check_slack, client, settings), "Slack"),
+        Check("discord", partial(check_discord, client, settings), "Discord"),
+        *model_checks(client, settings),
+        Check("meaning", partial(check_embedding_model, settings), settings.embedding_model),
+        *web_key_checks(client, settings),
+        Check("public", partial(check_public_url, client, settings), settings.public_url),
+        Check("sandbox", partial(check_sandbox, settings), settings.sandbox),
+        Check("functions", partial(check_modal_functions, settings), "Modal"),
+    ]
 
 
 def list_settings() -> tuple[str, ...]:
@@ -123,30 +155,24 @@ def _installed_version(package: str) -> str:
         return "not installed"
 
 
-async def _check_agents_and_tools(settings: Settings, *, is_offline: bool) -> tuple[Finding, ...]:
-    """Checks the MCP servers and agents. Skips agents if the list of servers is invalid, because agents refer to it."""
+def _check_agents(settings: Settings) -> tuple[Finding, ...]:
+    """Checks the agents. An invalid list of MCP servers is the only finding then, because agents refer to it."""
     try:
-        servers = load_mcp_server_configs(settings)
+        servers = [one.name for one in load_mcp_server_configs(settings)]
     except ConfigurationError as error:
         return (Finding("fail", "mcp", str(error)),)
-    agents = tuple(_check_agents(settings, [one.name for one in servers]))
-    if is_offline:
-        return agents
-    tools = await asyncio.gather(*(check_tool_server(one, settings) for one in servers))
-    return (*agents, *tools)
-
-
-def _check_agents(settings: Settings, servers: Iterable[str]) -> Iterator[Finding]:
     try:
         files, _ = read_agents(settings, servers)
     except ConfigurationError as error:
-        yield from (Finding("fail", "agents", line) for line in str(error).splitlines())
-        return
-    yield Finding("ok", "agents", f"are {', '.join(files.latest)}.")
-    for problem in sorted(files.problems):
-        yield Finding("fail", "agents", problem)
-    for sentence in missing_key_warnings(files.latest.values(), settings):
-        yield Finding("fail", "agents", sentence)
+        return tuple(Finding("fail", "agents", line) for line in str(error).splitlines())
+    problems = (
+        *sorted(files.problems),
+        *missing_key_warnings(files.latest.values(), settings),
+    )
+    return (
+        Finding("ok", "agents", f"are {', '.join(files.latest)}."),
+        *(Finding("fail", "agents", problem) for problem in problems),
+    )
 
 
 def _check_data_dir(settings: Settings) -> Finding:
@@ -175,26 +201,16 @@ def _check_data_dir(settings: Settings) -> Finding:
     return Finding("ok", "data", f"{folder} can be written ({free // 2**30} GiB left).")
 
 
-async def _check_database(settings: Settings) -> Finding:
-    scheme = settings.storage_url.partition(":")[0].partition("+")[0]
-    name = _database_name(settings)
+async def _check_database(settings: Settings, name: str) -> tuple[Finding, ...]:
     try:
-        if scheme == "sqlite":
+        if name == "SQLite":
             await asyncio.to_thread(_open_sqlite, settings.storage_url)
         else:
             await _open_postgresql(settings.storage_url)
     except Exception as error:  # noqa: BLE001,RUF100 - drivers raise many errors; each is a finding
-        return Finding(
-            "fail",
-            "database",
-            f"cannot be opened ({type(error).__name__}).",
-            "Check THREADHAND_DATABASE_URL, and that the server runs and lets this user in.",
-        )
-    return Finding("ok", "database", f"{name} can be opened.")
-
-
-def _database_name(settings: Settings) -> str:
-    return "SQLite" if settings.storage_url.startswith("sqlite") else "PostgreSQL"
+        fact = f"cannot be opened ({type(error).__name__})."
+        return (Finding("fail", "database", fact, DATABASE_REMEDY),)
+    return (Finding("ok", "database", f"{name} can be opened."),)
 
 
 def _open_sqlite(url: str) -> None:
@@ -231,8 +247,8 @@ async def _check_redis(settings: Settings) -> tuple[Finding, ...]:
         async with asyncio.timeout(CONNECT_SECONDS):
             memory = await client.info("memory")  # pyright: ignore[reportUnknownMemberType] - its options are untyped
     except (RedisError, OSError, ValueError) as error:
-        remedy = "Start Redis, or correct THREADHAND_REDIS_URL and its password."
-        return (Finding("fail", "redis", f"does not answer ({type(error).__name__}).", remedy),)
+        fact = f"does not answer ({type(error).__name__})."
+        return (Finding("fail", "redis", fact, REDIS_REMEDY),)
     finally:
         await client.aclose()
     policy = str(memory.get("maxmemory_policy", "noeviction"))
@@ -414,7 +430,7 @@ NAMES_SHOWN_MAX = 6
 LEFT_OUT_CHARACTERS_MAX = 600
 
 
-async def check_tool_server(server: McpServerConfig, settings: Settings) -> Finding:
+async def _check_tool_server(server: McpServerConfig, settings: Settings) -> tuple[Finding, ...]:
     """Returns a finding that names the tools that runs currently get from the MCP server, or why they get none."""
     # imported only if a server is configured, because importing the SDK takes 1 s
     from core.mcp.connection import check_server
@@ -423,15 +439,15 @@ async def check_tool_server(server: McpServerConfig, settings: Settings) -> Find
     place = settings.mcp_config
     if seen.problem:
         remedy = f"Start it, or correct it in {place}."
-        return Finding("fail", "mcp", f"{server.name}: {seen.problem}.", remedy)
+        return (Finding("fail", "mcp", f"{server.name}: {seen.problem}.", remedy),)
     if not seen.tools:
         fact = f"{server.name} answers, but none of its {seen.listed} tools can be used."
-        return Finding("note", "mcp", fact, f"Look at its enabled_tools in {place}.")
+        return (Finding("note", "mcp", fact, f"Look at its enabled_tools in {place}."),)
     fact = f"{server.name} answers with {_format_tool_names(seen.tools)}."
     if seen.left_out:
         left_out = "; ".join(seen.left_out)[:LEFT_OUT_CHARACTERS_MAX]
         fact = f"{fact} {len(seen.tools)} of its {seen.listed} tools can be used, left out: {left_out}."
-    return Finding("ok", "mcp", fact)
+    return (Finding("ok", "mcp", fact),)
 
 
 def _format_tool_names(names: tuple[str, ...]) -> str:

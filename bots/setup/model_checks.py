@@ -1,8 +1,8 @@
 """Tries the models of the settings with one short request each, as runs call them."""
 
-import asyncio
 from collections.abc import Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import cast
 
 from bots.bootstrap.model_clients import (
@@ -13,6 +13,7 @@ from bots.bootstrap.model_clients import (
 from bots.settings import Settings
 from bots.settings.models import provider_key_name
 from bots.setup.findings import Finding, untested
+from bots.setup.report import Check, in_thread, run_in_parallel
 from bots.setup.service_checks import ServiceClient
 from core.dialects.selection import select_dialect
 from core.domain.errors import ConfigurationError, ModelError, ModelUnavailable
@@ -22,8 +23,11 @@ from core.llm.embeddings import ModelEmbedder
 from core.ports import ModelRequest
 
 MODEL_SECONDS = 30.0
-EMBEDDING_SECONDS = 20.0
+ANOTHER_MODEL = "Try again, or choose another model."
 NO_MODEL = "Choose one with `threadhand setup`, or set THREADHAND_MODEL in .env."
+NO_VECTORS = (
+    "Correct THREADHAND_EMBEDDING_MODEL or its key; without it knowledge is searched by words."
+)
 ANSWER_TOKENS = 16
 """The length of the requested answer, which is the smallest that every provider accepts."""
 _NAMES_SHOWN_MAX = 6
@@ -47,10 +51,17 @@ _MODEL_LISTS = {
 
 async def check_models(client: ServiceClient, settings: Settings) -> tuple[Finding, ...]:
     """Asks the model and its fallbacks for a few tokens, with a tool if the dialect sends tools."""
+    return await run_in_parallel(model_checks(client, settings), seconds=MODEL_SECONDS)
+
+
+def model_checks(client: ServiceClient, settings: Settings) -> list[Check]:
+    """Returns a check for the model and for each of its fallbacks."""
     if not settings.model:
-        return (Finding("fail", "model", "is not chosen, so runs cannot start.", NO_MODEL),)
-    models = dict.fromkeys((settings.model, *settings.fallback_models))
-    return tuple([await _check_model(client, model, settings) for model in models])
+        return [in_thread("model", lambda: check_model_keys(settings))]
+    return [
+        Check("model", partial(_check_model, client, model, settings), model, ANOTHER_MODEL)
+        for model in dict.fromkeys((settings.model, *settings.fallback_models))
+    ]
 
 
 def check_model_keys(settings: Settings) -> tuple[Finding, ...]:
@@ -71,9 +82,11 @@ def _key_problem(model: str, settings: Settings) -> Finding | None:
     return Finding("fail", "model", f"{model} has no key.", remedy)
 
 
-async def _check_model(client: ServiceClient, model: str, settings: Settings) -> Finding:
+async def _check_model(
+    client: ServiceClient, model: str, settings: Settings
+) -> tuple[Finding, ...]:
     if problem := _key_problem(model, settings):
-        return problem
+        return (problem,)
     has_tools = select_dialect(model, settings.dialect).name == "native"
     request = ModelRequest(
         model=model,
@@ -85,20 +98,17 @@ async def _check_model(client: ServiceClient, model: str, settings: Settings) ->
     try:
         provider = build_provider_client(model, settings)
         try:
-            async with asyncio.timeout(MODEL_SECONDS), aclosing(provider.stream(request)) as deltas:
+            async with aclosing(provider.stream(request)) as deltas:
                 async for _ in deltas:
                     break
         finally:
             await provider.close()
-    except TimeoutError:
-        fact = f"{model} did not answer in {MODEL_SECONDS:g} s."
-        return Finding("fail", "model", fact, "Try again, or choose another model.")
     except ConfigurationError as error:
-        return Finding("fail", "model", str(error), "`threadhand setup` asks for it.")
+        return (Finding("fail", "model", str(error), "`threadhand setup` asks for it."),)
     except ModelError as error:
-        return await _refusal(client, model, settings, error)
+        return (await _refusal(client, model, settings, error),)
     how = "tools" if has_tools else "tools written as text"
-    return Finding("ok", "model", f"{model} answers and accepts {how}.")
+    return (Finding("ok", "model", f"{model} answers and accepts {how}."),)
 
 
 async def _refusal(
@@ -160,22 +170,15 @@ async def check_embedding_model(settings: Settings) -> tuple[Finding, ...]:
     model = settings.embedding_model
     if not model:
         return ()
-    remedy = (
-        "Correct THREADHAND_EMBEDDING_MODEL or its key; without it knowledge is searched by words."
-    )
     try:
         client = build_embedding_client(model, settings)
     except ConfigurationError as error:
-        return (Finding("fail", "meaning", str(error)),)
+        return (Finding("fail", "meaning", str(error), NO_VECTORS),)
     try:
-        async with asyncio.timeout(EMBEDDING_SECONDS):
-            (vector,) = await ModelEmbedder(client, model).embed(["word"], spent=_ignore_usage)
-    except TimeoutError:
-        fact = f"{model} did not answer in {EMBEDDING_SECONDS:g} s."
-        return (Finding("fail", "meaning", fact, remedy),)
+        (vector,) = await ModelEmbedder(client, model).embed(["word"], spent=_ignore_usage)
     except ModelError as error:
         fact = " ".join((error.detail or str(error)).split())
-        return (Finding("fail", "meaning", f"{model} makes no vectors: {fact}.", remedy),)
+        return (Finding("fail", "meaning", f"{model} makes no vectors: {fact}.", NO_VECTORS),)
     finally:
         await client.close()
     return (Finding("ok", "meaning", f"{model} makes vectors of {len(vector)} numbers."),)

@@ -7,17 +7,20 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import cast
 from urllib.parse import quote, urlsplit
 
 import aiohttp
+from pydantic import SecretStr
 
 from bots.settings import Settings
 from bots.setup.findings import Finding, untested
+from bots.setup.report import Check
 from bots.slack.install.manifest import BOT_SCOPES, OPTIONAL_SCOPES
 from core.domain.errors import ConfigurationError
 
-CALL_SECONDS = 15.0
+CALL_SECONDS = 10.0
 REPLY_BYTES_MAX = 4 * 1024 * 1024
 CLOCK_SECONDS_MAX = 60.0
 SLACK_APPS = "https://api.slack.com/apps"
@@ -371,8 +374,8 @@ def _with_overwrites(
     return permissions
 
 
-async def check_web_keys(client: ServiceClient, settings: Settings) -> tuple[Finding, ...]:
-    """Checks the keys of services that tell for free whether they accept a key."""
+def web_key_checks(client: ServiceClient, settings: Settings) -> list[Check]:
+    """Returns a check for each key of a service that tells for free whether it accepts a key."""
     verify = "user/tokens/verify"
     if settings.cloudflare_account_id:
         verify = f"accounts/{settings.cloudflare_account_id}/tokens/verify"
@@ -387,18 +390,25 @@ async def check_web_keys(client: ServiceClient, settings: Settings) -> tuple[Fin
             f"{settings.cloudflare_api_url}/{verify}",
         ),
     }
-    findings: list[Finding] = []
-    for name, (key, url) in calls.items():
-        if not key:
-            continue
-        host = urlsplit(url).hostname or url
-        reply = await client.call("GET", url, f"Bearer {key.get_secret_value()}")
-        if reply.status is None or reply.status >= 500:
-            findings.append(untested("outside", host))
-        elif reply.status in {400, 401, 403}:
-            remedy = f"Correct THREADHAND_{name}."
-            findings.append(Finding("fail", "outside", f"{host} refuses the key.", remedy))
-    return tuple(findings)
+    return [
+        Check("outside", partial(_check_web_key, client, name, key, url), urlsplit(url).netloc)
+        for name, (key, url) in calls.items()
+        if key
+    ]
+
+
+async def _check_web_key(
+    client: ServiceClient, name: str, key: SecretStr, url: str
+) -> tuple[Finding, ...]:
+    host = urlsplit(url).hostname or url
+    reply = await client.call("GET", url, f"Bearer {key.get_secret_value()}")
+    if reply.status is None or reply.status >= 500:
+        return (untested("outside", host),)
+    if reply.status in {400, 401, 403}:
+        return (
+            Finding("fail", "outside", f"{host} refuses the key.", f"Correct THREADHAND_{name}."),
+        )
+    return ()
 
 
 async def check_public_url(client: ServiceClient, settings: Settings) -> tuple[Finding, ...]:

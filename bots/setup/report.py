@@ -1,0 +1,79 @@
+"""Runs the checks of a report in parallel, within one deadline, so that no check can hold up or end the report."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from bots.setup.findings import Finding, untested
+
+REPORT_SECONDS = 14.0
+CANCEL_SECONDS = 2.0
+"""How long a check that is cut off may take to close its connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A check of one service or setting. `name` is what does not answer if the check takes too long, and `remedy` what
+    to do then, unless the usual remedy for networks fits."""
+
+    subject: str
+    run: Callable[[], Awaitable[tuple[Finding, ...]]]
+    name: str = ""
+    remedy: str = ""
+
+
+def in_thread(
+    subject: str, check: Callable[[], Finding | tuple[Finding, ...]], remedy: str = ""
+) -> Check:
+    """Returns the check as one that runs in a thread, because it blocks."""
+
+    async def run() -> tuple[Finding, ...]:
+        found = await asyncio.to_thread(check)
+        return (found,) if isinstance(found, Finding) else found
+
+    return Check(subject, run, "the check", remedy)
+
+
+async def run_in_parallel(
+    checks: Sequence[Check], *, seconds: float = REPORT_SECONDS
+) -> tuple[Finding, ...]:
+    """Returns the findings of all checks in the order of the checks.
+
+    A check that has not ended after `seconds` is a failure that names what did not answer, and so is an exception,
+    of which only the type is named because its message may contain a secret.
+    """
+    tasks = [asyncio.ensure_future(_guarded(check)) for check in checks]
+    if not tasks:
+        return ()
+    try:
+        await asyncio.wait(tasks, timeout=seconds)
+        late = [task for task in tasks if not task.done()]
+    finally:
+        for task in tasks:
+            task.cancel()
+    if late:
+        await asyncio.wait(late, timeout=CANCEL_SECONDS)
+    groups = [
+        _no_answer(check, seconds) if task in late or task.cancelled() else task.result()
+        for check, task in zip(checks, tasks, strict=True)
+    ]
+    return tuple(finding for group in groups for finding in group)
+
+
+async def _guarded(check: Check) -> tuple[Finding, ...]:
+    try:
+        return await check.run()
+    except Exception as error:  # noqa: BLE001,RUF100 - whatever one check raises, the report goes on
+        fact = f"cannot be checked: {type(error).__name__}."
+        remedy = f"Compare its settings with docs/operators/settings.md{_else(check)}."
+        return (Finding("fail", check.subject, fact, remedy),)
+
+
+def _else(check: Check) -> str:
+    return f", above all those of {check.name}" if check.name else ""
+
+
+def _no_answer(check: Check, seconds: float) -> tuple[Finding, ...]:
+    usual = untested(check.subject, check.name or check.subject)
+    fact = f"{check.name or check.subject} did not answer in {seconds:g} s."
+    return (Finding("fail", check.subject, fact, check.remedy or usual.remedy, is_untested=True),)
