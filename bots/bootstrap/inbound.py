@@ -16,6 +16,7 @@ from bots.inbound.commands.erasure import ErasureDeps, Upload
 from bots.inbound.commands.knowledge import KnowledgeDeps
 from bots.inbound.receiver import ActionReceiver, stop_runs
 from bots.settings import Settings
+from bots.settings.access import is_channel_id
 from core.agents.definition import KnownNames
 from core.agents.files import AgentFiles
 from core.agents.roster import AgentVersions, Roster, unknown_agent_message
@@ -180,7 +181,7 @@ def _channel_agent(pair: str) -> tuple[str, str]:
 
 def _channel_pair(pair: str, setting: str, form: str, example: str) -> tuple[str, str]:
     channel_id, _, value = (part.strip() for part in pair.partition("="))
-    if not channel_id or not value:
+    if not is_channel_id(channel_id) or not value:
         raise ConfigurationError(
             f"{setting} has a bad value ({pair[:80]!r}): "
             f"write {form} pairs, separated by commas, for example {example}."

@@ -1,8 +1,41 @@
 """The settings that control who may talk to the agent."""
 
-from pydantic import BaseModel
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel
 
 from bots.settings.validation import Names
+
+ANYONE = r"\*"
+WORKSPACE_ID = r"[TE][A-Z0-9]{1,20}"
+CHANNEL_ID = r"[CDG][A-Z0-9]{1,20}"
+USER_ID = r"[UW][A-Z0-9]{1,20}"
+DISCORD_ID = r"\d{1,20}"
+
+
+def is_channel_id(text: str) -> bool:
+    return re.fullmatch(f"{CHANNEL_ID}|{DISCORD_ID}", text, re.ASCII) is not None
+
+
+def _require_ids(*shapes: str, example: str) -> AfterValidator:
+    """Returns a validator that rejects names, which the platforms never send and which would admit nobody."""
+    pattern = re.compile("|".join((*shapes, DISCORD_ID)), re.ASCII)
+    ending = ", or * for all" if ANYONE in shapes else ""
+
+    def check(value: tuple[str, ...]) -> tuple[str, ...]:
+        for text in value:
+            if pattern.fullmatch(text) is None:
+                raise ValueError(
+                    f"{text[:40]!r} is no id. Write ids such as {example} (Slack) or 123456789012345678"
+                    f" (Discord){ending}; `threadhand setup` finds them by name"
+                )
+        return value
+
+    return AfterValidator(check)
+
+
+_PERSON = rf"(?:(?:{WORKSPACE_ID}|{DISCORD_ID})/)?(?:{USER_ID}|{DISCORD_ID})"
 
 
 class AccessSettings(BaseModel):
@@ -14,14 +47,18 @@ class AccessSettings(BaseModel):
     in an admitted place.
     """
 
-    allowed_workspaces: Names = ()
-    allowed_channels: Names = ()
-    allowed_users: Names = ()
-    allowed_roles: Names = ()
+    allowed_workspaces: Annotated[
+        Names, _require_ids(ANYONE, WORKSPACE_ID, example="T0123ABCD")
+    ] = ()
+    allowed_channels: Annotated[Names, _require_ids(ANYONE, CHANNEL_ID, example="C0123ABCD")] = ()
+    allowed_users: Annotated[Names, _require_ids(ANYONE, _PERSON, example="U0123ABCD")] = ()
+    allowed_roles: Annotated[
+        Names, _require_ids(ANYONE, r"S[A-Z0-9]{1,20}", example="S0123ABCD")
+    ] = ()
     allow_guests: bool = False
     allow_strangers: bool = False
-    admins: Names = ()
-    allowed_apps: Names = ()
+    admins: Annotated[Names, _require_ids(_PERSON, example="U0123ABCD")] = ()
+    allowed_apps: Annotated[Names, _require_ids(r"[AB][A-Z0-9]{1,20}", example="A0123ABCD")] = ()
 
     @property
     def no_access_warning(self) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, SecretStr
 
-from bots.settings.validation import NO_SECRET, WebUrl
+from bots.settings.validation import NO_SECRET, ServiceUrl
 
 COUNT_MAX = 10_000
 EXAMPLE = "0-3/8"
@@ -59,5 +59,5 @@ class DiscordSettings(BaseModel):
     """Part of `bots.settings.Settings`."""
 
     discord_token: SecretStr = NO_SECRET
-    discord_api_url: WebUrl = "https://discord.com/api/v10"
+    discord_api_url: ServiceUrl = "https://discord.com/api/v10"
     discord_shards: Annotated[str, AfterValidator(validate_shards)] = ""

@@ -10,7 +10,7 @@ from bots.settings.validation import (
     BudgetTokens,
     Dollars,
     Names,
-    WebUrl,
+    ServiceUrl,
     lowercase,
     parse_json_object,
 )
@@ -50,7 +50,7 @@ class ModelSettings(BaseModel):
     fallback_models: Names = ()
     model_first_seconds: float = Field(default=60.0, gt=0, le=3600, allow_inf_nan=False)
     model_deadline_seconds: float = Field(default=300.0, gt=0, le=3600, allow_inf_nan=False)
-    llm_base_url: WebUrl = ""
+    llm_base_url: ServiceUrl = ""
     llm_api_key: SecretStr = NO_SECRET
     llm_api: Annotated[Literal["auto", "chat", "responses"], BeforeValidator(lowercase)] = "auto"
     dialect: Annotated[Literal["auto", "native", "xml", "react"], BeforeValidator(lowercase)] = (

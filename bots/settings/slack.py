@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, SecretStr
 
-from bots.settings.validation import NO_SECRET, WebUrl, require_secret_prefix
+from bots.settings.validation import NO_SECRET, ServiceUrl, require_secret_prefix
 from core.domain.errors import ConfigurationError
 
 
@@ -35,9 +35,9 @@ class SlackSettings(BaseModel):
     slack_signing_secret: SecretStr = NO_SECRET
     slack_client_id: str = ""
     slack_client_secret: SecretStr = NO_SECRET
-    slack_api_url: WebUrl = "https://slack.com/api"
+    slack_api_url: ServiceUrl = "https://slack.com/api"
     encryption_keys: Annotated[SecretStr, AfterValidator(_check_keys)] = NO_SECRET
-    public_url: WebUrl = ""
+    public_url: ServiceUrl = ""
 
     @property
     def token_keys(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from ipaddress import ip_address, ip_network
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_core import ErrorDetails
@@ -28,6 +29,16 @@ def require_prefix(*prefixes: str) -> AfterValidator:
         return value.rstrip("/") if prefixes[0] == "http://" else value
 
     return AfterValidator(check)
+
+
+def _refuse_credentials(value: str) -> str:
+    """Rejects a user name or password in the address of a service whose key is sent in a header: no HTTP client sends
+    both."""
+    if "@" in urlsplit(value).netloc:
+        raise ValueError(
+            "it must not contain a user name or password; the service's key has its own setting"
+        )
+    return value
 
 
 def require_secret_prefix(prefix: str) -> AfterValidator:
@@ -88,6 +99,7 @@ Names = Annotated[tuple[str, ...], BeforeValidator(_split_at_commas)]
 Networks = Annotated[Names, AfterValidator(_check_networks)]
 Endpoints = Annotated[Names, AfterValidator(_check_endpoints)]
 WebUrl = Annotated[str, require_prefix("http://", "https://")]
+ServiceUrl = Annotated[WebUrl, AfterValidator(_refuse_credentials)]
 Dollars = Annotated[float | None, Field(ge=0, allow_inf_nan=False)]
 Tokens = Annotated[int | None, Field(ge=0)]
 
@@ -130,5 +142,7 @@ def describe_bad_value(
     elif problem["type"] == "string_pattern_mismatch" and examples:
         reason = f"write it like {examples[0]}"
     reason = reason.replace("Input should be", "it must be")
-    shown = "" if is_secret else f" ({str(problem['input'])[:80]!r})"
+    text = str(problem["input"])
+    is_secret = is_secret or ("://" in text and "@" in text)  # a password in an address
+    shown = "" if is_secret else f" ({text[:80]!r})"
     return f"{name} has a bad value{shown}: {reason}."

@@ -2,27 +2,27 @@
 
 from pydantic import BaseModel, Field, SecretStr
 
-from bots.settings.validation import NO_SECRET, Endpoints, Networks, WebUrl
+from bots.settings.validation import NO_SECRET, Endpoints, Networks, ServiceUrl, WebUrl
 
 
 class WebAccessSettings(BaseModel):
     """Part of `bots.settings.Settings`. A service without its key is off, unless it works without one."""
 
     tavily_api_key: SecretStr = NO_SECRET
-    tavily_api_url: WebUrl = "https://api.tavily.com"
+    tavily_api_url: ServiceUrl = "https://api.tavily.com"
     search_url: WebUrl = "https://html.duckduckgo.com/html"
     firecrawl_api_key: SecretStr = NO_SECRET
-    firecrawl_api_url: WebUrl = "https://api.firecrawl.dev"
+    firecrawl_api_url: ServiceUrl = "https://api.firecrawl.dev"
     rapidapi_key: SecretStr = NO_SECRET
     rapidapi_url: WebUrl = ""
     image_model: str = ""
     image_api_key: SecretStr = NO_SECRET
-    image_api_url: WebUrl = ""
+    image_api_url: ServiceUrl = ""
     cloudflare_api_token: SecretStr = NO_SECRET
     cloudflare_account_id: str = Field(
         default="", pattern="^[A-Za-z0-9_-]*$", examples=["0123456789abcdef"]
     )
-    cloudflare_api_url: WebUrl = "https://api.cloudflare.com/client/v4"
+    cloudflare_api_url: ServiceUrl = "https://api.cloudflare.com/client/v4"
     fetch_allow: Endpoints = ()
     refused_addresses: Networks = ()
     expose_domain: str = Field(

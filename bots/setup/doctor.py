@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
-from bots.bootstrap.inbound import read_agents
+from bots.bootstrap.inbound import read_agents, read_follow_modes
 from bots.bootstrap.mcp import load_mcp_server_configs
 from bots.bootstrap.messaging import check_worker_settings
 from bots.bootstrap.model_clients import missing_key_warnings
@@ -28,6 +28,7 @@ from bots.setup.service_checks import (
     check_discord,
     check_public_url,
     check_slack,
+    check_slack_channels,
     open_service_client,
     web_key_checks,
 )
@@ -79,7 +80,7 @@ async def check_settings(
         skipped = Finding("note", "services", "are not tried (--offline).")
         keys = in_thread("model", partial(check_model_keys, settings))
         return (*await run_in_parallel([*local, keys], seconds=seconds), skipped)
-    async with open_service_client() as client:
+    async with open_service_client(settings.public_url) as client:
         checks = [*local, *_mcp_checks(settings), *_service_checks(client, settings)]
         return (*await run_in_parallel(checks, seconds=seconds), *check_clock(client))
 
@@ -117,6 +118,7 @@ def _service_checks(client: ServiceClient, settings: Settings) -> list[Check]:
     """Returns the checks that call services on the network."""
     return [
         Check("slack", partial(check_slack, client, settings), "Slack"),
+        Check("slack", partial(check_slack_channels, client, settings), "Slack"),
         Check("discord", partial(check_discord, client, settings), "Discord"),
         *model_checks(client, settings),
         Check("meaning", partial(check_embedding_model, settings), settings.embedding_model),
@@ -286,6 +288,10 @@ def _check_budgets(settings: Settings) -> Finding:
 
 
 def _check_access(settings: Settings) -> tuple[Finding, ...]:
+    try:
+        read_follow_modes(settings)
+    except ConfigurationError as error:
+        return (Finding("fail", "access", str(error), "Correct it in .env."),)
     has_platform = settings.discord_token or settings.slack_bot_token or settings.slack_client_id
     if has_platform and settings.no_access_warning:
         return (Finding("fail", "access", settings.no_access_warning),)

@@ -1,5 +1,6 @@
 """Tries the keys of services with calls that change nothing there."""
 
+import asyncio
 import json
 import re
 import time
@@ -62,9 +63,11 @@ class Reply:
 
 @dataclass(slots=True)
 class ServiceClient:
-    """Makes the HTTP calls of the checks. `clock_errors` are this machine's seconds ahead of each service's clock."""
+    """Makes the HTTP calls of the checks. `clock_errors` are this machine's seconds ahead of each service's clock;
+    `own_url`, the program's own address, is no witness of it."""
 
     session: aiohttp.ClientSession
+    own_url: str = ""
     clock_errors: list[float] = field(default_factory=list[float])
 
     async def call(
@@ -82,7 +85,8 @@ class ServiceClient:
                 allow_redirects=False,
                 **options,  # pyright: ignore[reportArgumentType] - the three named above
             ) as response:
-                self._note_clock(response.headers.get("Date", ""))
+                if not url.startswith(self.own_url or "\n"):
+                    self._note_clock(response.headers.get("Date", ""))
                 body = bytearray()
                 async for chunk in response.content.iter_chunked(1 << 16):
                     body += chunk
@@ -109,10 +113,10 @@ class ServiceClient:
 
 
 @asynccontextmanager
-async def open_service_client() -> AsyncGenerator[ServiceClient, None]:
+async def open_service_client(own_url: str = "") -> AsyncGenerator[ServiceClient, None]:
     timeout = aiohttp.ClientTimeout(total=CALL_SECONDS)
     async with aiohttp.ClientSession(timeout=timeout) as session:
-        yield ServiceClient(session)
+        yield ServiceClient(session, own_url)
 
 
 def _reply(status: int, body: bytearray, scopes: str | None) -> Reply:
@@ -148,6 +152,36 @@ async def check_slack(client: ServiceClient, settings: Settings) -> tuple[Findin
     if mode == "socket":
         findings += await _check_app_token(client, settings, known, place)
     return tuple(findings)
+
+
+async def check_slack_channels(client: ServiceClient, settings: Settings) -> tuple[Finding, ...]:
+    """Looks at the allowed channels that are Slack's, if one workspace is served."""
+    ids = [one for one in settings.allowed_channels if one[0].isalpha()]
+    token = settings.slack_bot_token.get_secret_value()
+    if settings.slack_client_id or not token:
+        return ()
+    calls = (client.slack(settings, "conversations.info", token, channel=one) for one in ids)
+    replies = zip(ids, await asyncio.gather(*calls), strict=True)
+    return tuple(found for one in replies if (found := _slack_channel_problem(*one)) is not None)
+
+
+def _slack_channel_problem(channel_id: str, reply: Reply) -> Finding | None:
+    error, found = reply.text("error"), reply.body.get("channel")
+    if error == "channel_not_found":
+        fact = f"the bot cannot see the allowed channel {channel_id} ({error})."
+        remedy = "Write `/invite @threadhand` there, or correct THREADHAND_ALLOWED_CHANNELS."
+        return Finding("fail", "slack", fact, remedy)
+    if reply.body.get("ok") is not True or not isinstance(found, dict):
+        return None  # the check of the token says why
+    channel = cast(Mapping[str, object], found)
+    if channel.get("is_archived"):
+        fact = f"the allowed channel #{channel.get('name')} is archived."
+        remedy = f"Take {channel_id} out of THREADHAND_ALLOWED_CHANNELS, or unarchive it in Slack."
+        return Finding("fail", "slack", fact, remedy)
+    if channel.get("is_member") is False:
+        fact = f"the bot is not in the allowed channel #{channel.get('name')}."
+        return Finding("note", "slack", fact, "Write `/invite @threadhand` there.")
+    return None
 
 
 def _scope_finding(known: Reply, place: str, mode: str) -> Finding:

@@ -13,6 +13,7 @@ from cryptography.fernet import Fernet
 from bots.bootstrap.model_clients import load_model_specs
 from bots.settings import PREFIX, Settings, load_process_settings, with_changes
 from bots.settings import env_file as env
+from bots.settings.access import ANYONE, CHANNEL_ID, USER_ID, WORKSPACE_ID
 from bots.setup.dialog import Choice, Dialog, pick, recognise_keys
 from bots.setup.directory import load_directory, post_test_message
 from bots.setup.doctor import check_settings
@@ -42,10 +43,13 @@ PROVIDER_PREFIXES = {
     "GROQ_API_KEY": "groq/",
     "XAI_API_KEY": "xai/",
 }
+# shorter numbers are places in the list
+_NUMBER = r"\d{15,20}"
 ID_SHAPES = {
-    "WORKSPACES": r"\*|[TE][A-Z0-9]{5,20}|\d{15,20}",
-    "CHANNELS": r"\*|[CG][A-Z0-9]{5,20}|\d{15,20}",
-    "USERS": r"\*|[UW][A-Z0-9]{5,20}|\d{15,20}",
+    "WORKSPACES": rf"{ANYONE}|{WORKSPACE_ID}|{_NUMBER}",
+    "CHANNELS": rf"{ANYONE}|{CHANNEL_ID}|{_NUMBER}",
+    "USERS": rf"{ANYONE}|{USER_ID}|{_NUMBER}",
+    "ADMINS": rf"{USER_ID}|{_NUMBER}",
 }
 
 
@@ -129,9 +133,12 @@ class Wizard:
         if section.is_done(settings) and not self.confirm("It is set up. Change it?"):
             return
         while True:
-            answers = {
-                name: text for name, text in (await section.ask(self, settings)).items() if text
-            }
+            try:
+                asked = await section.ask(self, settings)
+            except ConfigurationError as error:
+                self.say(f"{error}")
+                continue
+            answers = {name: text for name, text in asked.items() if text}
             if not answers or await self._try_and_save(section.check, settings, answers):
                 return
             if not await self._wants_again(section.check, settings, answers):
@@ -339,7 +346,7 @@ async def ask_access(wizard: Wizard, settings: Settings) -> Answers:
         "THREADHAND_ALLOWED_CHANNELS": ("Channels (Enter: all of these)", directory.channels, "CHANNELS"),
         "THREADHAND_ALLOWED_USERS": ("People (Enter: everyone there)", directory.people, "USERS"),
         "THREADHAND_ADMINS": (
-            "Admins, who let people in and change budgets in chat", directory.people, "USERS",
+            "Admins, who let people in and change budgets in chat", directory.people, "ADMINS",
         ),
     }  # fmt: skip
     return {

@@ -62,7 +62,6 @@ BANNED_WORDS = frozenset(
     }
 )
 SMALL_MODULES = {
-    "bots.settings.access": "each group of settings has its own module",
     "bots.settings.observability": "each group of settings has its own module",
     "bots.settings.web_access": "each group of settings has its own module",
     "sandbox.memory_records": "scripts/live_modal.py and the tests use it, too",

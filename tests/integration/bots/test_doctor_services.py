@@ -154,7 +154,7 @@ async def test_an_allowed_channel_that_overrides_permissions_is_named(services: 
     settings.bot_permissions &= ~(1 << 3)
     denied = {"id": "3001", "type": 0, "allow": "0", "deny": str(1 << 11 | 1 << 35)}
     settings.channel_overwrites["4001"] = [denied]
-    line = await services.failed(ALLOWED_CHANNELS="4001,C0SLACK")
+    line = await services.failed(ALLOWED_CHANNELS="4001")
     assert "in the channel general the bot lacks Send Messages, Create Public Threads." in line
     # what the bot itself is allowed counts more than what everyone is denied
     own = {"id": "1001", "type": 1, "allow": str(1 << 11 | 1 << 35), "deny": "0"}
@@ -203,6 +203,49 @@ async def test_a_wrong_clock_is_told(services: Services, seconds: float, word: s
     lines = await services.found("clock")
     assert lines == [f"fail  clock     is 60 min {word} the services, which then refuse requests."
                      " Set it: `sudo timedatectl set-ntp true`."]  # fmt: skip
+
+
+async def test_the_program_is_no_witness_of_its_own_clock(services: Services) -> None:
+    services.slack.configure(replace(services.slack.settings, clock_seconds=HOUR))
+    services.discord.settings.clock_seconds = HOUR
+    async with fake_web_service([]) as web:
+        web.faults["/healthz"] = says(b'{"status": "ok"}')
+        (line,) = await services.found(
+            "clock", PUBLIC_URL=web.url, LLM_BASE_URL="http://127.0.0.1:9"
+        )
+    assert line.startswith("fail  clock     is 60 min behind the services")
+
+
+async def test_names_in_place_of_ids_are_refused_before_any_call(services: Services) -> None:
+    findings = await services.findings(ALLOWED_CHANNELS="#general", ADMINS="bob")
+    failed = [one for one in findings if one.state == "fail"]
+    assert [one.subject for one in failed] == ["settings", "settings"]
+    assert "'#general' is no id. Write ids such as C0123ABCD (Slack)" in failed[0].fact
+    line = await services.failed(CHANNEL_FOLLOW_MODES="#general=mention")
+    assert "THREADHAND_CHANNEL_FOLLOW_MODES has a bad value ('#general=mention')" in line
+    line = await services.failed(CHANNEL_FOLLOW_MODES="C0123=always")
+    assert "for C0123: the modes are follow, mention and quiet. Correct it in .env." in line
+
+
+async def test_allowed_slack_channels_are_looked_at(services: Services) -> None:
+    workspace = services.slack.workspace
+    (general,) = [one for one in workspace.channels.values() if one.name == "general"]
+    ids = f"*,4001,{general.channel_id}"
+    lines = await services.found("slack", ALLOWED_CHANNELS=ids)
+    assert [line[:5] for line in lines] == ["ok   "]
+    line = await services.failed(ALLOWED_CHANNELS=f"{ids},C0NOTTHERE")
+    assert line == (
+        "fail  slack     the bot cannot see the allowed channel C0NOTTHERE (channel_not_found). Write"
+        " `/invite @threadhand` there, or correct THREADHAND_ALLOWED_CHANNELS."
+    )
+    del general.members[workspace.bot.user_id]
+    lines = await services.found("slack", ALLOWED_CHANNELS=ids)
+    assert lines[1] == (
+        "note  slack     the bot is not in the allowed channel #general. Write `/invite @threadhand` there."
+    )
+    general.is_archived = True
+    line = await services.failed(ALLOWED_CHANNELS=ids)
+    assert f"the allowed channel #general is archived. Take {general.channel_id} out of" in line
 
 
 async def test_services_that_do_not_answer_are_untested_and_offline_leaves_them_out(

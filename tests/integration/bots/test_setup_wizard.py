@@ -205,6 +205,8 @@ async def test_a_set_up_from_a_file(stage: SetupStage) -> None:
         ("model: [", "cannot be read"),
         ("http_port: many", "THREADHAND_HTTP_PORT has a bad value"),
         ("slack_bot_token: xoxp-1", "such a token starts with xoxb-"),
+        ("allowed_channels: ['#general']", "'#general' is no id. Write ids such as C0123ABCD"),
+        ("allowed_workspaces: [acme-corp]", "'acme-corp' is no id."),
     ],
 )
 async def test_a_file_with_a_mistake_is_told_and_nothing_is_written(
@@ -240,6 +242,17 @@ async def test_what_does_not_work_is_not_saved_until_it_does(stage: SetupStage) 
     assert dialog.text.endswith("`threadhand setup` goes on.")
     assert "agent_view" in dialog.copied[0]
     assert not {"xoxb-simulated", "wrong", stage.model.key} & set(dialog.text.split())
+
+
+async def test_an_address_with_a_password_is_asked_for_again(stage: SetupStage) -> None:
+    address = stage.model.base_url.replace("://", "://user:hunter2@")
+    dialog = ScriptedDialog(
+        {KEY: [address, stage.model.base_url], "Its API key": ["", stage.model.key], "Model": ["1"]}
+    )
+    await run_wizard(dialog, stage.env_file)
+    assert "THREADHAND_LLM_BASE_URL has a bad value: it must not contain" in dialog.text
+    assert "hunter2" not in dialog.text
+    assert values(stage).llm_base_url == stage.model.base_url
 
 
 async def test_a_mended_app_is_tried_again_with_the_same_token(stage: SetupStage) -> None:

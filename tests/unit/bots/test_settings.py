@@ -136,6 +136,60 @@ def test_secrets_do_not_show() -> None:
     assert {"xoxb-hidden", "hidden-api", "sk-hidden"} <= set(secret_values(settings))
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "example"),
+    [
+        ("ALLOWED_WORKSPACES", "T0123,acme-corp", "T0123ABCD"),
+        ("ALLOWED_CHANNELS", "#general", "C0123ABCD"),
+        ("ALLOWED_USERS", "@alice", "U0123ABCD"),
+        ("ALLOWED_USERS", "acme/U0123", "U0123ABCD"),
+        ("ALLOWED_ROLES", "@here", "S0123ABCD"),
+        ("ALLOWED_APPS", "zapier", "A0123ABCD"),
+        ("ADMINS", "bob", "U0123ABCD"),
+        ("ADMINS", "alice@example.com", "U0123ABCD"),
+    ],
+)
+def test_a_name_in_place_of_an_id_is_refused_with_the_way_to_the_id(
+    name: str, text: str, example: str
+) -> None:
+    wrong = text.split(",")[-1]
+    said = problem({f"THREADHAND_{name}": text})
+    ending = "" if name in {"ADMINS", "ALLOWED_APPS"} else ", or * for all"
+    assert said == (
+        f"THREADHAND_{name} has a bad value ({text!r}): {wrong!r} is no id. Write ids such as {example} (Slack) or"
+        f" 123456789012345678 (Discord){ending}; `threadhand setup` finds them by name."
+    )
+
+
+def test_ids_of_both_platforms_are_accepted_in_every_list() -> None:
+    settings = load_settings(
+        {
+            "THREADHAND_ALLOWED_WORKSPACES": "T024BE7LD,E0123ABC,123456789012345678,*",
+            "THREADHAND_ALLOWED_CHANNELS": "C024BE91L,G0123ABC,D0123ABC,123456789012345678,*",
+            "THREADHAND_ALLOWED_USERS": "U024BE7LH,W0123,T024BE7LD/U024BE7LH,1234/5678,USLACKBOT,*",
+            "THREADHAND_ALLOWED_ROLES": "S0614TZR7,123456789012345678,*",
+            "THREADHAND_ALLOWED_APPS": "A0123,B0123,123456789012345678",
+            "THREADHAND_ADMINS": "U024BE7LH,T024BE7LD/U024BE7LH,123456789012345678",
+        },
+        None,
+    )
+    assert len(settings.allowed_users) == 6
+    # everyone as an admin would mean no one: the program compares ids
+    assert "'*' is no id" in problem({"THREADHAND_ADMINS": "*"})
+
+
+@pytest.mark.parametrize("name", ["LLM_BASE_URL", "SLACK_API_URL", "TAVILY_API_URL", "PUBLIC_URL"])
+def test_a_password_in_the_address_of_a_service_is_refused_and_not_shown(name: str) -> None:
+    said = problem({f"THREADHAND_{name}": "https://user:hunter2@models.example/v1"})
+    assert said == (
+        f"THREADHAND_{name} has a bad value: it must not contain a user name or password; the service's key has its"
+        " own setting."
+    )
+    assert problem({f"THREADHAND_{name}": "user:hunter2@https://x"}).startswith(
+        f"THREADHAND_{name} has a bad value: it must start"
+    )
+
+
 def test_lists_are_split_at_commas() -> None:
     settings = load_settings(
         {"THREADHAND_ALLOWED_USERS": " U1, U2 ,,", "THREADHAND_FALLBACK_MODELS": "a"}, None
