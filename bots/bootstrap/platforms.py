@@ -4,6 +4,8 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from yarl import URL
+
 from bots.bootstrap.inbound import build_access_policy
 from bots.bootstrap.observability import InstrumentedSurface, ObservabilityDeps, build_http_trace
 from bots.bootstrap.stores import Stores
@@ -18,6 +20,7 @@ from core.domain.errors import ConfigurationError, SurfaceRefused
 from core.domain.ids import new_id
 from core.domain.threads import Address
 from core.ports import ChatHistory, FileSource, OutgoingFile
+from core.web_access.guard import is_loopback
 
 if TYPE_CHECKING:
     from bots.discord.app import DiscordApp
@@ -26,6 +29,12 @@ if TYPE_CHECKING:
     from bots.slack.install.flow import InstallFlow
     from bots.slack.install.tokens import TokenStore
     from bots.slack.web_api.client import SlackClient
+
+
+NO_PUBLIC_URL = (
+    "People get no links to files, previews, ports and the browser: set THREADHAND_PUBLIC_URL to an address of the"
+    " bot's HTTP server that they can open."
+)
 
 
 @dataclass(slots=True)
@@ -153,6 +162,14 @@ def add_discord(
     )
     platforms.file_sources["discord"] = app.files
     platforms.thread_talks["discord"] = app.thread_history
+
+
+def has_live_chat(settings: Settings) -> bool:
+    """Whether people chat from other machines, so that a link to this machine would not work for them."""
+    has_slack = settings.slack_bot_token or settings.slack_client_id
+    slack = settings.slack_api_url if has_slack else ""
+    discord = settings.discord_api_url if settings.discord_token.get_secret_value() else ""
+    return any(url and not is_loopback(URL(url)) for url in (slack, discord))
 
 
 def add_platform_checks(observability: ObservabilityDeps, platforms: Platforms) -> None:

@@ -34,10 +34,12 @@ from bots.bootstrap.observability import (
     worker_check,
 )
 from bots.bootstrap.platforms import (
+    NO_PUBLIC_URL,
     Platforms,
     add_discord,
     add_platform_checks,
     add_slack,
+    has_live_chat,
     without_incomplete_slack,
 )
 from bots.bootstrap.run_deps import ProgramParts, build_run_deps
@@ -85,12 +87,6 @@ UNSHARED = (
 OPEN_BEHIND_A_PROXY = (
     "The proxy in front of THREADHAND_PUBLIC_URL may hide where requests come from: set THREADHAND_API_TOKEN, or let"
     " the proxy block paths that begin with /api/ or /metrics."
-)
-
-
-NO_PUBLIC_URL = (
-    "People get no links to files, previews, ports and the browser: set THREADHAND_PUBLIC_URL to an address of the"
-    " bot's HTTP server that they can open."
 )
 
 
@@ -212,13 +208,6 @@ def startup_warnings(settings: Settings) -> list[str]:
     no_links = "" if is_public or not has_live_chat(settings) else NO_PUBLIC_URL
     is_hidden = OPEN_BEHIND_A_PROXY if is_open else ""
     return [one for one in (access, is_hidden, no_links, _link_secret_warning(settings)) if one]
-
-
-def has_live_chat(settings: Settings) -> bool:
-    """Whether people chat from other machines, so that a link to this machine would not work for them."""
-    slack = settings.slack_api_url if settings.slack_mode != "off" else ""
-    discord = settings.discord_api_url if settings.discord_token.get_secret_value() else ""
-    return any(url and not is_loopback(URL(url)) for url in (slack, discord))
 
 
 def worker_startup_warnings(settings: Settings) -> list[str]:

@@ -26,12 +26,11 @@ from bots.setup.service_checks import (
     ServiceClient,
     check_clock,
     check_discord,
-    check_public_url,
     check_slack,
     check_slack_channels,
     open_service_client,
-    web_key_checks,
 )
+from bots.setup.web_checks import list_web_services, web_checks
 from core.domain.budget import NO_LIMIT
 from core.domain.errors import ConfigurationError
 from core.mcp.settings import McpServerConfig
@@ -45,6 +44,7 @@ FREE_BYTES_MIN = 1024**3
 PROBE_BYTES = 64 * 1024
 CONNECT_SECONDS = 5
 DATABASE_REMEDY = "Check THREADHAND_DATABASE_URL, and that the server runs and lets this user in."
+AGENT_REMEDY = "Correct it; docs/developers/tools.md describes agent files."
 REDIS_REMEDY = "Start Redis, or correct THREADHAND_REDIS_URL and its password."
 
 
@@ -79,7 +79,8 @@ async def check_settings(
     if is_offline:
         skipped = Finding("note", "services", "are not tried (--offline).")
         keys = in_thread("model", partial(check_model_keys, settings))
-        return (*await run_in_parallel([*local, keys], seconds=seconds), skipped)
+        web = in_thread("outside", partial(list_web_services, settings, is_offline=True))
+        return (*await run_in_parallel([*local, keys, web], seconds=seconds), skipped)
     async with open_service_client(settings.public_url) as client:
         checks = [*local, *_mcp_checks(settings), *_service_checks(client, settings)]
         return (*await run_in_parallel(checks, seconds=seconds), *check_clock(client))
@@ -96,9 +97,13 @@ def _local_checks(settings: Settings) -> list[Check]:
         in_thread("access", partial(_check_access, settings)),
         in_thread("parsers", partial(_check_parsers, settings)),
         in_thread("agents", partial(_check_agents, settings)),
-        in_thread("outside", partial(_check_web_access, settings)),
         in_thread("http", partial(_check_http, settings)),
+        *([] if settings.sandbox == "modal" else [_sandbox_check(settings)]),
     ]
+
+
+def _sandbox_check(settings: Settings) -> Check:
+    return Check("sandbox", partial(check_sandbox, settings), f"the sandbox {settings.sandbox}")
 
 
 def _mcp_checks(settings: Settings) -> list[Check]:
@@ -122,9 +127,8 @@ def _service_checks(client: ServiceClient, settings: Settings) -> list[Check]:
         Check("discord", partial(check_discord, client, settings), "Discord"),
         *model_checks(client, settings),
         Check("meaning", partial(check_embedding_model, settings), settings.embedding_model),
-        *web_key_checks(client, settings),
-        Check("public", partial(check_public_url, client, settings), settings.public_url),
-        Check("sandbox", partial(check_sandbox, settings), settings.sandbox),
+        *web_checks(client, settings),
+        *([_sandbox_check(settings)] if settings.sandbox == "modal" else []),
         Check("functions", partial(check_modal_functions, settings), "Modal"),
     ]
 
@@ -162,18 +166,19 @@ def _check_agents(settings: Settings) -> tuple[Finding, ...]:
     try:
         servers = [one.name for one in load_mcp_server_configs(settings)]
     except ConfigurationError as error:
-        return (Finding("fail", "mcp", str(error)),)
+        remedy = f"Correct {settings.mcp_config}; see docs/developers/tools.md."
+        return (Finding("fail", "mcp", str(error), remedy),)
     try:
         files, _ = read_agents(settings, servers)
     except ConfigurationError as error:
-        return tuple(Finding("fail", "agents", line) for line in str(error).splitlines())
-    problems = (
-        *sorted(files.problems),
-        *missing_key_warnings(files.latest.values(), settings),
-    )
+        return tuple(
+            Finding("fail", "agents", line, AGENT_REMEDY) for line in str(error).splitlines()
+        )
+    keyless = missing_key_warnings(files.latest.values(), settings)
     return (
         Finding("ok", "agents", f"are {', '.join(files.latest)}."),
-        *(Finding("fail", "agents", problem) for problem in problems),
+        *(Finding("fail", "agents", one, AGENT_REMEDY) for one in sorted(files.problems)),
+        *(Finding("fail", "agents", one, "`threadhand setup` asks for keys.") for one in keyless),
     )
 
 
@@ -261,25 +266,6 @@ async def _check_redis(settings: Settings) -> tuple[Finding, ...]:
     return (Finding("ok", "redis", "answers."),)
 
 
-def _check_web_access(settings: Settings) -> Finding:
-    search = "by Tavily" if settings.tavily_api_key else "without a key"
-    reader = "by Firecrawl" if settings.firecrawl_api_key else "by itself"
-    services = {
-        "data providers": ("RAPIDAPI_KEY", bool(settings.rapidapi_key)),
-        "drawing": ("IMAGE_MODEL", bool(settings.image_model)),
-        "deployments": ("CLOUDFLARE_API_TOKEN", bool(settings.cloudflare_api_token)),
-        "deployments to an account": (
-            "CLOUDFLARE_ACCOUNT_ID",
-            bool(settings.cloudflare_account_id),
-        ),
-    }
-    fact = f"searches the web {search} and reads pages {reader}."
-    off = [f"THREADHAND_{name} ({what})" for what, (name, is_set) in services.items() if not is_set]
-    if not off:
-        return Finding("ok", "outside", fact)
-    return Finding("note", "outside", fact, f"For more set {', '.join(off)}.")
-
-
 def _check_budgets(settings: Settings) -> Finding:
     if set(settings.budget.limits.values()) == {NO_LIMIT}:
         remedy = "Models can cost any amount; THREADHAND_BUDGET_RUN_USD limits what a run may cost."
@@ -294,7 +280,8 @@ def _check_access(settings: Settings) -> tuple[Finding, ...]:
         return (Finding("fail", "access", str(error), "Correct it in .env."),)
     has_platform = settings.discord_token or settings.slack_bot_token or settings.slack_client_id
     if has_platform and settings.no_access_warning:
-        return (Finding("fail", "access", settings.no_access_warning),)
+        remedy = "`threadhand setup` lists the ids with their names."
+        return (Finding("fail", "access", settings.no_access_warning, remedy),)
     return ()
 
 
@@ -309,7 +296,8 @@ def _check_http(settings: Settings) -> Finding:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((settings.http_host, settings.http_port))
     except ConfigurationError as error:
-        return Finding("fail", "http", str(error))
+        remedy = "Set THREADHAND_API_TOKEN, or THREADHAND_HTTP_HOST to 127.0.0.1."
+        return Finding("fail", "http", str(error), remedy)
     except OSError as error:
         return Finding(
             "note", "http", explain_bind_error(settings.http_host, settings.http_port, error),
@@ -401,7 +389,8 @@ async def _check_modal(settings: Settings) -> Finding:
 def _probe_finding(result: "ProbeResult", good: str) -> Finding:
     if result.ok:
         return Finding("ok", "sandbox", good)
-    return Finding("fail", "sandbox", result.reason, result.remedy)
+    remedy = result.remedy or "See docs/operators/deployment.md, or set THREADHAND_SANDBOX."
+    return Finding("fail", "sandbox", result.reason, remedy)
 
 
 async def check_modal_functions(settings: Settings) -> tuple[Finding, ...]:

@@ -8,16 +8,13 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from functools import partial
 from typing import cast
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import aiohttp
-from pydantic import SecretStr
 
 from bots.settings import Settings
 from bots.setup.findings import Finding, untested
-from bots.setup.report import Check
 from bots.slack.install.manifest import BOT_SCOPES, OPTIONAL_SCOPES
 from core.domain.errors import ConfigurationError
 
@@ -406,63 +403,6 @@ def _with_overwrites(
                 deny |= _number(row.get("deny"))
         permissions = permissions & ~deny | allow
     return permissions
-
-
-def web_key_checks(client: ServiceClient, settings: Settings) -> list[Check]:
-    """Returns a check for each key of a service that tells for free whether it accepts a key."""
-    verify = "user/tokens/verify"
-    if settings.cloudflare_account_id:
-        verify = f"accounts/{settings.cloudflare_account_id}/tokens/verify"
-    calls = {
-        "TAVILY_API_KEY": (settings.tavily_api_key, f"{settings.tavily_api_url}/usage"),
-        "FIRECRAWL_API_KEY": (
-            settings.firecrawl_api_key,
-            f"{settings.firecrawl_api_url}/v1/team/credit-usage",
-        ),
-        "CLOUDFLARE_API_TOKEN": (
-            settings.cloudflare_api_token,
-            f"{settings.cloudflare_api_url}/{verify}",
-        ),
-    }
-    return [
-        Check("outside", partial(_check_web_key, client, name, key, url), urlsplit(url).netloc)
-        for name, (key, url) in calls.items()
-        if key
-    ]
-
-
-async def _check_web_key(
-    client: ServiceClient, name: str, key: SecretStr, url: str
-) -> tuple[Finding, ...]:
-    host = urlsplit(url).hostname or url
-    reply = await client.call("GET", url, f"Bearer {key.get_secret_value()}")
-    if reply.status is None or reply.status >= 500:
-        return (untested("outside", host),)
-    if reply.status in {400, 401, 403}:
-        return (
-            Finding("fail", "outside", f"{host} refuses the key.", f"Correct THREADHAND_{name}."),
-        )
-    return ()
-
-
-async def check_public_url(client: ServiceClient, settings: Settings) -> tuple[Finding, ...]:
-    """Fetches the public address from this machine, which shows a wrong name, certificate or proxy."""
-    if not settings.public_url:
-        return ()
-    reply = await client.call("GET", f"{settings.public_url}/healthz")
-    if reply.status == 200 and reply.text("status") == "ok":
-        return (Finding("ok", "public", f"{settings.public_url} leads to Threadhand."),)
-    if reply.status in {None, 502, 503, 504}:
-        fact = f"{settings.public_url} does not answer."
-        remedy = (
-            "If Threadhand is up, check the name, the certificate and the proxy in front of it."
-        )
-        return (Finding("note", "public", fact, remedy),)
-    fact = (
-        f"{settings.public_url}/healthz answers with status {reply.status}, and is not Threadhand."
-    )
-    remedy = "Correct THREADHAND_PUBLIC_URL, or lead the proxy to THREADHAND_HTTP_PORT."
-    return (Finding("fail", "public", fact, remedy),)
 
 
 def check_clock(client: ServiceClient) -> tuple[Finding, ...]:

@@ -4,6 +4,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -36,9 +37,9 @@ async def found(env_file: Path, *, is_offline: bool = True, **settings: str) -> 
     }
     lines = [f"THREADHAND_{name}={value}" for name, value in {**usual, **settings}.items()]
     env_file.write_text("\n".join(lines))
-    return {
-        finding.subject: finding for finding in await run_checks(env_file, is_offline=is_offline)
-    }
+    findings = await run_checks(env_file, is_offline=is_offline)
+    assert [one for one in findings if one.state == "fail" and not one.remedy] == []
+    return {finding.subject: finding for finding in findings}
 
 
 async def test_a_working_configuration_has_no_failure(env_file: Path) -> None:
@@ -58,6 +59,33 @@ async def test_the_services_outside_are_told_with_what_turns_them_on(env_file: P
     more = ("CLOUDFLARE_API_TOKEN", "CLOUDFLARE_ACCOUNT_ID")
     full = (await found(env_file, **dict.fromkeys((*keys, *more), "secret0")))["outside"]
     assert str(full) == "ok    outside   searches the web by Tavily and reads pages by Firecrawl."
+
+
+async def test_the_jail_and_its_limits_are_tried_without_a_network(env_file: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="threadhand-test-") as folder:
+        Path(folder).chmod(0o711)  # the users of jails enter it
+        findings = await found(env_file, SANDBOX="local", DATA_DIR=folder)
+    assert findings["sandbox"].fact.startswith("local: jails work.")
+    assert "held by" in findings["limits"].fact
+    assert "sandbox" not in await found(env_file, SANDBOX="modal", MODAL_APP="m")
+
+
+@pytest.mark.parametrize(
+    ("public_url", "fact"),
+    [
+        ("", "is not set."),
+        ("http://127.0.0.1:1", "http://127.0.0.1:1 is an address of this machine only."),
+    ],
+)
+async def test_people_in_a_live_chat_need_a_public_address(
+    env_file: Path, public_url: str, fact: str
+) -> None:
+    live = {"DISCORD_TOKEN": "client-secret", "ALLOWED_USERS": "*", "MODEL": ""}
+    finding = (await found(env_file, is_offline=False, PUBLIC_URL=public_url, **live))["public"]
+    assert (finding.state, finding.fact) == ("note", fact)
+    assert "set THREADHAND_PUBLIC_URL to an address of the bot's HTTP server" in finding.remedy
+    simulated = {**live, "DISCORD_API_URL": "http://127.0.0.1:1"}
+    assert "public" not in await found(env_file, is_offline=False, **simulated)
 
 
 async def test_a_mistake_in_the_settings_is_a_finding(env_file: Path) -> None:

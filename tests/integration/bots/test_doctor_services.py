@@ -49,7 +49,9 @@ class Services:
         }
         file = self.folder / ".env"
         file.write_text("".join(f"THREADHAND_{name}={text}\n" for name, text in settings.items()))
-        return list(await run_checks(file, is_offline=is_offline))
+        findings = list(await run_checks(file, is_offline=is_offline))
+        assert [one for one in findings if one.state == "fail" and not one.remedy] == []
+        return findings
 
     async def found(self, subject: str, **changes: str) -> list[str]:
         return [str(one) for one in await self.findings(**changes) if one.subject == subject]
@@ -281,10 +283,36 @@ async def test_keys_of_web_services_are_tried(services: Services) -> None:
             CLOUDFLARE_API_TOKEN="c",
             CLOUDFLARE_API_URL=web.url,
         )
-    assert [line for line in lines if line.startswith("fail")] == [
+    assert lines[1:] == [
         "fail  outside   127.0.0.1 refuses the key. Correct THREADHAND_TAVILY_API_KEY.",
+        "ok    outside   127.0.0.1 accepts the key.",
         "fail  outside   127.0.0.1 refuses the key. Correct THREADHAND_CLOUDFLARE_API_TOKEN.",
     ]
+    # no line praises a service whose key is refused
+    assert lines[0].startswith("note  outside   can do more. For more set THREADHAND_RAPIDAPI_KEY")
+
+
+async def test_the_image_model_is_looked_up_and_data_keys_are_said_to_be_untried(
+    services: Services,
+) -> None:
+    image = {"IMAGE_API_URL": services.model.base_url, "IMAGE_API_KEY": services.model.key}
+    lines = await services.found("outside", RAPIDAPI_KEY="r", IMAGE_MODEL="openai/small", **image)
+    assert lines[1:] == [
+        "note  outside   the key of RapidAPI is not tried, because every call counts against its plan. Ask the agent"
+        " for data of a provider.",
+        "ok    outside   the image model openai/small is not tried, because pictures cost money; its provider lists"
+        " it.",
+    ]
+    line = await services.failed(IMAGE_MODEL="openai/nonsense", **image)
+    assert "openai/nonsense is not in its provider's list of models. Correct THREADHAND_IM" in line
+    line = await services.failed(IMAGE_MODEL="openai/small", **{**image, "IMAGE_API_KEY": "sk-bad"})
+    assert "the key of the image model openai/small is refused. Correct THREADHAND_IM" in line
+    assert "sk-bad" not in line
+    # the key of the language model's endpoint is sent nowhere else
+    lines = await services.found("outside", IMAGE_MODEL="other/small")
+    assert (
+        "other/small is not tried, because pictures cost money; its provider does not" in lines[1]
+    )
 
 
 async def test_the_public_address_is_fetched(services: Services) -> None:

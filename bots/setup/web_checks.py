@@ -1,0 +1,148 @@
+"""Checks what leads outside: web services and their keys, the image model, and the public address."""
+
+from functools import partial
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr
+from yarl import URL
+
+from bots.bootstrap.platforms import NO_PUBLIC_URL, has_live_chat
+from bots.settings import Settings
+from bots.setup.findings import Finding, untested
+from bots.setup.model_checks import list_models
+from bots.setup.report import Check, in_thread
+from bots.setup.service_checks import ServiceClient
+from core.web_access.guard import is_loopback
+
+
+def web_checks(client: ServiceClient, settings: Settings) -> list[Check]:
+    """Returns the checks of the web services. Those with a key have a line each."""
+    image = partial(_check_image_model, client, settings)
+    return [
+        in_thread("outside", partial(list_web_services, settings, is_offline=False)),
+        *_key_checks(client, settings),
+        *([Check("outside", image, settings.image_model)] if settings.image_model else ()),
+        Check("public", partial(_check_public_url, client, settings), settings.public_url),
+    ]
+
+
+def list_web_services(settings: Settings, *, is_offline: bool) -> tuple[Finding, ...]:
+    """Says what reaches the web and what is switched off. Leaves out services whose key is tried, which have a line of
+    their own."""
+    tavily, firecrawl = bool(settings.tavily_api_key), bool(settings.firecrawl_api_key)
+    services = {
+        "data providers": ("RAPIDAPI_KEY", bool(settings.rapidapi_key)),
+        "drawing": ("IMAGE_MODEL", bool(settings.image_model)),
+        "deployments": ("CLOUDFLARE_API_TOKEN", bool(settings.cloudflare_api_token)),
+        "deployments to an account": (
+            "CLOUDFLARE_ACCOUNT_ID",
+            bool(settings.cloudflare_account_id),
+        ),
+    }
+    facts = [
+        f"searches the web {'by Tavily' if tavily else 'without a key'}",
+        f"reads pages {'by Firecrawl' if firecrawl else 'by itself'}",
+    ]
+    shown = [
+        fact
+        for fact, is_tried in zip(facts, (tavily, firecrawl), strict=True)
+        if is_offline or not is_tried
+    ]
+    off = [f"THREADHAND_{name} ({what})" for what, (name, is_set) in services.items() if not is_set]
+    fact = f"{' and '.join(shown)}." if shown else "can do more."
+    found: list[Finding] = []
+    if off:
+        found.append(Finding("note", "outside", fact, f"For more set {', '.join(off)}."))
+    elif shown:
+        found.append(Finding("ok", "outside", fact))
+    if settings.rapidapi_key and not is_offline:
+        fact = "the key of RapidAPI is not tried, because every call counts against its plan."
+        found.append(Finding("note", "outside", fact, "Ask the agent for data of a provider."))
+    return tuple(found)
+
+
+async def _check_image_model(client: ServiceClient, settings: Settings) -> tuple[Finding, ...]:
+    """Tries the key with the list of models, which is free. Draws nothing."""
+    model, own = settings.image_model, settings.image_api_key
+    changes: dict[str, object] = {"llm_base_url": settings.image_api_url}
+    if own or settings.llm_base_url:
+        changes["llm_api_key"] = own  # the key of another endpoint is not sent
+    status, names = await list_models(client, model, settings.model_copy(update=changes))
+    if status in {401, 403}:
+        remedy = "Correct THREADHAND_IMAGE_API_KEY, or the key of the model's provider."
+        return (
+            Finding("fail", "outside", f"the key of the image model {model} is refused.", remedy),
+        )
+    listed = {name.rpartition("/")[2] for name in names}
+    if names and model.rpartition("/")[2] not in listed:
+        fact = f"the image model {model} is not in its provider's list of models."
+        return (Finding("fail", "outside", fact, "Correct THREADHAND_IMAGE_MODEL."),)
+    known = "its provider lists it" if names else "its provider does not list its models"
+    fact = f"the image model {model} is not tried, because pictures cost money; {known}."
+    return (Finding("ok" if names else "note", "outside", fact),)
+
+
+def _key_checks(client: ServiceClient, settings: Settings) -> list[Check]:
+    """Returns a check for each key of a service that tells for free whether it accepts a key."""
+    verify = "user/tokens/verify"
+    if settings.cloudflare_account_id:
+        verify = f"accounts/{settings.cloudflare_account_id}/tokens/verify"
+    calls = {
+        "TAVILY_API_KEY": (settings.tavily_api_key, f"{settings.tavily_api_url}/usage"),
+        "FIRECRAWL_API_KEY": (
+            settings.firecrawl_api_key,
+            f"{settings.firecrawl_api_url}/v1/team/credit-usage",
+        ),
+        "CLOUDFLARE_API_TOKEN": (
+            settings.cloudflare_api_token,
+            f"{settings.cloudflare_api_url}/{verify}",
+        ),
+    }
+    return [
+        Check("outside", partial(_check_web_key, client, name, key, url), urlsplit(url).netloc)
+        for name, (key, url) in calls.items()
+        if key
+    ]
+
+
+async def _check_web_key(
+    client: ServiceClient, name: str, key: SecretStr, url: str
+) -> tuple[Finding, ...]:
+    host = urlsplit(url).hostname or url
+    reply = await client.call("GET", url, f"Bearer {key.get_secret_value()}")
+    if reply.status is None or reply.status >= 500:
+        return (untested("outside", host),)
+    if reply.status in {400, 401, 403}:
+        remedy = f"Correct THREADHAND_{name}."
+        return (Finding("fail", "outside", f"{host} refuses the key.", remedy),)
+    if reply.status == 200:
+        return (Finding("ok", "outside", f"{host} accepts the key."),)
+    return (Finding("note", "outside", f"{host} does not tell whether it accepts the key."),)
+
+
+async def _check_public_url(client: ServiceClient, settings: Settings) -> tuple[Finding, ...]:
+    """Fetches the public address from this machine, which shows a wrong name, certificate or proxy."""
+    is_private = not settings.public_url or is_loopback(URL(settings.public_url))
+    if is_private and has_live_chat(settings):
+        place = f"{settings.public_url} is an address of this machine only."
+        return (
+            Finding(
+                "note", "public", place if settings.public_url else "is not set.", NO_PUBLIC_URL
+            ),
+        )
+    if not settings.public_url:
+        return ()
+    reply = await client.call("GET", f"{settings.public_url}/healthz")
+    if reply.status == 200 and reply.text("status") == "ok":
+        return (Finding("ok", "public", f"{settings.public_url} leads to Threadhand."),)
+    if reply.status in {None, 502, 503, 504}:
+        fact = f"{settings.public_url} does not answer."
+        remedy = (
+            "If Threadhand is up, check the name, the certificate and the proxy in front of it."
+        )
+        return (Finding("note", "public", fact, remedy),)
+    fact = (
+        f"{settings.public_url}/healthz answers with status {reply.status}, and is not Threadhand."
+    )
+    remedy = "Correct THREADHAND_PUBLIC_URL, or lead the proxy to THREADHAND_HTTP_PORT."
+    return (Finding("fail", "public", fact, remedy),)
