@@ -59,8 +59,10 @@ def up(
     settings = _load_settings()
     with _paused_garbage_collection():
         from bots.bootstrap.program import serve
+        from bots.setup.doctor import find_late
 
-    _run(serve(settings, with_worker=worker), exit_seconds=settings.exit_seconds)
+    work = serve(settings, with_worker=worker, find_late=find_late)
+    _run(work, exit_seconds=settings.exit_seconds)
 
 
 @app.command()

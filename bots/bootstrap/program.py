@@ -7,7 +7,7 @@ import asyncio
 import gc
 import logging
 import time
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -72,6 +72,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+FindLate = Callable[[Settings], Awaitable[tuple[str, ...]]]
 Jobs = dict[str, Coroutine[object, object, None]]
 
 QUIET_SWEEP_SECONDS = 15.0
@@ -112,11 +113,14 @@ class RunningProgram:
     startup_findings: list[str]
 
 
-async def serve(settings: Settings, *, with_worker: bool) -> None:
+async def serve(
+    settings: Settings, *, with_worker: bool, find_late: FindLate | None = None
+) -> None:
     """Serves the configured platforms and the HTTP API until cancelled.
 
-    `with_worker`: also execute runs in this process. A Slack or a model without all of its keys is left out and named
-    in the log. Raises ConfigurationError if the other settings cannot work.
+    `with_worker`: also execute runs in this process. `find_late` is called once the program is ready, and returns
+    sentences about services that will fail. A Slack or a model without all of its keys is left out and named in the
+    log. Raises ConfigurationError if the other settings cannot work.
     """
     if not with_worker:
         require_shared_servers(settings)
@@ -130,9 +134,17 @@ async def serve(settings: Settings, *, with_worker: bool) -> None:
             log.warning(sentence)
         log.info(ready_line(settings, program))
         _freeze_startup_objects()
+        if find_late is not None:
+            spawn(_add_late(find_late(settings), program.startup_findings), name="late findings")
         if program.discord is not None:
             await program.discord.wait()
         await asyncio.Event().wait()
+
+
+async def _add_late(found: Awaitable[tuple[str, ...]], findings: list[str]) -> None:
+    for sentence in await found:
+        findings.append(sentence)
+        log.warning(sentence)
 
 
 def missing_parts(settings: Settings, program: RunningProgram) -> list[str]:

@@ -19,7 +19,7 @@ from bots.bootstrap.messaging import check_worker_settings
 from bots.bootstrap.model_clients import missing_key_warnings
 from bots.bootstrap.sandboxes import build_docker_sandboxes, build_modal_plan, confine_parsers
 from bots.settings import VARIABLE_NAMES, Settings, load_process_settings, process_environment
-from bots.setup.findings import Finding
+from bots.setup.findings import Finding, failures
 from bots.setup.model_checks import check_embedding_model, check_model_keys, model_checks
 from bots.setup.report import REPORT_SECONDS, Check, in_thread, run_in_parallel
 from bots.setup.service_checks import (
@@ -84,6 +84,21 @@ async def check_settings(
     async with open_service_client(settings.public_url) as client:
         checks = [*local, *_mcp_checks(settings), *_service_checks(client, settings)]
         return (*await run_in_parallel(checks, seconds=seconds), *check_clock(client))
+
+
+async def find_late(settings: Settings) -> tuple[str, ...]:
+    """Returns a sentence for each model and each place in Discord that will fail, for a program that has just started.
+
+    Costs nothing as long as the models are in the lists of their providers. Says nothing about what does not answer.
+    """
+    async with open_service_client() as client:
+        discord = Check("discord", partial(check_discord, client, settings), "Discord")
+        found = await run_in_parallel([*model_checks(client, settings, is_free=True), discord])
+    return tuple(
+        f"{one.subject.capitalize()}: {one.fact} {one.remedy}"
+        for one in failures(found)
+        if not one.is_untested
+    )
 
 
 def _local_checks(settings: Settings) -> list[Check]:

@@ -54,12 +54,18 @@ async def check_models(client: ServiceClient, settings: Settings) -> tuple[Findi
     return await run_in_parallel(model_checks(client, settings), seconds=MODEL_SECONDS)
 
 
-def model_checks(client: ServiceClient, settings: Settings) -> list[Check]:
-    """Returns a check for the model and for each of its fallbacks."""
+def model_checks(
+    client: ServiceClient, settings: Settings, *, is_free: bool = False
+) -> list[Check]:
+    """Returns a check for the model and for each of its fallbacks.
+
+    `is_free`: ask a model only if its key is refused or its name unknown where its provider lists its models, because
+    some models are not in the list."""
     if not settings.model:
-        return [in_thread("model", lambda: check_model_keys(settings))]
+        return [] if is_free else [in_thread("model", lambda: check_model_keys(settings))]
+    check = _check_unlisted_model if is_free else _check_model
     return [
-        Check("model", partial(_check_model, client, model, settings), model, ANOTHER_MODEL)
+        Check("model", partial(check, client, model, settings), model, ANOTHER_MODEL)
         for model in dict.fromkeys((settings.model, *settings.fallback_models))
     ]
 
@@ -80,6 +86,16 @@ def _key_problem(model: str, settings: Settings) -> Finding | None:
         return None
     remedy = f"Set {name or 'the key of its provider'}, or THREADHAND_LLM_API_KEY."
     return Finding("fail", "model", f"{model} has no key.", remedy)
+
+
+async def _check_unlisted_model(
+    client: ServiceClient, model: str, settings: Settings
+) -> tuple[Finding, ...]:
+    status, names = await list_models(client, model, settings)
+    is_listed = not names or _bare(model) in {_bare(name) for name in names}
+    if is_listed and status not in {401, 403}:
+        return ()
+    return await _check_model(client, model, settings)
 
 
 async def _check_model(

@@ -1,6 +1,8 @@
 """The doctor at simulated services: each fault is one line, with the command or link that mends it."""
 
+import asyncio
 import json
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -8,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bots.settings import VARIABLE_NAMES
-from bots.setup.doctor import run_checks
+from bots.settings import VARIABLE_NAMES, load_process_settings
+from bots.setup.doctor import find_late, run_checks
 from bots.setup.findings import Finding, print_findings
 from bots.setup.service_checks import DISCORD_PERMISSIONS
 from bots.slack.install.manifest import BOT_SCOPES, OPTIONAL_SCOPES
@@ -17,6 +19,7 @@ from simulator.discord.server import DiscordSimulator
 from simulator.slack.server import SlackSimulator
 from tests.fakes.model_endpoint import ModelEndpoint, model_endpoint
 from tests.fakes.web_service import fake_web_service, refusal, says
+from tests.integration.bots.test_cli import environment
 
 DISCORD_TOKEN = "MTAwMQ.simulated.discord-token"
 HOUR = 3600.0
@@ -336,6 +339,50 @@ async def test_hostile_answers_are_no_reason_to_fail(services: Services) -> None
                 SLACK_API_URL=web.url, DISCORD_API_URL=web.url, LLM_BASE_URL=web.url
             )
         assert {"slack", "discord", "model"} <= {one.subject for one in findings}
+
+
+async def test_a_program_that_has_started_is_told_what_will_fail(services: Services) -> None:
+    async def late(**changes: str) -> tuple[str, ...]:
+        await services.findings(is_offline=True, **changes)
+        return await find_late(load_process_settings(services.folder / ".env"))
+
+    assert await late() == ()
+    assert services.model.requests == []
+    (dead,) = await late(LLM_API_KEY="sk-dead")
+    assert dead.startswith("Model: http://127.0.0.1:")
+    assert dead.endswith("refuses the key of small. Correct THREADHAND_LLM_API_KEY or its key.")
+    (unlisted,) = await late(FALLBACK_MODELS="nonsense")
+    assert "does not have nonsense. Set THREADHAND_MODEL to one that it has: large, sm" in unlisted
+    services.discord.settings.bot_permissions &= ~(1 << 38) & ~(1 << 3)
+    (lacking,) = await late()
+    assert lacking.startswith("Discord: in Simulated server the bot lacks Send Messages in Threads")
+    assert "&permissions=" in lacking
+    gone = {"DISCORD_API_URL": "http://127.0.0.1:9", "LLM_BASE_URL": "http://127.0.0.1:9"}
+    assert await late(**gone) == ()
+
+
+async def test_what_is_found_late_is_logged_after_the_start(services: Services) -> None:
+    chats = dict.fromkeys(("SLACK_BOT_TOKEN", "SLACK_APP_TOKEN", "DISCORD_TOKEN"), "")
+    await services.findings(is_offline=True, LLM_API_KEY="sk-dead", **chats)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bots", "up"),
+        cwd=services.folder,
+        env=environment(services.folder),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    assert process.stdout is not None
+    lines: list[str] = []
+    try:
+        async with asyncio.timeout(60):
+            while not lines or "refuses the key of small" not in lines[-1]:
+                lines.append((await process.stdout.readline()).decode())
+                assert lines[-1], lines
+    finally:
+        process.kill()
+        await process.wait()
+    assert any(" Ready: model small" in line for line in lines[:-1])
+    assert " warning " in lines[-1]
 
 
 async def test_findings_are_printed_as_json(
