@@ -216,10 +216,19 @@ def _meanings(text: str) -> frozenset[Meaning] | None:
 
 _YES, _NO = frozenset[Meaning](("yes",)), frozenset[Meaning](("no",))
 _LONGEST = max(len(phrase) for phrase in _MEANINGS)
-_REASON = re.compile(r"\s*([^,.;:!\n–—-]{1,30})[,.;:!\n–—-]\s*(\S.*)", re.DOTALL)
+_REASON = re.compile(r"\s*([^,.;:!\n–—-]{1,30})[,.;:!\n–—-]\s*([^\W\d].*)", re.DOTALL)
+_OBJECTION = re.compile(
+    r"\b(?:wrong|incorrect|mistake|dangerous|risky|unsafe|bad idea|"
+    r"falsch\w{0,2}|fehler|gefährlich|mauvaise?|fau(?:x|sse)|erreur|dangereu(?:x|se)|"
+    r"equivocad[oa]|incorrect[oa]|peligros[oa]|errad[oa]|incorret[oa]|perigos[oa])\b|違|危険|危险|错|不对",
+    re.IGNORECASE,
+)
+"""What a reason against something says. "No, it's the right file" and "No, let's do it" are in form the same."""
 _DOUBT = re.compile(
-    r"\b(?:but|wait|yes|yet|unless|problem|worries|go|ok(?:ay)?|aber|doch|noch|moment|warte|sondern|ja|mais|attends|oui|"
-    r"encore|pero|espera|sí|todavía|mas|porém|espere|sim|ainda)\b|[?？]|でも|但",
+    r"\b(?:but|wait|yes|yet|unless|problem|worries|go|run|proceed|do it|anyway|fine|good|right|ok(?:ay)?|approved?|"
+    r"aber|doch|noch|moment|warte|sondern|ja|trotzdem|mach|mais|attends|oui|encore|vas|pero|espera|sí|todavía|hazlo|"
+    r"adelante|mas|porém|espere|sim|ainda|faça|no|not|nothing|never|nicht|nichts|kein\w*|pas|rien|nada|não|nao)\b|"
+    r"n't\b|n’t\b|[?？]|でも|但|ない|没",
     re.IGNORECASE,
 )
 
@@ -227,15 +236,16 @@ _DOUBT = re.compile(
 def read_consent(text: str) -> bool | None:
     """Returns whether the message clearly approves or clearly denies what was asked, or None if it does neither.
 
-    A refusal may be followed by a reason ("No, that is the wrong file"). Consent with any further words is none.
+    A refusal may be followed by a reason that objects ("No, that is the wrong file"). Any other words after a refusal
+    or after consent leave the question open.
     """
     found = _meanings(text)
     if found is not None:
         return True if found == _YES else False if found == _NO else None
-    refused = _REASON.fullmatch(text.strip()[:CHARACTERS_MAX])
-    if refused and _meanings(refused[1]) == _NO and not _DOUBT.search(refused[2]):
-        return False
-    return None
+    refused = _REASON.fullmatch(text) if len(text) <= CHARACTERS_MAX else None
+    if refused is None or _meanings(refused[1]) != _NO or _DOUBT.search(refused[2]):
+        return None
+    return False if _OBJECTION.search(refused[2]) else None
 
 
 def is_refusal_only(text: str) -> bool:

@@ -56,14 +56,42 @@ CONSENT = {
     ],
 }
 REFUSAL = {
-    "en": ["no", "No, that's the wrong file.", "don't", "please don't", "Denied ❌", "no thanks"],
+    "en": [
+        "no",
+        "No, that's the wrong file.",
+        "Nope: a dangerous command",
+        "don't",
+        "please don't",
+        "Denied ❌",
+        "no thanks",
+    ],
     "de": ["nein", "Nein, danke!", "bitte nicht", "auf keinen Fall", "Nein: falscher Ordner"],
     "fr": ["non", "non merci", "surtout pas !", "Ne fais pas ça"],
     "es": ["no", "no, gracias", "de ninguna manera", "no lo hagas"],
     "pt": ["não", "não, obrigado", "de jeito nenhum", "não faça isso"],
     "ja, zh": ["いいえ", "だめです", "不行", "不同意"],
 }
+NO_REFUSAL = [
+    "No. 3 is the right one",
+    "No. 3 is the wrong one",
+    "no, let's do it",
+    "no, it's the right file, run it",
+    "No, it isn't wrong",
+    "no, it's wrong but run it anyway",
+    "Nope, all good",
+    "No, bob, lunch at 1",
+    "no, not you Bob",
+    "nah, I'm at home tonight",
+    "no, the standup is at 10",
+    "nein, der richtige Ordner",
+    "Nein, mach das",
+    "non, c'est bon",
+    "no, está bien",
+    "não, tudo bem",
+]
+"""Sentences that begin like a refusal and are none."""
 UNCLEAR = [
+    *NO_REFUSAL,
     "yes but first rename the file",
     "no problem",
     "not yet",
