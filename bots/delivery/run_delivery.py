@@ -27,7 +27,7 @@ from core.domain.errors import (
     SurfaceRateLimited,
 )
 from core.domain.events import MessageAdded, RunFailed, RunFinished, Terminal
-from core.domain.threads import Address, Run
+from core.domain.threads import Address, Run, ThreadInput
 from core.observability import set_log_context
 from core.ports import Reaction
 from core.run.event_replay import Recheck, follow
@@ -253,8 +253,8 @@ class _Show:
         self._changed.set()
 
     async def _acknowledge(self, run: Run, poster: Poster) -> None:
-        """Reacts to each message that arrives during the run, and tells in the status message that it is read next."""
-        signed: set[str] = {run.request_ref, ""}
+        """Reacts to each message or edit that arrives during the run, and tells in the status that it is read next."""
+        signed: set[ThreadInput] = set()
         while not self._over.is_set():
             await wait_for_first(self._inputs_changed, self._over)
             if self._over.is_set():
@@ -264,9 +264,10 @@ class _Show:
                 inputs = await self._deps.conversations.unread_inputs(run.thread_id)
             except StorageUnavailable:
                 continue
-            refs = {one.message_ref for one in inputs} - signed
+            new = {one for one in inputs if one.is_news_for(run.request_ref)} - signed
+            refs = {one.message_ref for one in new}
+            signed |= new
             self._unread |= refs
-            signed |= refs
             self._changed.set()
             for ref in refs:
                 await poster.set_reaction(ref, "seen", is_patient=False)

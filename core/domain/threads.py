@@ -144,6 +144,13 @@ class ThreadInput:
     sent_at: datetime
     attention: Attention = "addressed"
 
+    def is_news_for(self, request_ref: str) -> bool:
+        """Whether a message for a run is not the request itself, which is unread until the run takes it up. An edit
+        of the request is news."""
+        if self.kind == "delete" or not self.message_ref:
+            return False
+        return self.kind == "edit" or self.message_ref != request_ref
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:

@@ -20,6 +20,7 @@ from core.domain.errors import (
     SurfaceRefused,
     SurfaceUnclear,
 )
+from core.domain.threads import Accept, InboxItem
 from core.ports import TextDelta
 from core.run.execute import execute
 from core.tools.tool import ToolSet
@@ -425,3 +426,37 @@ async def test_a_conversation_that_is_forgotten_leaves_no_status_at_work(stage: 
     assert isinstance(status.newest, RunStatus)
     assert (status.newest.view.state, status.newest.view.can_stop) == ("stopped", False)
     assert await stage.world.deps.stores.conversations.snapshot(run.thread_id) is None
+
+
+async def test_an_edit_of_the_request_is_said_to_be_read_next(stage: Stage) -> None:
+    """Its message has its reaction already, so that only the status shows that the edit has come."""
+    world, answer = stage.world, asyncio.Event()
+    world.model.turns = [[TextDelta(text="Let me "), answer, *text("see.")], text("Done.")]
+    run_id = await world.say("count the rows")
+    stage.delivery.wake(run_id)
+    running = asyncio.ensure_future(execute(run_id, world.deps))
+    await until(lambda: bool(stage.of(RunStatus)))
+
+    def says_so() -> bool:
+        shown = stage.of(RunStatus)[0].newest
+        return isinstance(shown, RunStatus) and "read your new message next" in shown.view.activity
+
+    stage.delivery.wake(run_id)
+    await asyncio.sleep(0.1)
+    assert not says_so()
+    edit = InboxItem(
+        dedupe_key="edit",
+        address=world.address,
+        kind="edit",
+        author=world.author,
+        text="count the rows of sheet 2",
+        message_ref="1",
+        sent_at=datetime.now(UTC),
+    )
+    await world.inbox.accept(edit, lambda _: Accept())
+    stage.delivery.wake(run_id)
+    await until(says_so)
+    answer.set()
+    await running
+    await stage.shown()
+    assert not says_so()
