@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 
+from core.domain.approval import APPROVE_ONCE
 from core.domain.threads import Accept
 from core.stores import Delivery, DeliveryLease
 from tests.contracts.stores import (
@@ -68,6 +69,31 @@ async def test_plain_text_answers_the_open_ask(stores: Stores) -> None:
     ask = await stores.asks.ask(ask_id)
     assert ask is not None
     assert (ask.state, ask.answer, ask.answered_by) == ("answered", "the second one", ALICE)
+
+
+async def test_typed_answers_go_with_the_person_who_typed_them(stores: Stores) -> None:
+    _, ask_id = await stores.asked()
+    await stores.inbox.accept(message("my secret", key="k1"), deciding(Accept(ask_id=ask_id)))
+    await stores.conversations.erase_person(ADDRESS, BOB.person_id)
+    ask = await stores.asks.ask(ask_id)
+    assert ask is not None
+    assert ask.answer == "my secret"
+
+    await stores.conversations.erase_person(ADDRESS, ALICE.person_id)
+    ask = await stores.asks.ask(ask_id)
+    assert ask is not None
+    assert (ask.state, ask.answered_by) == ("answered", None)
+    assert ask.answer == "[This message was removed at the request of the person who wrote it.]"
+
+
+async def test_an_approval_stays_one_when_its_person_is_forgotten(stores: Stores) -> None:
+    _, ask_id = await stores.asked()
+    chosen = message(APPROVE_ONCE, key="k1", kind="answer")
+    await stores.inbox.accept(chosen, deciding(Accept(ask_id=ask_id)))
+    await stores.conversations.erase_person(ADDRESS, ALICE.person_id)
+    ask = await stores.asks.ask(ask_id)
+    assert ask is not None
+    assert (ask.answer, ask.answered_by) == (APPROVE_ONCE, None)
 
 
 async def test_of_many_answers_at_once_the_first_wins(stores: Stores) -> None:

@@ -4,9 +4,10 @@ import json
 from datetime import datetime
 
 from pydantic import JsonValue
-from sqlalchemy import Connection, Table, delete, select, update
+from sqlalchemy import Connection, Table, case, delete, select, update
 
 from core.context.background_messages import BACKGROUND_KEY
+from core.domain.approval import CHOICES, CHOICES_OF_SEVERAL
 from core.domain.messages import JsonObject
 from core.stores import ErasedCounts
 from storage.sql.tables import (
@@ -26,6 +27,8 @@ from storage.sql.tables import (
 BATCH_MESSAGES = 500
 REMOVED = "[This message was removed at the request of the person who wrote it.]"
 FORGOTTEN = "forgotten"
+_CHOICES = (*CHOICES, *CHOICES_OF_SEVERAL)
+"""Answers to approvals that are no one's own words, and that a waiting run still has to read."""
 
 
 def erase_rows(
@@ -51,7 +54,9 @@ def erase_rows(
     change(early_changes, "author_id")
     heard = change(thread_inputs, "author_id") + change(heard_messages, "author_id")
     names = change(runs, "requester_id", requester_id=None, requester_name=None)
-    names += change(pending_asks, "answered_by_id", answered_by_id=None, answered_by_name=None)
+    answer = case((pending_asks.c.answer.in_(_CHOICES), pending_asks.c.answer), else_=REMOVED)
+    nobody = {"answered_by_id": None, "answered_by_name": None}
+    names += change(pending_asks, "answered_by_id", answer=answer, **nobody)
     names += change(audit_entries, "actor_id", actor_id="", actor_name=FORGOTTEN)
     change(pairings, "person_id")
     change(feedback, "person_id")
