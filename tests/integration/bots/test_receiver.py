@@ -6,6 +6,7 @@ from typing import Literal
 
 import pytest
 
+from bots.bootstrap.inbound import read_follow_modes
 from bots.inbound.access import AccessPolicy
 from bots.inbound.actions import (
     ActorContext,
@@ -15,6 +16,8 @@ from bots.inbound.actions import (
     RunButtonPressed,
     StopRequested,
 )
+from bots.settings import load_settings
+from core.domain.errors import ConfigurationError
 from core.domain.threads import Address, IncomingFile, Platform
 from tests.fakes.streamed_model import calls, text
 from tests.integration.bots.receiver_stage import (
@@ -333,3 +336,44 @@ async def test_a_program_is_told_each_time_why_its_message_was_not_taken(
     assert outcomes[0] == outcomes[1]
     assert outcomes[0].notice
     assert outcomes[0].run_id is None
+
+
+@pytest.mark.parametrize(
+    ("default", "channels", "is_taken"),
+    [
+        ("follow", "", True),
+        ("mention", "", False),
+        ("quiet", "", False),
+        ("mention", f"C9=quiet, {HERE.channel_id} = follow", True),
+        ("follow", f"{HERE.channel_id}=quiet", False),
+        ("follow", "C9=mention", True),
+    ],
+)
+async def test_settings_choose_what_is_taken_up_without_a_mention(
+    stage: ReceiverStage, default: str, channels: str, is_taken: bool
+) -> None:
+    chosen = {"THREADHAND_FOLLOW_MODE": default, "THREADHAND_CHANNEL_FOLLOW_MODES": channels}
+    modes = read_follow_modes(load_settings(chosen, None))
+    receiver = replace(stage.receiver, follow_modes=modes)
+    stage.world.model.turns = [text("one")]
+    await stage.play((await receiver.receive(message(key="m1"))).run_id)
+    said = await receiver.receive(
+        message("Please count the rows, too.", key="m2", is_addressed=False)
+    )
+    assert (said.run_id is not None, said.is_ignored) == (is_taken, not is_taken)
+
+
+@pytest.mark.parametrize(
+    ("channels", "sentence"),
+    [
+        ("C1=always", "for C1: the modes are follow, mention and quiet."),
+        ("C1", "has a bad value .'C1'.: write channel=mode pairs"),
+        ("#general=quiet", "has a bad value .'#general=quiet'.: write channel=mode pairs"),
+    ],
+)
+def test_wrong_follow_modes_are_refused(channels: str, sentence: str) -> None:
+    chosen = load_settings({"THREADHAND_CHANNEL_FOLLOW_MODES": channels}, None)
+    with pytest.raises(ConfigurationError, match=f"THREADHAND_CHANNEL_FOLLOW_MODES:? {sentence}"):
+        read_follow_modes(chosen)
+    with pytest.raises(ConfigurationError, match="THREADHAND_FOLLOW_MODE has a bad value"):
+        load_settings({"THREADHAND_FOLLOW_MODE": "always"}, None)

@@ -68,6 +68,29 @@ async def test_modal_stays_on_and_the_operator_is_told_where_it_refuses(tmp_path
         assert "MODAL_TOKEN_ID" in lack
 
 
+@pytest.mark.parametrize(
+    ("egress", "is_told"),
+    [
+        ("*.example.com,192.0.2.0/24", True),
+        ("*.example.com", False),
+        ("192.0.2.0/24", False),
+        ("*", False),
+    ],
+)
+async def test_names_beside_networks_let_out_more_and_the_operator_is_told(
+    egress: str, is_told: bool, tmp_path: Path
+) -> None:
+    async with modal_stage() as stage:
+        found = await build_sandboxes(
+            settings(tmp_path, modal_egress=egress), MemorySandboxRecords()
+        )
+        assert isinstance(found.provider, ModalSandboxProvider)
+        stage.workers.append(found.provider)
+        assert [("(SNI)" in one, "MODAL_EGRESS" in one) for one in found.warnings] == (
+            [(True, True)] if is_told else []
+        )
+
+
 def test_the_settings_make_the_plan(tmp_path: Path) -> None:
     plan = build_modal_plan(
         settings(

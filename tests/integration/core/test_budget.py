@@ -22,7 +22,7 @@ from core.domain.budget import (
 from core.domain.errors import BudgetExceeded
 from core.domain.events import RunFinished
 from core.domain.ids import new_id
-from core.domain.threads import Usage
+from core.domain.threads import APP_PREFIX, Person, Usage
 from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta
 from core.run import agent_config
 from core.run.execute import execute
@@ -174,6 +174,23 @@ async def test_the_day_of_a_person_counts_over_runs_and_asks_no_model(world: Wor
     assert isinstance(last, RunFinished)
     assert not last.can_continue
     assert last.message.endswith("Nothing was done in this run.")
+
+
+async def test_the_day_of_an_app_is_its_own_and_no_persons(world: World) -> None:
+    world.with_deps(budget=Budget(person=Limit(tokens=1_000), app=Limit(tokens=15)))
+    world.model.turns = [text("one"), text("two"), text("three")]
+    app, other = (Person(person_id=f"{APP_PREFIX}A{n}", name="Alerts") for n in (1, 2))
+    world.author, person = app, world.author
+    await world.run("go")
+    last = (await world.events(await world.run("again")))[-1]
+    assert isinstance(last, RunFinished)
+    assert last.message.startswith("Today's budget of the app that asked is used up: ")
+    assert "`THREADHAND_BUDGET_APP_DAY_TOKENS`" in last.message
+    assert len(world.model.requests) == 1
+    for author in (other, person):
+        world.author = author
+        await world.run("go")
+    assert len(world.model.requests) == 3
 
 
 async def test_runs_at_the_same_time_pass_a_limit_by_one_call_at_most(

@@ -178,6 +178,14 @@ def test_ids_of_both_platforms_are_accepted_in_every_list() -> None:
     assert "'*' is no id" in problem({"THREADHAND_ADMINS": "*"})
 
 
+def test_only_listed_apps_have_a_budget() -> None:
+    assert load_settings({"THREADHAND_BUDGET_APP_DAY_USD": "3"}, None).budget.app == NO_LIMIT
+    apps = {"THREADHAND_ALLOWED_APPS": "A0123"}
+    assert load_settings(apps, None).budget.app == Limit(usd=5)
+    changed = load_settings({**apps, "THREADHAND_BUDGET_APP_DAY_TOKENS": "9"}, None)
+    assert changed.budget.app == Limit(tokens=9)
+
+
 @pytest.mark.parametrize("name", ["LLM_BASE_URL", "SLACK_API_URL", "TAVILY_API_URL", "PUBLIC_URL"])
 def test_a_password_in_the_address_of_a_service_is_refused_and_not_shown(name: str) -> None:
     said = problem({f"THREADHAND_{name}": "https://user:hunter2@models.example/v1"})
