@@ -28,7 +28,7 @@ def _require_ids(*shapes: str, example: str) -> AfterValidator:
             if pattern.fullmatch(text) is None:
                 raise ValueError(
                     f"{text[:40]!r} is no id. Write ids such as {example} (Slack) or 123456789012345678"
-                    f" (Discord){ending}; `threadhand setup` finds them by name"
+                    f" (Discord){ending}; without this line, `threadhand setup` finds ids by name"
                 )
         return value
 

@@ -157,7 +157,7 @@ def test_a_name_in_place_of_an_id_is_refused_with_the_way_to_the_id(
     ending = "" if name in {"ADMINS", "ALLOWED_APPS"} else ", or * for all"
     assert said == (
         f"THREADHAND_{name} has a bad value ({text!r}): {wrong!r} is no id. Write ids such as {example} (Slack) or"
-        f" 123456789012345678 (Discord){ending}; `threadhand setup` finds them by name."
+        f" 123456789012345678 (Discord){ending}; without this line, `threadhand setup` finds ids by name."
     )
 
 
