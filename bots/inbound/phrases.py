@@ -217,13 +217,21 @@ def _meanings(text: str) -> frozenset[Meaning] | None:
 _YES, _NO = frozenset[Meaning](("yes",)), frozenset[Meaning](("no",))
 _LONGEST = max(len(phrase) for phrase in _MEANINGS)
 _REASON = re.compile(r"\s*([^,.;:!\n–—-]{1,30})[,.;:!\n–—-]\s*([^\W\d].*)", re.DOTALL)
+_NOT_SO = re.compile(
+    r"(?:(?:it|that|this)(?:['’]s| is) )?too \w+|(?:das ist )?zu \w+|trop \w+|demasiado \w+|"
+    r"not (?:now|today|this|that|the|on|in|at|until|before|without|here|like|so)\b|"
+    r"nicht (?:jetzt|heute|hier|so|am|an|im|in|vor|ohne|dies\w{0,2})\b|"
+    r"pas (?:maintenant|ici|comme|le|la|ce|cette|avant|sans)\b|no (?:ahora|hoy|aquí|así|el|la|en|antes|sin)\b|"
+    r"não (?:agora|hoje|aqui|assim|na|no|antes|sem)\b",
+    re.IGNORECASE,
+)
 _OBJECTION = re.compile(
     r"\b(?:wrong|incorrect|mistake|dangerous|risky|unsafe|bad idea|"
     r"falsch\w{0,2}|fehler|gefährlich|mauvaise?|fau(?:x|sse)|erreur|dangereu(?:x|se)|"
     r"equivocad[oa]|incorrect[oa]|peligros[oa]|errad[oa]|incorret[oa]|perigos[oa])\b|違|危険|危险|错|不对",
     re.IGNORECASE,
 )
-"""What a reason against something says. "No, it's the right file" and "No, let's do it" are in form the same."""
+"""Reasons against something: how they begin, or what is in them. "No, it's the right file" has the same form."""
 _DOUBT = re.compile(
     r"\b(?:but|wait|yes|yet|unless|problem|worries|go|run|proceed|do it|anyway|fine|good|right|ok(?:ay)?|approved?|"
     r"aber|doch|noch|moment|warte|sondern|ja|trotzdem|mach|mais|attends|oui|encore|vas|pero|espera|sí|todavía|hazlo|"
@@ -243,9 +251,12 @@ def read_consent(text: str) -> bool | None:
     if found is not None:
         return True if found == _YES else False if found == _NO else None
     refused = _REASON.fullmatch(text) if len(text) <= CHARACTERS_MAX else None
-    if refused is None or _meanings(refused[1]) != _NO or _DOUBT.search(refused[2]):
+    if refused is None or _meanings(refused[1]) != _NO:
         return None
-    return False if _OBJECTION.search(refused[2]) else None
+    objects = _NOT_SO.match(refused[2])
+    rest = refused[2][objects.end() :] if objects else refused[2]
+    is_against = objects is not None or _OBJECTION.search(rest) is not None
+    return False if is_against and not _DOUBT.search(rest) else None
 
 
 def is_refusal_only(text: str) -> bool:
