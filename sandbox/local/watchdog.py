@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -20,6 +20,7 @@ from core.tasks import cancel, spawn
 from sandbox.client.connection import Connection
 from sandbox.limits import MEBIBYTE, SandboxLimits
 from sandbox.local.cgroups import available_memory_bytes
+from sandbox.local.folder_trees import measure_folder
 from sandbox.local.process_table import DESCRIPTORS_MAX, JailUsage, measure_jail
 
 log = logging.getLogger(__name__)
@@ -35,7 +36,6 @@ MEASURE_SECONDS = (
 WALK_SECONDS = 4.0
 QUIET_WALK_SECONDS = 60.0
 WALK_SHARE = 20  # walking through workspaces takes at most a twentieth of the time
-NAME_BYTES = 4096
 CLEANUP_BYTES = (
     64 * MEBIBYTE
 )  # that a workspace above its limit may grow, so that commands can clean it up
@@ -79,7 +79,7 @@ class MonitoredJail(Protocol):
 class _JailState:
     """`most_bytes` is what the workspace may take: a jail that starts above the limit may shrink, but not grow.
 
-    `baseline` is the last measurement before the disk was nearly full."""
+    `baseline` is the last measurement before the disk was nearly full. `failures` are those that were logged."""
 
     named_bytes: int = 0
     most_bytes: int = 0
@@ -89,6 +89,7 @@ class _JailState:
     full_message: str = ""
     usage: JailUsage | None = None
     baseline: JailUsage | None = None
+    failures: set[str] = field(default_factory=set[str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +126,16 @@ class Watchdog:
 
     async def run(self) -> None:
         """Runs until cancelled. Sleeps while there is no jail."""
+        failure = ""
         try:
             while True:
                 self._woken.clear()
                 try:
                     seconds = await self.check()
-                except OSError as error:  # too few descriptors, for example
-                    log.warning("the limits of sandboxes cannot be checked: %s", error)
-                    seconds = PAUSE_SECONDS_MAX
+                except Exception as error:  # too few descriptors, for example
+                    if repr(error) != failure:
+                        log.exception("the limits of sandboxes cannot be checked")
+                    failure, seconds = repr(error), PAUSE_SECONDS_MAX
                 with suppress(TimeoutError):
                     async with asyncio.timeout(seconds):
                         await self._woken.wait()
@@ -183,13 +186,11 @@ class Watchdog:
 
     async def _measure(self, free: _FreeBytes) -> None:
         inits = {jail: jail.init_pid for jail in self._states}
-        found = await asyncio.to_thread(
-            lambda: {
-                jail: measure_jail(init, MEMORY_FOLDERS) for jail, init in inits.items() if init
-            }
-        )
-        for jail, usage in found.items():
-            self._states[jail].usage = usage
+        for jail, found in (await asyncio.to_thread(_measure_jails, inits)).items():
+            if isinstance(found, Exception):
+                _log_once(jail, self._states[jail], "what its programs use", found)
+            else:
+                self._states[jail].usage = found
         self._measured, self._measured_at = free, time.monotonic()
 
     async def _end_jails_over_limits(self) -> None:
@@ -254,17 +255,26 @@ class Watchdog:
         for jail, state in due.items():
             started = time.monotonic()
             try:
-                used = await asyncio.to_thread(named_bytes, jail.workspace_path)
-            except OSError as error:
-                log.warning("the size of %s is unknown: %s", jail.workspace_path, error)
-                continue
-            state.walked_at = now = time.monotonic()
+                await self._walk_workspace(jail, state, free_bytes)
+            except Exception as error:  # whatever one jail does, the others are counted
+                _log_once(jail, state, "the size of its files", error)
+            now = time.monotonic()
             state.next_walk = now + max(WALK_SECONDS, WALK_SHARE * (now - started))
-            state.named_bytes, state.free_bytes_at_walk = used, free_bytes
-            limit = self._limits.workspace_bytes
-            allowed = used + CLEANUP_BYTES if used > limit else limit
-            state.most_bytes = min(state.most_bytes or allowed, allowed)
-            await self._set_full_message(jail, state, free_bytes)
+
+    async def _walk_workspace(
+        self, jail: MonitoredJail, state: _JailState, free_bytes: int
+    ) -> None:
+        size = await asyncio.to_thread(measure_folder, jail.workspace_path)
+        used = size.named_bytes
+        if size.unread:  # what could not be read has not become smaller
+            used = max(used, state.named_bytes)
+            _log_once(jail, state, "the size of some folders", OSError("unreadable or moved"))
+        state.walked_at = time.monotonic()
+        state.named_bytes, state.free_bytes_at_walk = used, free_bytes
+        limit = self._limits.workspace_bytes
+        allowed = used + CLEANUP_BYTES if used > limit else limit
+        state.most_bytes = min(state.most_bytes or allowed, allowed)
+        await self._set_full_message(jail, state, free_bytes)
 
     async def _set_full_message(
         self, jail: MonitoredJail, state: _JailState, free_bytes: int
@@ -275,6 +285,24 @@ class Watchdog:
             state.full_message = message
             with suppress(SandboxUnavailable, ToolError):  # lost: the next use reports it
                 await jail.connection.call("quota", full_message=message)
+
+
+def _measure_jails(inits: dict[MonitoredJail, int]) -> dict[MonitoredJail, JailUsage | Exception]:
+    """Returns for each jail that has started what its programs use, or why that cannot be found out."""
+    found: dict[MonitoredJail, JailUsage | Exception] = {}
+    for jail, init in inits.items():
+        try:
+            if init:
+                found[jail] = measure_jail(init, MEMORY_FOLDERS)
+        except Exception as error:  # whatever one jail does, the others are measured
+            found[jail] = error
+    return found
+
+
+def _log_once(jail: MonitoredJail, state: _JailState, what: str, error: Exception) -> None:
+    if what not in state.failures:
+        state.failures.add(what)
+        log.warning("%s of the jail in %s is unknown", what, jail.workspace_path, exc_info=error)
 
 
 def _written_bytes(state: _JailState) -> int:
@@ -295,20 +323,6 @@ def disk_full_message(used: int, free: int, limits: SandboxLimits) -> str:
     if free < limits.disk_free_bytes_min:
         return "The disk of this machine is nearly full; delete something first."
     return ""
-
-
-def named_bytes(folder: Path) -> int:
-    """Returns the bytes that the folder's files take, without following links.
-
-    Each entry counts at least 4096 bytes, because it takes one of a limited number of inodes.
-    """
-    used = 0
-    for _, folders, files, descriptor in os.fwalk(folder, onerror=None):
-        for name in (*folders, *files):
-            with suppress(OSError):  # removed meanwhile
-                taken = os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_blocks * 512
-                used += max(taken, NAME_BYTES)
-    return used
 
 
 def free_disk_bytes(folder: Path) -> int:

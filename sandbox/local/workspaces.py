@@ -4,7 +4,6 @@ import errno
 import fcntl
 import json
 import os
-import shutil
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import cast
 
 from core.domain.errors import LeaseLost, SandboxUnavailable
+from sandbox.local.folder_trees import delete_folder
 
 UIDS = range(30000, 60000)
 ARCHIVE = "workspace.tar.gz"
@@ -64,7 +64,7 @@ class Workspace:
         """Creates an empty folder of the jail's user, to unpack into."""
         draft = self.path.with_name("workspace.new")
         if draft.is_dir():
-            _remove(draft)
+            delete_folder(draft)
         _make_folder(draft, self.uid)
         return draft
 
@@ -72,9 +72,9 @@ class Workspace:
         """Removes the folder atomically, as seen by other processes."""
         gone = self.path.with_name("workspace.gone")
         if gone.is_dir():
-            _remove(gone)
+            delete_folder(gone)
         self.path.rename(gone)
-        _remove(gone)
+        delete_folder(gone)
 
     def reset(self) -> None:
         """Creates an empty folder; the corrupt archive is kept for the operator."""
@@ -158,7 +158,7 @@ class Workspaces:
         if not self.exists(thread_id):
             return
         self.acquire(thread_id).close()
-        _remove(self._folder / thread_id)
+        delete_folder(self._folder / thread_id)
 
     def record_use(self, thread_id: str, at: float) -> None:
         """Records when the workspace was used, in Unix time."""
@@ -258,19 +258,3 @@ def _make_folder(path: Path, uid: int) -> None:
     path.mkdir(mode=0o700)
     if uid != os.geteuid():
         os.chown(path, uid, uid)
-
-
-def _remove(folder: Path) -> None:
-    shutil.rmtree(folder, onerror=_fix_permissions_and_retry)
-
-
-def _fix_permissions_and_retry(act: object, path: str, error: object) -> None:
-    """Adds the permissions that removal needs, and tries again."""
-    parent = Path(path).parent
-    parent.chmod(0o700)
-    entry = Path(path)
-    if entry.is_dir() and not entry.is_symlink():
-        entry.chmod(0o700)
-        shutil.rmtree(entry)
-    else:
-        entry.unlink(missing_ok=True)

@@ -89,6 +89,27 @@ async def test_a_background_job_that_fills_the_disk_ends_with_its_jail(
     await expect_notice(jails, sentence)
 
 
+DEEP = """
+import os
+os.mkdir("deep")
+folder = os.open("deep", os.O_RDONLY)
+for _ in range(1500):
+    os.mkdir("d", dir_fd=folder)
+    inner = os.open("d", os.O_RDONLY, dir_fd=folder)
+    os.close(folder)
+    folder = inner
+"""
+
+
+@pytest.mark.slow
+async def test_deep_folders_hide_no_files_and_can_be_deleted(jails: LocalSandboxProvider) -> None:
+    attack = await start_in_background(jails, DEEP + NAMED)
+    await wait_until(attack.has_ended)
+    await expect_notice(jails, "Delete what is not needed")
+    await jails.destroy("thread")
+    assert not jails._workspaces.exists("thread")
+
+
 @pytest.mark.slow
 async def test_a_new_message_gives_no_new_time_to_a_jail_that_fills_the_disk(
     jails: LocalSandboxProvider,

@@ -17,9 +17,9 @@ from core.domain.errors import SandboxUnavailable, ToolError
 from core.ports import Sandbox
 from sandbox.limits import SandboxLimits
 from sandbox.local.egress_policy import EgressConfig, parse_egress_policy
+from sandbox.local.folder_trees import measure_folder
 from sandbox.local.process_table import is_alive, process_tree
 from sandbox.local.provider import LocalSandboxProvider
-from sandbox.local.watchdog import named_bytes
 from tests.integration.sandbox.providers import content, local_jails, pieces, reachable_folder, run
 
 MEBIBYTE = 1 << 20
@@ -249,7 +249,7 @@ async def test_names_without_content_count_too() -> None:
     async with reachable_folder() as folder:
         for number in range(100):
             (folder / f"{number}").symlink_to("x")
-        assert named_bytes(folder) >= 100 * 4096
+        assert measure_folder(folder).named_bytes >= 100 * 4096
 
 
 @pytest.mark.slow
