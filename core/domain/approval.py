@@ -5,6 +5,7 @@ An answer is bound to the exact calls that people saw: each is identified by a d
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -39,21 +40,45 @@ WHOLE_CHARACTERS_MAX = 50_000
 _HEADLINE_CHARACTERS_MAX = 160
 _TAIL_CHARACTERS = 24
 _LINE_CHARACTERS = 160
-_TEXTS = frozenset(
+_TEXTS = frozenset(["text", "body", "message", "content", "comment", "html", "markdown", "caption"])
+"""Arguments that people approve with "always" in any wording, if another argument says where the call goes."""
+_HEADINGS = frozenset(["subject", "title"])
+"""Like texts, but only in a call to a recipient: elsewhere they may say what the call changes."""
+_RECIPIENTS = frozenset(
     [
-        "text",
-        "body",
-        "message",
-        "content",
-        "subject",
-        "title",
-        "comment",
-        "html",
-        "markdown",
-        "caption",
+        "to",
+        "recipient",
+        "recipients",
+        "channel",
+        "chat",
+        "conversation",
+        "room",
+        "user",
+        "email",
+        "address",
+        "phone",
     ]
 )
-"""Arguments that people approve with "always" in any wording, if the call has others that say where it goes."""
+_TARGETS = _RECIPIENTS | frozenset(
+    [
+        "id",
+        "number",
+        "path",
+        "file",
+        "filename",
+        "folder",
+        "url",
+        "uri",
+        "repo",
+        "repository",
+        "owner",
+        "project",
+        "issue",
+        "ticket",
+        "thread",
+    ]
+)
+_NAME_WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
 # characters that are drawn as nothing although their category says that they are letters or marks
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 
@@ -74,9 +99,19 @@ class CallToApprove:
 
     @property
     def target(self) -> JsonObject:
-        """The arguments that say where the call goes: all but free text, or all if there is nothing else."""
-        kept = {name: value for name, value in self.arguments.items() if name not in _TEXTS}
-        return kept or self.arguments
+        """The arguments that say where the call goes: all but free text, or all if it is not clear which those are.
+
+        Text in another form, such as an object or a list, may contain the target.
+        """
+        targets = [name for name, value in self.arguments.items() if _is_target(name, value)]
+        free = _TEXTS if targets else frozenset[str]()
+        if any(_noun(name) in _RECIPIENTS for name in targets):
+            free |= _HEADINGS
+        return {
+            name: value
+            for name, value in self.arguments.items()
+            if name not in free or not isinstance(value, str)
+        }
 
     @property
     def grant(self) -> str:
@@ -335,6 +370,19 @@ def _is_visible(char: str) -> bool:
 def _escaped(char: str) -> str:
     known = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
     return known.get(char) or (f"\\u{ord(char):04x}" if char <= "\uffff" else f"\\U{ord(char):08x}")
+
+
+def _is_target(name: str, value: JsonValue) -> bool:
+    """Whether the argument can say where a call goes: its name says so, and it is a text or a number."""
+    words = _NAME_WORD.findall(name)
+    is_named = bool(words) and words[-1].lower() in _TARGETS
+    return is_named and isinstance(value, str | int) and not isinstance(value, bool) and value != ""
+
+
+def _noun(name: str) -> str:
+    """Returns the last word of an argument's name, without "id"."""
+    words = [word.lower() for word in _NAME_WORD.findall(name)]
+    return next((word for word in reversed(words) if word != "id"), "")
 
 
 def _digest(value: JsonValue) -> str:

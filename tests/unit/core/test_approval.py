@@ -2,7 +2,9 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -160,6 +162,56 @@ def test_without_a_target_always_means_exactly_this_call() -> None:
         granted = always_granted(answered(approval(call(**{name: "ls"})), APPROVE_ALWAYS))
         assert call(**{name: "ls"}).grant in granted
         assert call(**{name: "rm -r ."}).grant not in granted
+
+
+@pytest.mark.parametrize(
+    ("seen", "other"),
+    [
+        # the target is in an object that is named like a text
+        ({"to": "ada", "message": {"repo": "ours"}}, {"to": "ada", "message": {"repo": "theirs"}}),
+        (
+            {"content": {"repo": "ours"}, "dry_run": False},
+            {"content": {"repo": "theirs"}, "dry_run": False},
+        ),
+        ({"path": "a", "content": ["ls"]}, {"path": "a", "content": ["rm"]}),
+        # what is left cannot be a target
+        ({"text": "ls", "verbose": True}, {"text": "rm", "verbose": True}),
+        ({"text": "ls", "to": None}, {"text": "rm", "to": None}),
+        ({"text": "ls", "to": ""}, {"text": "rm", "to": ""}),
+        ({"text": "ls", "to": []}, {"text": "rm", "to": []}),
+        ({"text": "ls", "timeout": 30}, {"text": "rm", "timeout": 30}),
+        ({"text": "ls", "page_size": 30}, {"text": "rm", "page_size": 30}),
+        ({"text": "ls", "dialect": "bash"}, {"text": "rm", "dialect": "bash"}),
+        # a title or subject may be the target itself
+        ({"title": "Notes", "content": "a"}, {"title": "Accounts", "content": "a"}),
+        ({"repo": "ours", "title": "Notes"}, {"repo": "ours", "title": "Accounts"}),
+        ({"subject": "ls", "verbose": True}, {"subject": "rm", "verbose": True}),
+        ({"subject": "ls", "to": None}, {"subject": "rm", "to": None}),
+    ],
+)
+def test_always_frees_no_argument_that_may_be_the_target(seen: Any, other: Any) -> None:
+    asked = approval(call(**seen))
+    assert "may differ" not in asked.card
+    granted = always_granted(answered(asked, APPROVE_ALWAYS))
+    assert call(**seen).grant in granted
+    assert call(**other).grant not in granted
+
+
+@pytest.mark.parametrize(
+    "target",
+    [{"to": "ada"}, {"channelId": "C1"}, {"recipient_email": "ada@example.org"}, {"user_id": 7}],
+)
+def test_always_frees_the_subject_of_what_goes_to_a_recipient(target: Any) -> None:
+    seen = call(**target, subject="s", body="b")
+    assert call(**target, subject="t", body="c").grant == seen.grant
+    assert "subject, body may differ" in approval(seen).card
+
+
+@pytest.mark.parametrize(
+    "target", [{"path": "a.txt"}, {"issue_number": 7}, {"repo": "ours"}, {"pageId": "7"}]
+)
+def test_always_frees_the_text_of_what_goes_to_a_place(target: Any) -> None:
+    assert call(**target, content="x").grant == call(**target, content="y").grant
 
 
 def test_an_answer_for_one_call_asks_about_each_of_several() -> None:
