@@ -10,6 +10,7 @@ from pathlib import Path
 
 PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 DESCRIPTORS_MAX = 50_000
+MAPS_BYTES_MAX = 64 << 20  # of the lists of a jail's mappings, because reading them takes time
 INODE_BYTES = 1024  # what the kernel keeps for an empty file in memory
 
 
@@ -48,7 +49,8 @@ def is_alive(pid: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JailUsage:
-    """What the processes of a jail hold. `deleted_bytes`: files on disk that have no name any more but are open.
+    """What the processes of a jail hold. `deleted_bytes`: files on disk that have no name any more but are open or
+    mapped. `maps_bytes` is the length of the lists of their mappings.
 
     `written` maps each process to the bytes that it has written to a disk since it started.
     """
@@ -57,6 +59,7 @@ class JailUsage:
     deleted_bytes: int
     descriptors: int
     written: dict[int, int]
+    maps_bytes: int = 0
 
 
 def measure_jail(init_pid: int, memory_folders: tuple[str, ...]) -> JailUsage:
@@ -64,7 +67,7 @@ def measure_jail(init_pid: int, memory_folders: tuple[str, ...]) -> JailUsage:
     leave its tree. `memory_folders` are the jail's file systems in memory. Returns zeros if the jail has ended."""
     root = f"/proc/{init_pid}/root"
     in_memory = {_anonymous_file_device()}
-    memory_bytes = deleted_bytes = descriptors = 0
+    memory_bytes = deleted_bytes = descriptors = maps_bytes = 0
     for folder in memory_folders:
         with suppress(OSError):
             file_system = os.statvfs(root + folder)
@@ -72,28 +75,38 @@ def measure_jail(init_pid: int, memory_folders: tuple[str, ...]) -> JailUsage:
             memory_bytes += (file_system.f_blocks - file_system.f_bfree) * file_system.f_frsize
             memory_bytes += (file_system.f_files - file_system.f_ffree) * INODE_BYTES
     written: dict[int, int] = {}
-    seen: set[tuple[int, int]] = set()
+    deleted: dict[tuple[int, int], int] = {}
     with suppress(OSError):
         for pid in filter(str.isdigit, os.listdir(f"{root}/proc")):
-            process = f"{root}/proc/{pid}"
-            memory_bytes += _memory_bytes(process)
+            process = _live_task(f"{root}/proc", pid)
+            memory_bytes += _memory_bytes(process) + _page_table_bytes(process)
             written[int(pid)] = _written_bytes(process)
             for found in _open_files(process, DESCRIPTORS_MAX - descriptors):
                 descriptors += 1
-                key = found.st_dev, found.st_ino
-                if found.st_nlink or not stat.S_ISREG(found.st_mode) or key in seen:
-                    continue
-                seen.add(key)
-                if found.st_dev not in in_memory:
-                    deleted_bytes += found.st_blocks * 512
-                elif found.st_dev == _anonymous_file_device():
-                    memory_bytes += found.st_blocks * 512
+                if not found.st_nlink and stat.S_ISREG(found.st_mode):
+                    deleted[found.st_dev, found.st_ino] = found.st_blocks * 512
+            maps_bytes += _add_mapped_files(process, deleted, MAPS_BYTES_MAX - maps_bytes)
+    for (device, _), taken in deleted.items():
+        if device not in in_memory:
+            deleted_bytes += taken
+        elif device == _anonymous_file_device():
+            memory_bytes += taken
     return JailUsage(
         memory_bytes=memory_bytes,
         deleted_bytes=deleted_bytes,
         descriptors=descriptors,
         written=written,
+        maps_bytes=maps_bytes,
     )
+
+
+def _live_task(proc: str, pid: str) -> str:
+    """Returns the folder of the process, or of another of its threads if the first has ended: it shows nothing then."""
+    with suppress(OSError):
+        if Path(f"{proc}/{pid}/stat").read_bytes().rpartition(b")")[2].split()[:1] == [b"Z"]:
+            thread = next((one for one in os.listdir(f"{proc}/{pid}/task") if one != pid), pid)
+            return f"{proc}/{thread}"
+    return f"{proc}/{pid}"
 
 
 def _open_files(process: str, count_max: int) -> Iterator[os.stat_result]:
@@ -101,6 +114,33 @@ def _open_files(process: str, count_max: int) -> Iterator[os.stat_result]:
         for _, entry in zip(range(count_max), entries, strict=False):
             with suppress(OSError):
                 yield os.stat(entry.path)
+
+
+def _add_mapped_files(process: str, deleted: dict[tuple[int, int], int], bytes_max: int) -> int:
+    """Adds the files without a name that the process has mapped, and what they take. Returns the bytes read."""
+    bytes_read = 0
+    mapped: dict[tuple[bytes, bytes], tuple[str, int]] = {}
+    with suppress(OSError), open(f"{process}/maps", "rb") as lines:
+        for line in lines:
+            bytes_read += len(line)
+            if bytes_read > bytes_max:
+                break
+            if line.endswith(b" (deleted)\n"):
+                place, _, offset, device, inode, _ = line.split(None, 5)
+                start, end = (int(one, 16) for one in place.split(b"-"))
+                _, before = mapped.get((device, inode), ("", 0))
+                reach = max(before, int(offset, 16) + end - start)
+                mapped[device, inode] = f"{start:x}-{end:x}", reach
+    for (device, inode), (place, reach) in mapped.items():
+        try:
+            found = os.stat(f"{process}/map_files/{place}")
+        except OSError:  # only root may follow these links: the file has at least the mapped bytes
+            major, minor = (int(one, 16) for one in device.split(b":"))
+            deleted.setdefault((os.makedev(major, minor), int(inode)), reach)
+        else:
+            if not found.st_nlink and stat.S_ISREG(found.st_mode):
+                deleted[found.st_dev, found.st_ino] = found.st_blocks * 512
+    return bytes_read
 
 
 @cache
@@ -132,6 +172,15 @@ def _resident_bytes(process: str) -> int:
     except (OSError, ValueError):
         return 0
     return (int(resident) - int(shared)) * PAGE_BYTES
+
+
+def _page_table_bytes(process: str) -> int:
+    """Returns what the kernel needs to map the process's memory. A program can make that larger than its memory."""
+    try:
+        with open(f"{process}/status", "rb") as file:
+            return next(int(line.split()[1]) * 1024 for line in file if line.startswith(b"VmPTE:"))
+    except (OSError, StopIteration):
+        return 0
 
 
 def _written_bytes(process: str) -> int:

@@ -8,12 +8,14 @@ arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h.
 import struct
 from itertools import pairwise
 
-EPERM, ENOMEM, ENOSYS, EOPNOTSUPP, EAFNOSUPPORT = 1, 12, 38, 95, 97
+EPERM, ENOMEM, EINVAL, ENOSYS, EOPNOTSUPP, EAFNOSUPPORT = 1, 12, 22, 38, 95, 97
 LOAD_WORD, JUMP_EQUAL, JUMP_GREATER_EQUAL, JUMP_ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 ALLOW, ERROR, KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
 OFFSET_NUMBER, OFFSET_ARCHITECTURE, OFFSET_FIRST_ARGUMENT, OFFSET_SECOND_ARGUMENT = 0, 4, 16, 24
+OFFSET_THIRD_ARGUMENT = 32
 TIOCSTI, TIOCLINUX = 0x5412, 0x541C
 CLONE_NEW_ANY = 0x7E020000  # every CLONE_NEW* flag that clone takes
+CLONE_FILES, CLONE_THREAD, CLOSE_RANGE_UNSHARE = 0x400, 0x10000, 2
 ALLOWED_FAMILIES = (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
 SHARED_SEGMENT_BYTES_MAX = 64 * 1024
 """System V segments are not counted. The kernel allows 4096 of them for each jail."""
@@ -25,7 +27,7 @@ AUDIT_ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
 ALLOWED = {
     "files": """
-        access 21 -, cachestat 451 451, chdir 80 49, chmod 90 -, chown 92 -, close 3 57, close_range 436 436,
+        access 21 -, cachestat 451 451, chdir 80 49, chmod 90 -, chown 92 -, close 3 57,
         copy_file_range 326 285, creat 85 -, dup 32 23, dup2 33 -, dup3 292 24, faccessat 269 48,
         faccessat2 439 439, fadvise64 221 223, fchdir 81 50, fchmod 91 52, fchmodat 268 53, fchmodat2 452 452,
         fchown 93 55, fchownat 260 54, fcntl 72 25, fdatasync 75 83, fgetxattr 193 10, flistxattr 196 13,
@@ -90,7 +92,7 @@ ALLOWED = {
 """Each call with its number on x86_64 and on aarch64."""
 
 EXAMINED = """
-    clone 56 220, clone3 435 435, fallocate 285 47, ioctl 16 29, shmget 29 194, socket 41 198
+    clone 56 220, clone3 435 435, close_range 436 436, fallocate 285 47, ioctl 16 29, shmget 29 194, socket 41 198
 """
 """Calls that depend on their arguments, or fail with an error that makes programs use another one."""
 
@@ -159,8 +161,17 @@ def _examine_socket() -> list[bytes]:
 EXAMINATIONS = {
     "clone": [
         _step(LOAD_WORD, OFFSET_FIRST_ARGUMENT),
-        _step(JUMP_ANY_BIT, CLONE_NEW_ANY, 0, 1),
+        _step(JUMP_ANY_BIT, CLONE_NEW_ANY, 2, 0),
+        # a thread with a table of open files of its own could hold deleted files that are not counted
+        _step(JUMP_ANY_BIT, CLONE_THREAD, 0, 2),
+        _step(JUMP_ANY_BIT, CLONE_FILES, 1, 0),
         _step(RETURN, ERROR | EPERM),
+        _step(RETURN, ALLOW),
+    ],
+    "close_range": [
+        _step(LOAD_WORD, OFFSET_THIRD_ARGUMENT),
+        _step(JUMP_ANY_BIT, CLOSE_RANGE_UNSHARE, 0, 1),
+        _step(RETURN, ERROR | EINVAL),
         _step(RETURN, ALLOW),
     ],
     # its flags are behind a pointer, which a filter cannot read; the C library falls back to clone

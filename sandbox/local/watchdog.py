@@ -21,7 +21,12 @@ from sandbox.client.connection import Connection
 from sandbox.limits import MEBIBYTE, SandboxLimits
 from sandbox.local.cgroups import available_memory_bytes
 from sandbox.local.folder_trees import measure_folder
-from sandbox.local.process_table import DESCRIPTORS_MAX, JailUsage, measure_jail
+from sandbox.local.process_table import (
+    DESCRIPTORS_MAX,
+    MAPS_BYTES_MAX,
+    JailUsage,
+    measure_jail,
+)
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +52,7 @@ OVER_DISK = (
     + KEPT
 )
 OVER_DELETED = (
-    "The sandbox was stopped because its files took {used} MB, counting deleted files that programs still had open; "
+    "The sandbox was stopped because its files took {used} MB, counting deleted files that programs still used; "
     "{most} MB are allowed. " + KEPT
 )
 OVER_MEMORY = (
@@ -55,6 +60,9 @@ OVER_MEMORY = (
 )
 OVER_DESCRIPTORS = (
     f"The sandbox was stopped because its programs had {DESCRIPTORS_MAX} files open. {KEPT}"
+)
+OVER_MAPPINGS = (
+    f"The sandbox was stopped because its programs had mapped too many pieces of memory. {KEPT}"
 )
 DISK_RESERVE = f"The sandbox was stopped because this machine's disk is nearly full. {KEPT}"
 MEMORY_RESERVE = f"The sandbox was stopped because this machine's memory is nearly used up. {KEPT}"
@@ -206,6 +214,8 @@ class Watchdog:
             return text.format(used=used >> 20, most=limits.workspace_bytes >> 20)
         if usage.memory_bytes > limits.memory_bytes and not jail.has_cgroup:
             return OVER_MEMORY.format(used=usage.memory_bytes >> 20, most=limits.memory_bytes >> 20)
+        if usage.maps_bytes > MAPS_BYTES_MAX:
+            return OVER_MAPPINGS
         return OVER_DESCRIPTORS if usage.descriptors >= DESCRIPTORS_MAX else ""
 
     async def _end_writing_jails(self, free_bytes: int) -> None:

@@ -34,6 +34,24 @@ while True:
 UNLINKED = WRITE.format(name="gone", before='os.unlink("gone")', pause=0.002)
 NAMED = WRITE.format(name="kept", before="", pause=0.002)
 
+MAPPED = """
+import ctypes, os, time
+library = ctypes.CDLL(None)
+library.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+while True:
+    file = os.open("gone", os.O_RDWR | os.O_CREAT)
+    os.unlink("gone")
+    os.write(file, bytes(8 << 20))
+    library.mmap(None, 8 << 20, 1, 1, file, 0)
+    os.close(file)
+    time.sleep(0.02)
+"""
+BEHIND_AN_ENDED_THREAD = f"""
+import ctypes, threading
+threading.Thread(target=exec, args=({UNLINKED!r}, {{}})).start()
+ctypes.CDLL(None).syscall({60 if os.uname().machine == "x86_64" else 93}, 0)  # ends only this thread
+"""
+
 
 @pytest.fixture
 async def jails() -> AsyncIterator[LocalSandboxProvider]:
@@ -79,7 +97,14 @@ async def expect_notice(jails: LocalSandboxProvider, sentence: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("code", "sentence"), [(UNLINKED, "deleted files"), (NAMED, "Delete what is not needed")]
+    ("code", "sentence"),
+    [
+        (UNLINKED, "deleted files"),
+        (NAMED, "Delete what is not needed"),
+        (MAPPED, "deleted files"),
+        (BEHIND_AN_ENDED_THREAD, "deleted files"),
+    ],
+    ids=["deleted", "named", "mapped", "behind an ended thread"],
 )
 async def test_a_background_job_that_fills_the_disk_ends_with_its_jail(
     jails: LocalSandboxProvider, code: str, sentence: str
@@ -240,6 +265,19 @@ def hold(size):
     shared = mmap.mmap(-1, size)
     shared.write(bytes(size))
     return shared
+""",
+    "page tables": """
+import ctypes
+library = ctypes.CDLL(None)
+library.mmap.restype = ctypes.c_void_p
+library.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+library.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+def hold(size):
+    reach = size << 9
+    start = library.mmap(None, reach, 1, 0x4022, -1, 0)
+    library.madvise(start, reach, 15)
+    for place in range(start, start + reach, 2 << 20):
+        ctypes.c_byte.from_address(place).value
 """,
     "deleted files in memory": """
 import os

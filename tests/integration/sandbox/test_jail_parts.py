@@ -93,6 +93,10 @@ def test_the_filter_allows_what_it_names_and_no_more(machine: str) -> None:
     assert of(examined["clone3"]) == seccomp.ERROR | seccomp.ENOSYS
     assert of(examined["clone"], 0x11) == seccomp.ALLOW
     assert of(examined["clone"], 0x10000011) == refused
+    assert of(examined["clone"], 0x3D0F00) == seccomp.ALLOW  # a thread of the C library
+    assert of(examined["clone"], 0x3D0F00 & ~seccomp.CLONE_FILES) == refused
+    assert of(examined["close_range"], 3, 9, 4) == seccomp.ALLOW
+    assert of(examined["close_range"], 3, 9, 6) == seccomp.ERROR | seccomp.EINVAL
     assert of(examined["ioctl"], 0, seccomp.TIOCSTI) == refused
     assert of(examined["ioctl"], 0, seccomp.TIOCLINUX) == refused
     assert of(examined["ioctl"], 0, 0x5413) == seccomp.ALLOW
