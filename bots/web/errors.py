@@ -6,6 +6,7 @@ import logging
 from http import HTTPStatus
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
 from core.domain.errors import SandboxUnavailable, StorageUnavailable
@@ -109,7 +110,7 @@ def _to_api_error(error: Exception, request: web.Request) -> ApiError:
     match error:
         case ApiError():
             return error
-        case web.HTTPException() | web.RequestPayloadError():
+        case web.HTTPException() | web.RequestPayloadError() | HttpProcessingError():
             return _from_framework_error(error)
         case SandboxUnavailable():
             log.warning("no sandbox for %s: %s", _route(request), error.detail or error)
@@ -171,8 +172,10 @@ def _route(request: web.Request) -> str:
     return resource.canonical if resource is not None else "no route"
 
 
-def _from_framework_error(error: web.HTTPException | web.RequestPayloadError) -> ApiError:
-    if isinstance(error, web.RequestPayloadError):
+def _from_framework_error(
+    error: web.HTTPException | web.RequestPayloadError | HttpProcessingError,
+) -> ApiError:
+    if not isinstance(error, web.HTTPException):
         # the request body is incomplete or cannot be decompressed
         return ApiError(400, *_BY_STATUS[400])
     fallback = (

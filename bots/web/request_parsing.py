@@ -1,6 +1,7 @@
 """Parses and validates API requests: IDs, query parameters, JSON bodies, and messages with files."""
 
 import json
+import logging
 import re
 import unicodedata
 from collections.abc import AsyncIterator
@@ -8,12 +9,15 @@ from dataclasses import dataclass
 from typing import cast
 
 from aiohttp import BodyPartReader, web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from bots.web import upload_spool
 from bots.web.deps import DEPS
 from bots.web.errors import ApiError
 from core.domain.messages import JsonObject
 from core.domain.threads import IncomingFile, Usage
+
+log = logging.getLogger(__name__)
 
 JSON_BYTES_MAX = 1024 * 1024
 TEXT_CHARACTERS_MAX = 200_000
@@ -159,8 +163,9 @@ async def _form(request: web.Request) -> MessageRequest:
                     "bad_form",
                     "The form takes the fields text, agent_id and author, and files.",
                 )
-    except (ValueError, AssertionError) as error:
+    except (ValueError, AssertionError, HttpProcessingError) as error:
         discard_uploads(request, tuple(files))
+        log.warning("the form of a request cannot be parsed: %s", type(error).__name__)
         raise ApiError(400, "bad_form", "The form is broken.") from error
     except BaseException:
         discard_uploads(request, tuple(files))

@@ -172,6 +172,34 @@ async def test_a_form_that_breaks_off_leaves_nothing(stage: Stage, tmp_path: Pat
     assert (answer["error"], spooled(tmp_path)) == ("bad_form", [])
 
 
+FILE = b'--x\r\nContent-Disposition: form-data; name="f"; filename="a"\r\n'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'--x\r\nContent-Disposition: form-data; name="f"; filename="\xff\x00"\r\n\r\nhi\r\n--x--\r\n',
+        b"--x\r\nno header\r\n\r\nhi\r\n--x--\r\n",
+        b"--x\r\n" + b"A: b\r\n" * 20_000 + b"\r\n--x--\r\n",
+        b"--x\r\nA: " + b"b" * 20_000 + b"\r\n\r\nhi\r\n--x--\r\n",
+    ],
+)
+async def test_a_form_that_cannot_be_parsed_is_refused_with_one_line(
+    stage: Stage, body: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    thread_id = await stage.thread()
+    answer = await stage.json(
+        "POST",
+        f"/api/thread/{thread_id}/messages",
+        data=FILE + b"\r\na file\r\n" + body,
+        headers={"Content-Type": "multipart/form-data; boundary=x"},
+        status=400,
+    )
+    assert (answer["error"], spooled(tmp_path)) == ("bad_form", [])
+    assert len([line for line in caplog.text.splitlines() if "form" in line]) == 1
+    assert "Traceback" not in caplog.text
+
+
 @pytest.mark.parametrize(
     ("body", "content_type", "status", "code"),
     [
