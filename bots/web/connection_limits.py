@@ -1,8 +1,11 @@
-"""Limits the connections of an HTTP server: how many there are, and how long a request may take to arrive."""
+"""Limits the connections of an HTTP server: how many there are, and how long a request may take to arrive and an answer
+to be taken."""
 
 import asyncio
 import logging
 import resource
+import socket
+import struct
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -17,6 +20,10 @@ log = logging.getLogger(__name__)
 ARRIVAL_SECONDS = 10.0
 """How long the first request's head may take, and the time in which BODY_BYTES_MIN of a body must arrive."""
 BODY_BYTES_MIN = 1024
+BODY_SECONDS = 900.0
+"""How long a whole body may take."""
+ANSWER_SECONDS = 60.0
+"""How long a client may take no byte of an answer that waits for it."""
 KEEPALIVE_SECONDS = 75.0
 CONNECTIONS_MAX = 4096
 LOG_SECONDS = 60.0
@@ -28,6 +35,8 @@ class ConnectionLimits:
 
     connections_max: int
     arrival_seconds: float = ARRIVAL_SECONDS
+    body_seconds: float = BODY_SECONDS
+    answer_seconds: float = ANSWER_SECONDS
     _open: Counter[str] = field(default_factory=Counter[str])
     _refused: Counter[str] = field(default_factory=Counter[str])
     _logged_at: float = float("-inf")
@@ -46,8 +55,8 @@ class ConnectionLimits:
         if not self._open[address]:
             del self._open[address]
 
-    def time_out(self) -> None:
-        self._refuse("a request that did not arrive")
+    def time_out(self, reason: str) -> None:
+        self._refuse(reason)
 
     def _refuse(self, reason: str) -> bool:
         """Logs at most one line a minute, so that a flood of connections does not fill the disk, too."""
@@ -85,7 +94,17 @@ class LimitedSite(web.TCPSite):
 
 
 class _Connection(web.RequestHandler):
-    __slots__ = ("_address", "_has_head", "_limits", "_received", "_timer")
+    __slots__ = (
+        "_address",
+        "_has_head",
+        "_limits",
+        "_received",
+        "_request",
+        "_request_at",
+        "_taken",
+        "_taken_at",
+        "_timer",
+    )
 
     def __init__(
         self, server: web.Server, limits: ConnectionLimits, loop: asyncio.AbstractEventLoop
@@ -96,6 +115,9 @@ class _Connection(web.RequestHandler):
         self._address: str | None = None
         self._has_head = False
         self._received = 0
+        self._request: web.BaseRequest | None = None
+        self._taken = 0
+        self._request_at = self._taken_at = time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -127,17 +149,48 @@ class _Connection(web.RequestHandler):
         )
 
     def _check(self) -> None:
-        """Ends the connection if its request has not arrived. A handler that does not read is waited for."""
-        request = self._current_request
-        is_waiting = (
-            request is not None and not request.content.is_eof() and not self._reading_paused
-        )
-        if self._has_head and not (is_waiting and self._received < BODY_BYTES_MIN):
+        """Ends the connection if its request does not arrive, or its answer is not taken."""
+        reason = "" if self._arrives() else "a request that did not arrive"
+        if not self._is_answer_taken():
+            reason = "an answer that was not taken"
+        if not reason:
             self._watch()
             return
-        self._limits.time_out()
+        self._limits.time_out(reason)
         if self.transport is not None:
             self.transport.abort()
+
+    def _arrives(self) -> bool:
+        """Whether the head, or the next part of the body, has arrived. A handler that does not read is waited for."""
+        request = self._current_request
+        if request is not self._request:
+            self._request, self._request_at = request, time.monotonic()
+        if request is None or request.content.is_eof() or self._reading_paused:
+            return self._has_head
+        seconds = time.monotonic() - self._request_at
+        return self._received >= BODY_BYTES_MIN and seconds < self._limits.body_seconds
+
+    def _is_answer_taken(self) -> bool:
+        """Whether no answer waits, or the client has lately taken a part of it."""
+        transport = self.transport
+        waiting_bytes = transport.get_write_buffer_size() if transport is not None else 0
+        taken = _acknowledged_bytes(transport)
+        if not waiting_bytes or taken != self._taken:
+            self._taken, self._taken_at = taken, time.monotonic()
+        return time.monotonic() - self._taken_at < self._limits.answer_seconds
+
+
+def _acknowledged_bytes(transport: asyncio.Transport | None) -> int:
+    """Returns how many bytes of answers the client's system has taken."""
+    if transport is None:
+        return 0
+    try:
+        facts = transport.get_extra_info("socket").getsockopt(
+            socket.IPPROTO_TCP, socket.TCP_INFO, 128
+        )
+        return struct.unpack_from("=Q", facts, 120)[0]  # tcpi_bytes_acked of Linux
+    except (OSError, AttributeError, struct.error):  # another system: what waits becomes less
+        return -transport.get_write_buffer_size()
 
 
 def _network_of(peer: object) -> str:

@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
+import socket
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import aiohttp
 import pytest
@@ -27,10 +28,10 @@ async def think(_request: web.Request) -> web.Response:
 
 
 async def echo(request: web.Request) -> web.WebSocketResponse:
-    socket = web.WebSocketResponse()
-    await socket.prepare(request)
-    await socket.send_str(await socket.receive_str())
-    return socket
+    response = web.WebSocketResponse()
+    await response.prepare(request)
+    await response.send_str(await response.receive_str())
+    return response
 
 
 @asynccontextmanager
@@ -38,9 +39,19 @@ async def served(connections_max: int = 100) -> AsyncGenerator[int, None]:
     app = web.Application()
     app[API_TOKEN] = ""
     app.add_routes(
-        [web.post("/count", count_body), web.get("/think", think), web.get("/echo", echo)]
+        [
+            web.post("/count", count_body),
+            web.get("/think", think),
+            web.get("/echo", echo),
+            web.get("/drip", drip),
+        ]
     )
-    limits = ConnectionLimits(connections_max=connections_max, arrival_seconds=ARRIVAL_SECONDS)
+    limits = ConnectionLimits(
+        connections_max=connections_max,
+        arrival_seconds=ARRIVAL_SECONDS,
+        body_seconds=8 * ARRIVAL_SECONDS,
+        answer_seconds=2 * ARRIVAL_SECONDS,
+    )
     async with serve_app(app, host="127.0.0.1", port=0, limits=limits) as port:
         yield port
 
@@ -112,11 +123,86 @@ async def test_a_quiet_web_socket_stays_open() -> None:
     async with (
         served() as port,
         aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,
-        http.ws_connect("/echo") as socket,
+        http.ws_connect("/echo") as quiet,
     ):
         await asyncio.sleep(3 * ARRIVAL_SECONDS)
-        await socket.send_str("still here")
-        assert await socket.receive_str() == "still here"
+        await quiet.send_str("still here")
+        assert await quiet.receive_str() == "still here"
+
+
+async def drip(request: web.Request) -> web.StreamResponse:
+    """Sends much at once, then a little at a time."""
+    response = web.StreamResponse()
+    await response.prepare(request)
+    await response.write(bytes(int(request.query["first"])))
+    for _ in range(int(request.query["more"])):
+        await response.write(b"data: more\n\n")
+        await asyncio.sleep(ARRIVAL_SECONDS / 2)
+    return response
+
+
+@asynccontextmanager
+async def reader_of_few_bytes(port: int, sent: bytes) -> AsyncGenerator[socket.socket, None]:
+    with socket.socket() as reader:
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        reader.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(reader, ("127.0.0.1", port))
+        with suppress(TimeoutError, ConnectionError):
+            async with asyncio.timeout(5 * ARRIVAL_SECONDS):
+                await loop.sock_sendall(reader, sent)
+        yield reader
+
+
+async def wait_for_refusal(caplog: pytest.LogCaptureFixture, seconds: float = 5) -> None:
+    async with asyncio.timeout(seconds):
+        while "has closed connections" not in caplog.text:
+            await asyncio.sleep(0.02)
+
+
+GET = b"GET /drip?first=%d&more=0 HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@pytest.mark.parametrize("sent", [GET % (8 << 20), (GET % 20_000) * 2000])
+async def test_a_client_that_takes_no_answer_is_given_up(
+    sent: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served() as port, reader_of_few_bytes(port, sent):
+        await wait_for_refusal(caplog)
+    assert "an answer that was not taken" in caplog.text
+
+
+async def test_a_client_that_takes_its_answer_slowly_keeps_its_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with served() as port, reader_of_few_bytes(port, GET % (8 << 20)) as reader:
+        for _ in range(20):
+            await asyncio.get_running_loop().sock_recv(reader, 1 << 16)
+            await asyncio.sleep(ARRIVAL_SECONDS / 4)
+        assert "has closed connections" not in caplog.text
+
+
+async def test_a_live_stream_that_is_read_stays_open() -> None:
+    async with (
+        served() as port,
+        aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,
+        http.get("/drip", params={"first": "0", "more": "12"}) as answer,
+    ):
+        assert (await answer.read()).count(b"more") == 12
+
+
+async def test_a_body_that_arrives_at_the_least_speed_without_end_is_given_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with served() as port:
+        streams = await connect(port, HEAD)
+        waiting = asyncio.ensure_future(is_closed(streams))
+        with suppress(ConnectionError):
+            for _ in range(30):
+                streams[1].write(b"x" * BODY_BYTES_MIN)
+                await asyncio.sleep(ARRIVAL_SECONDS / 2)
+        assert await waiting
+    assert "a request that did not arrive" in caplog.text
 
 
 async def test_one_address_leaves_room_for_others_and_all_have_a_limit(
