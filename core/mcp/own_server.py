@@ -25,6 +25,7 @@ from mcp.server.session import ServerSession
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from pydantic import JsonValue
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from core.domain.errors import AgentError, ConfigurationError, ToolError
 from core.domain.events import ActivityChanged, AgentEvent
@@ -179,6 +180,12 @@ class ClientSessions:
 LOOPBACK = frozenset(("127.0.0.1", "::1", "localhost"))
 PATH = "/mcp"
 PROGRESS_SECONDS = 5.0
+CONNECTIONS_MAX = 200
+ARRIVAL_SECONDS = 10.0
+"""How long a request's head may take, and the time in which BODY_BYTES_MIN of a body must arrive."""
+BODY_BYTES_MIN = 1024
+BODY_CHECKS_MAX = 30
+"""How many times ARRIVAL_SECONDS a whole body may take."""
 SHUTDOWN_SECONDS = 2
 """How long running calls may continue after the server begins to stop."""
 
@@ -371,6 +378,8 @@ async def serve_http(
         _guarded(app, token),
         log_config=None,
         access_log=False,
+        http=_Connection,
+        ws="none",  # it would take connections away from the limits
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
     )
     with _listening(host, port) as listener:
@@ -416,6 +425,45 @@ class _Served(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
         yield
+
+
+class _Connection(H11Protocol):
+    """Ends a connection if there are too many, or if its request does not arrive in time."""
+
+    _timer: asyncio.TimerHandle | None = None
+    _received = 0
+    _seen: tuple[str, object] = ("IDLE", None)
+    _seen_count = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        if len(self.connections) > CONNECTIONS_MAX:
+            transport.abort()
+        else:
+            self._timer = self.loop.call_later(ARRIVAL_SECONDS, self._check)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += len(data)
+        super().data_received(data)
+
+    def _check(self) -> None:
+        """Compares what the connection waits for with the last check. A handler that does not read is waited for."""
+        state = self.conn.their_state.__name__  # of h11, which belongs to uvicorn
+        same = (state, self.cycle) == self._seen
+        self._seen, self._seen_count = (state, self.cycle), self._seen_count + 1 if same else 0
+        is_slow = self._received < BODY_BYTES_MIN or self._seen_count > BODY_CHECKS_MAX
+        is_body_late = state == "SEND_BODY" and is_slow and not self.flow.read_paused
+        if same and (state == "IDLE" or is_body_late):
+            log.debug("an MCP client's request did not arrive in time")
+            self.transport.abort()
+            return
+        self._received = 0
+        self._timer = self.loop.call_later(ARRIVAL_SECONDS, self._check)
 
 
 def _guarded(app: App, token: str) -> App:

@@ -5,6 +5,7 @@ import base64
 import json
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
@@ -14,6 +15,7 @@ import httpx2
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
+from yarl import URL
 
 from core.domain.errors import ConfigurationError
 from core.domain.events import ActivityChanged
@@ -351,3 +353,86 @@ def test_a_client_that_leaves_during_a_call_leaves_no_traceback(process: OwnProc
     said = own.stderr.read().decode()
     assert "Traceback" not in said
     assert "Exception ignored" not in said
+
+
+REQUEST = b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer s3cret\r\nContent-Length: 100000\r\n"
+REFUSED = b"GET /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
+
+async def seconds_until_closed(url: str, sent: bytes, *, trickled: bytes = b"") -> float:
+    """Sends the bytes, then one byte at a time, until the server closes the connection."""
+    port = URL(url).port
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    started = time.monotonic()
+    try:
+        writer.write(sent)
+        reading = asyncio.ensure_future(reader.read())
+        for place in range(len(trickled)):
+            await asyncio.wait([reading], timeout=0.05)
+            if reading.done():
+                break
+            writer.write(trickled[place : place + 1])
+        async with asyncio.timeout(3):
+            with suppress(ConnectionError):
+                await reading
+        return time.monotonic() - started
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("sent", "trickled"),
+    [
+        (b"", b""),
+        (b"POST /mcp HT", b""),
+        (b"POST /mcp HTTP/1.1\r\n", b"a: " + b"b" * 200),
+        (REQUEST + b"\r\n", b""),
+        (REQUEST + b"\r\n", b"x" * 200),
+        (REFUSED + b"GET /mcp HTTP/1.1\r\n", b"a: " + b"b" * 200),
+    ],
+    ids=["nothing", "half a head", "a slow head", "no body", "a slow body", "a slow second head"],
+)
+async def test_a_request_over_http_that_does_not_arrive_is_given_up(
+    address: str, monkeypatch: pytest.MonkeyPatch, sent: bytes, trickled: bytes
+) -> None:
+    monkeypatch.setattr("core.mcp.own_server.ARRIVAL_SECONDS", 0.2)
+    assert await seconds_until_closed(address, sent, trickled=trickled) < 2
+
+
+async def test_a_whole_body_has_a_limit_of_time_too(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("ARRIVAL_SECONDS", 0.1), ("BODY_BYTES_MIN", 1), ("BODY_CHECKS_MAX", 3)):
+        monkeypatch.setattr(f"core.mcp.own_server.{name}", value)
+    took = await seconds_until_closed(address, REQUEST + b"\r\n", trickled=b"x" * 200)
+    assert 0.3 < took < 2
+
+
+async def test_the_connections_over_http_are_limited(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("core.mcp.own_server.CONNECTIONS_MAX", 3)
+    port = URL(address).port
+    crowd = [await asyncio.open_connection("127.0.0.1", port) for _ in range(5)]
+    reads = [asyncio.ensure_future(reader.read()) for reader, _ in crowd]
+    done, _ = await asyncio.wait(reads, timeout=0.5)
+    assert len(done) == 2
+    await asyncio.gather(*done, return_exceptions=True)
+    for _, writer in crowd:
+        writer.close()
+    await asyncio.gather(*reads, return_exceptions=True)
+
+
+async def test_a_call_over_http_that_takes_long_is_waited_for(
+    guest_of: MakeGuest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("core.mcp.own_server.ARRIVAL_SECONDS", 0.1)
+
+    async def think(_params: Nothing, _context: ToolContext) -> str:
+        await asyncio.sleep(0.6)
+        return "thought"
+
+    async with served(one_tool(think)) as url:
+        guest = guest_of(over_http(url))
+        await guest.look()
+        assert await guest.output("mcp_own_one") == "thought"
