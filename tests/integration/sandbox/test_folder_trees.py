@@ -14,6 +14,7 @@ from sandbox.client.connection import Connection
 from sandbox.limits import MEBIBYTE, SandboxLimits
 from sandbox.local import folder_trees
 from sandbox.local.folder_trees import HELD_LEVELS, FolderSize, delete_folder, measure_folder
+from sandbox.local.process_table import MAPS_BYTES_MAX, JailUsage
 from sandbox.local.watchdog import MonitoredJail, Watchdog
 from sandbox.local.workspaces import Workspaces
 from tests.integration.sandbox.providers import reachable_folder
@@ -284,3 +285,14 @@ async def test_a_jail_does_not_become_smaller_by_what_cannot_be_read(
         assert watchdog._states[jail].named_bytes == 900_000
         watchdog._states[jail].walked_at = watchdog._states[jail].next_walk = 0
     assert len(caplog.messages) == 1
+
+
+async def test_a_jail_whose_mappings_take_too_long_to_read_ends(
+    tmp_path: Path, ended: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = JailUsage(
+        memory_bytes=0, deleted_bytes=0, descriptors=0, written={}, maps_bytes=MAPS_BYTES_MAX + 1
+    )
+    monkeypatch.setattr("sandbox.local.watchdog.measure_jail", lambda *_arguments: usage)
+    await check_often(watch([IdleJail(tmp_path)], ended))
+    assert ended == [tmp_path]
