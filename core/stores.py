@@ -294,6 +294,10 @@ class RunClaims(Protocol):
         channels, people and workspaces take turns, and each has its oldest first. The number of results is limited."""
         ...
 
+    async def stopped_runs(self) -> tuple[str, ...]:
+        """Returns those of the claimable runs that people asked to stop. The number of results is limited."""
+        ...
+
     async def held(self, worker_id: str) -> tuple[Lease, ...]:
         """Returns the leases that the worker has claimed and neither ended nor released."""
         ...

@@ -110,9 +110,7 @@ class Worker:
             if run_id in self._runs:
                 self._slots.release()
                 continue
-            task = spawn(execute(run_id, self._deps), name=f"run {run_id}")
-            self._runs[run_id] = task
-            task.add_done_callback(lambda _task, run_id=run_id: self._ended(run_id))
+            self._start(run_id).add_done_callback(lambda _task: self._slots.release())
 
     async def _next_in_line(self) -> str:
         """Returns the run whose turn it is among those that wait for a slot, or an empty string if none is known.
@@ -130,9 +128,17 @@ class Worker:
                 return run_id
         return ""
 
-    def _ended(self, run_id: str) -> None:
-        self._runs.pop(run_id, None)
-        self._slots.release()
+    def _start(self, run_id: str) -> asyncio.Task[None]:
+        task = spawn(execute(run_id, self._deps), name=f"run {run_id}")
+        self._runs[run_id] = task
+        task.add_done_callback(lambda _task: self._runs.pop(run_id, None))
+        return task
+
+    async def _end_stopped(self) -> None:
+        """Ends runs that were stopped while they wait for a slot. They need none, because they call no model."""
+        for run_id in await self._deps.stores.claims.stopped_runs():
+            if run_id not in self._runs:
+                self._start(run_id)
 
     async def _beat(self) -> None:
         while True:
@@ -149,6 +155,8 @@ class Worker:
             quiet_sweeps += 1
             try:
                 await self._let_go()
+                if self.is_busy:
+                    await self._end_stopped()
                 for run_id in await self._deps.stores.claims.claimable_runs():
                     quiet_sweeps = 0
                     if run_id not in self._runs:

@@ -16,6 +16,7 @@ from tests.contracts.stores import (
     BOB,
     COMPLETED,
     FAILED,
+    STOPPED,
     Stores,
     added,
 )
@@ -59,6 +60,19 @@ async def test_a_finished_run_is_not_claimed(stores: Stores) -> None:
 
     assert await stores.claims.claim(lease.run_id, "w2") is None
     assert await stores.claims.claimable_runs() == ()
+
+
+async def test_stopped_runs_are_those_that_no_worker_executes(stores: Stores) -> None:
+    lease = await stores.started(worker="w1")
+    await stores.say("more")
+    assert await stores.stops.request_stop(lease.run_id)
+    assert await stores.claims.stopped_runs() == ()
+    await stores.silence("w1")
+    assert await stores.claims.stopped_runs() == (lease.run_id,)
+    again = await stores.claims.claim(lease.run_id, "w2")
+    assert again is not None
+    await stores.finish(again, STOPPED)
+    assert await stores.claims.stopped_runs() == ()
 
 
 async def test_a_run_whose_worker_is_gone_is_taken_over(stores: Stores) -> None:

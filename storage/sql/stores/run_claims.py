@@ -79,6 +79,10 @@ class SqlRunClaims:
         rows = await self._database.read_statement(_CLAIMABLE, {"most": self._found_max})
         return tuple(row["run_id"] for row in rows)
 
+    async def stopped_runs(self) -> tuple[str, ...]:
+        rows = await self._database.read_statement(_STOPPED, {"most": self._found_max})
+        return tuple(row["run_id"] for row in rows)
+
     async def held(self, worker_id: str) -> tuple[Lease, ...]:
         rows = await self._database.read_statement(_HELD, {"worker": worker_id})
         return tuple(Lease(**row) for row in rows)
@@ -130,13 +134,15 @@ _HEART_BEATS = CompiledStatement(
 )
 
 
+_IS_CLAIMABLE = or_(
+    runs.c.status == "queued",
+    (runs.c.status == "running") & not_(is_worker_alive(leases.c.worker_id)),
+)
+
+
 def _claimable_runs() -> Select[tuple[str]]:
     """Channels and people take turns, and so do workspaces: a run's place counts the runs before it, those under way
     included, in its channel or by its requester, whichever are more."""
-    is_claimable = or_(
-        runs.c.status == "queued",
-        (runs.c.status == "running") & not_(is_worker_alive(leases.c.worker_id)),
-    )
     workspace = (threads.c.platform, threads.c.workspace_id)
 
     def place(*group: ColumnElement[str]) -> ColumnElement[int]:
@@ -150,7 +156,7 @@ def _claimable_runs() -> Select[tuple[str]]:
             threads.c.channel_id,
             # runs that nobody asked for are nobody's
             func.coalesce(runs.c.requester_id, runs.c.run_id).label("requester_id"),
-            case((is_claimable, 1), else_=0).label("is_claimable"),
+            case((_IS_CLAIMABLE, 1), else_=0).label("is_claimable"),
         )
         .join(threads, threads.c.thread_id == runs.c.thread_id)
         .outerjoin(leases, _IS_LEASE_OF_RUN)
@@ -177,6 +183,12 @@ def _claimable_runs() -> Select[tuple[str]]:
 
 
 _CLAIMABLE = CompiledStatement(_claimable_runs())
+_STOPPED = CompiledStatement(
+    select(runs.c.run_id)
+    .outerjoin(leases, _IS_LEASE_OF_RUN)
+    .where(_IS_CLAIMABLE, runs.c.stop_requested)
+    .limit(bindparam("most"))
+)
 _HELD = CompiledStatement(
     select(leases, runs.c.attempt, runs.c.deaths)
     .join(runs, _IS_LEASE_OF_RUN)

@@ -51,6 +51,9 @@ class RecordedClaims:
     async def claimable_runs(self) -> tuple[str, ...]:
         return ()
 
+    async def stopped_runs(self) -> tuple[str, ...]:
+        return ()
+
     async def held(self, worker_id: str) -> tuple[Lease, ...]:
         return ()
 

@@ -9,10 +9,13 @@ from datetime import datetime
 import pytest
 
 from core.domain.errors import StorageUnavailable
+from core.domain.ids import new_id
 from core.domain.threads import Lease, Person, ThreadInput
 from core.run.event_replay import follow
+from core.run.execute import execute
 from core.run.worker import Worker
 from core.stores import NOTHING_NEW, JournalEntry, LoadedRun
+from core.tasks import cancel, spawn
 from storage.memory.run_queue import MemoryRunQueue
 from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.run_claims import SqlRunClaims
@@ -206,3 +209,24 @@ async def test_a_busy_channel_does_not_hold_up_the_runs_of_others(world: World) 
     order = [run_id for _, run_id in sorted(begun)]
     assert order.index(runs[-1]) <= 2, "the first was under way already"
     assert [run_id for run_id in order if run_id != runs[-1]] == runs[:-1]
+
+
+async def test_a_stopped_run_that_had_begun_ends_although_no_slot_is_free(world: World) -> None:
+    """Another worker gave it up in the middle of a turn, so its history is mended first."""
+    world.model.turns = [calls(("wait", '{"text": "begun"}')), calls(("wait", '{"text": "busy"}'))]
+    begun = await world.say("a long one")
+    first = spawn(execute(begun, world.deps), name="a worker that dies")
+    await world.bench.has_started("begun").wait()
+    await cancel(first)
+    world.address = replace(world.address, thread_key=new_id())
+    busy = await world.say("another long one")
+    async with at_work(world, queued=[busy], runs_at_once_max=1):
+        await world.bench.has_started("busy").wait()
+        await world.stops.request_stop(begun)
+        assert await ended(world, begun) == "stopped"
+        run = await world.deps.stores.conversations.run(busy)
+        assert run is not None
+        assert run.status == "running"
+        world.model.turns = [text("Done.")]
+        world.bench.gate("busy").set()
+        assert await ended(world, busy) == "completed"
