@@ -63,7 +63,7 @@ FAULTS: list[tuple[Fault, int, str]] = [
     ("status", 429, "429"),
     ("slow", 0, "no answer within 0.5 s"),
     ("lengths", 0, "length 32"),
-    ("garbage", 0, "not a JSON object"),
+    ("garbage", 0, "not JSON"),
     ("cut", 0, "ServerDisconnectedError"),
 ]
 
