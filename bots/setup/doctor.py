@@ -89,7 +89,7 @@ async def check_settings(
 async def find_late(settings: Settings) -> tuple[str, ...]:
     """Returns a sentence for each model and each place in Discord that will fail, for a program that has just started.
 
-    Costs nothing as long as the models are in the lists of their providers. Says nothing about what does not answer.
+    Costs nothing: no model is asked. Says nothing about what does not answer.
     """
     async with open_service_client() as client:
         discord = Check("discord", partial(check_discord, client, settings), "Discord")

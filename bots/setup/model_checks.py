@@ -59,11 +59,10 @@ def model_checks(
 ) -> list[Check]:
     """Returns a check for the model and for each of its fallbacks.
 
-    `is_free`: ask a model only if its key is refused or its name unknown where its provider lists its models, because
-    some models are not in the list."""
+    `is_free`: ask no model, and look only at its provider's list of models."""
     if not settings.model:
         return [] if is_free else [in_thread("model", lambda: check_model_keys(settings))]
-    check = _check_unlisted_model if is_free else _check_model
+    check = _check_list if is_free else _check_model
     return [
         Check("model", partial(check, client, model, settings), model, ANOTHER_MODEL)
         for model in dict.fromkeys((settings.model, *settings.fallback_models))
@@ -88,14 +87,24 @@ def _key_problem(model: str, settings: Settings) -> Finding | None:
     return Finding("fail", "model", f"{model} has no key.", remedy)
 
 
-async def _check_unlisted_model(
-    client: ServiceClient, model: str, settings: Settings
-) -> tuple[Finding, ...]:
+async def _check_list(client: ServiceClient, model: str, settings: Settings) -> tuple[Finding, ...]:
     status, names = await list_models(client, model, settings)
-    is_listed = not names or _bare(model) in {_bare(name) for name in names}
-    if is_listed and status not in {401, 403}:
+    if status in {401, 403}:
+        return (_refused_key(model, settings),)
+    if not names or _bare(model) in {_bare(name) for name in names}:
         return ()
-    return await _check_model(client, model, settings)
+    fact = f"{_endpoint(model, settings)} does not list {model}, which may work all the same."
+    return (Finding("fail", "model", fact, "`threadhand doctor` tries it and names the others."),)
+
+
+def _refused_key(model: str, settings: Settings) -> Finding:
+    remedy = f"Correct THREADHAND_LLM_API_KEY or {provider_key_name(model) or 'its key'}."
+    fact = f"{_endpoint(model, settings)} refuses the key of {model}."
+    return Finding("fail", "model", fact, remedy)
+
+
+def _endpoint(model: str, settings: Settings) -> str:
+    return settings.llm_base_url or f"the provider of {model}"
 
 
 async def _check_model(
@@ -132,13 +141,12 @@ async def _refusal(
 ) -> Finding:
     """Names what is wrong: the endpoint, the key, or the name of the model."""
     status, names = await list_models(client, model, settings)
-    endpoint = settings.llm_base_url or f"the provider of {model}"
+    endpoint = _endpoint(model, settings)
     if status is None and isinstance(error, ModelUnavailable):
         return untested("model", endpoint)
     facts = " ".join((error.detail or str(error)).split())[:300]
     if status in {401, 403}:
-        remedy = f"Correct THREADHAND_LLM_API_KEY or {provider_key_name(model) or 'its key'}."
-        return Finding("fail", "model", f"{endpoint} refuses the key of {model}.", remedy)
+        return _refused_key(model, settings)
     if names and _bare(model) not in {_bare(name) for name in names}:
         shown = ", ".join(names[:_NAMES_SHOWN_MAX])
         more = f" and {len(names) - _NAMES_SHOWN_MAX} more" if len(names) > _NAMES_SHOWN_MAX else ""

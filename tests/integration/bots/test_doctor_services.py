@@ -352,7 +352,8 @@ async def test_a_program_that_has_started_is_told_what_will_fail(services: Servi
     assert dead.startswith("Model: http://127.0.0.1:")
     assert dead.endswith("refuses the key of small. Correct THREADHAND_LLM_API_KEY or its key.")
     (unlisted,) = await late(FALLBACK_MODELS="nonsense")
-    assert "does not have nonsense. Set THREADHAND_MODEL to one that it has: large, sm" in unlisted
+    assert "does not list nonsense, which may work all the same. `threadhand doctor`" in unlisted
+    assert services.model.requests == []
     services.discord.settings.bot_permissions &= ~(1 << 38) & ~(1 << 3)
     (lacking,) = await late()
     assert lacking.startswith("Discord: in Simulated server the bot lacks Send Messages in Threads")
