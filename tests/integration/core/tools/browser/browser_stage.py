@@ -90,13 +90,15 @@ class BrowserStage:
     async def click(self, text: str) -> dict[str, Any]:
         return await self.do("browser_click_element", index=self.index(text))
 
-    async def until_title(self, title: str) -> None:
-        """Looks again until the page has it: what a click sets off may take its time on a busy machine."""
+    async def until_title(self, title: str) -> list[dict[str, Any]]:
+        """Looks again until the page has it: what a click sets off may take its time on a busy machine. Returns what
+        was seen meanwhile."""
+        seen: list[dict[str, Any]] = []
         for _ in range(100):
             if self.title == title:
-                return
+                return seen
             await asyncio.sleep(0.1)
-            await self.do("browser_wait", seconds=0)
+            seen.append(await self.do("browser_wait", seconds=0))
         raise AssertionError(f"the title is {self.title!r}, not {title!r}")
 
     async def put(self, path: str, whole: bytes) -> None:
