@@ -1,4 +1,4 @@
-"""Records the usage of each model call exactly once: as the provider reports it, or otherwise estimated."""
+"""Records the usage of each response of a model exactly once: as the provider reports it, or otherwise estimated."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -24,10 +24,10 @@ async def record_model_usage(
     request: ModelRequest,
     charge: Callable[[str, Usage], None],
 ) -> AsyncGenerator[ModelDelta, None]:
-    """Yields the deltas and calls `charge` once with the name of the model that responded and its usage.
+    """Yields the deltas and calls `charge` once per response with the name of the model that responded and its usage.
 
-    If the provider reports no usage, for example because the stream ends early, the usage is estimated from the part of
-    the response that was received. If nothing was received, `charge` is not called.
+    If the provider reports no usage, for example because the stream ends early or breaks off and starts over, the usage
+    is estimated from the part of the response that was received. If nothing was received, `charge` is not called.
     """
     read: list[str] = []
     model = request.model
@@ -35,16 +35,14 @@ async def record_model_usage(
     try:
         async with aclosing(deltas):
             async for delta in deltas:
+                if isinstance(delta, ModelRetried) and read:
+                    charge(model, estimate_usage(request, "".join(read)))
+                    read.clear()
                 model = delta.model or model
-                match delta:
-                    case TextDelta(text=text) | ThinkingDelta(text=text):
-                        read.append(text)
-                    case ToolCallDelta(arguments=arguments):
-                        read.append(arguments)
-                    case ModelFinished():
-                        usage = delta.usage
-                    case ReasoningSnapshot() | ModelRetried():
-                        pass
+                if written := written_text(delta):
+                    read.append(written)
+                if isinstance(delta, ModelFinished):
+                    usage = delta.usage
                 yield delta
     finally:
         if usage is not None:
@@ -53,14 +51,25 @@ async def record_model_usage(
             charge(model, estimate_usage(request, "".join(read)))
 
 
+def written_text(delta: ModelDelta) -> str:
+    """Returns what the model wrote in this part of its response: text, thinking or arguments."""
+    match delta:
+        case TextDelta(text=text) | ThinkingDelta(text=text) | ToolCallDelta(arguments=text):
+            return text
+        case ModelFinished() | ReasoningSnapshot() | ModelRetried():
+            return ""
+
+
 async def read_text(deltas: AsyncGenerator[ModelDelta, None]) -> str:
     """Returns the text of a whole answer, and closes the stream."""
     said: list[str] = []
     async with aclosing(deltas):
         async for delta in deltas:
+            if isinstance(delta, ModelRetried) or (
+                isinstance(delta, TextDelta) and delta.replaces_earlier
+            ):
+                said.clear()
             if isinstance(delta, TextDelta):
-                if delta.replaces_earlier:
-                    said.clear()
                 said.append(delta.text)
     return "".join(said)
 

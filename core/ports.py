@@ -4,7 +4,7 @@ structurally, and the docstrings are the contract."""
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, Protocol, TypeVar
 
@@ -14,11 +14,17 @@ from core.domain.model_options import ModelOptions
 from core.domain.threads import Address, ChatMessage, ChatPage, IncomingFile, Usage
 
 
+def _ignore() -> None: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
     """A request for one model call. `messages` are in the OpenAI format; assistant messages may also contain
     REASONING_KEY. The first `stable_messages` of them are part of later requests, too (0: unknown). `tools` are
-    function schemas, none for dialects that write calls as text. `options` is None outside the turns of a run."""
+    function schemas, none for dialects that write calls as text. `options` is None outside the turns of a run.
+
+    The client calls `on_received` for each part of the response that arrives, also for parts without content, such as
+    keep-alive comments and hidden reasoning."""
 
     model: str
     messages: tuple[JsonObject, ...]
@@ -29,6 +35,7 @@ class ModelRequest:
     stop_sequences: tuple[str, ...] = ()
     is_streamed: bool = True
     options: ModelOptions | None = None
+    on_received: Callable[[], None] = field(default=_ignore, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +86,8 @@ class ModelFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRetried:
-    """No model has answered yet, and another attempt follows. `text` says so to people. It comes before all other
-    deltas."""
+    """An attempt has failed, and another one follows. `text` says so to people. The answer starts over: all deltas
+    before it are void."""
 
     text: str
     model: str | None = None

@@ -6,7 +6,15 @@ import io
 import json
 import logging
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Protocol, TypeVar, cast
@@ -46,6 +54,14 @@ _TELL_THEIR_COST = ("openrouter/",)
 
 class _Answer(Protocol):
     def model_dump(self, *, exclude_none: bool) -> dict[str, object]: ...
+
+
+class _HttpResponse(Protocol):
+    aiter_bytes: Callable[[], AsyncIterable[object]]
+
+
+class _Chunks(Protocol):
+    completion_stream: AsyncIterable[object]
 
 
 class _Clients(Protocol):
@@ -159,27 +175,24 @@ class LiteLLMClient:
         try:
             module = await self._loaded()
             with failpoint:
-                return await self._timed(function(module)(**given), deadline=deadline)
+                async with asyncio.timeout_at(deadline):
+                    return await function(module)(**given)
         except Exception as error:  # litellm raises errors of many libraries
             raise self._translated(error) from error
 
     async def _chunks(
         self, module: _LiteLLM, request: ModelRequest, deadline: float
     ) -> AsyncGenerator[_Answer, None]:
+        silence = _SilenceLimit(self._silence_seconds, deadline, request.on_received)
         with REQUEST:
-            answer = await self._timed(
-                module.acompletion(**self._arguments(request)), deadline=deadline
-            )
+            answer = await silence.applied(module.acompletion(**self._arguments(request)))
         if not request.is_streamed:
             yield cast(_Answer, answer)
             return
         chunks = cast(AsyncIterator[_Answer], answer)
+        silence.watch(chunks)
         try:
-            while True:
-                try:
-                    chunk = await self._timed(anext(chunks), deadline=deadline)
-                except StopAsyncIteration:
-                    break
+            while (chunk := await silence.applied(anext(chunks, None))) is not None:
                 yield chunk
         finally:
             close = getattr(chunks, "aclose", None)
@@ -189,11 +202,6 @@ class LiteLLMClient:
             raise ModelUnavailable(
                 error_mapping.ANSWER_BROKE_OFF, detail="the stream ended without its end"
             )
-
-    async def _timed(self, work: Awaitable[AnswerT], *, deadline: float) -> AnswerT:
-        loop = asyncio.get_running_loop()
-        async with asyncio.timeout_at(min(deadline, loop.time() + self._silence_seconds)):
-            return await work
 
     async def _loaded(self) -> _LiteLLM:
         async with self._importing:
@@ -249,6 +257,53 @@ class LiteLLMClient:
         code = base.code or told.code or str(getattr(error, "code", None) or "")
         refusal = replace(base, code=code, message=message, retry_after_seconds=_wait(error))
         return to_model_error(refusal)
+
+
+class _SilenceLimit:
+    """Ends a wait for litellm if no data has arrived for `seconds`, or at the deadline.
+
+    litellm yields no chunk for events without content and for comments, so the data is watched at its source."""
+
+    def __init__(self, seconds: float, deadline: float, on_received: Callable[[], None]) -> None:
+        self._seconds = seconds
+        self._deadline = deadline
+        self._on_received = on_received
+        self._timer: asyncio.Timeout | None = None
+
+    async def applied(self, work: Awaitable[AnswerT]) -> AnswerT:
+        try:
+            async with asyncio.timeout_at(self._next_limit()) as self._timer:
+                return await work
+        finally:
+            self._timer = None
+
+    def watch(self, chunks: object) -> None:
+        """Watches the bytes of the stream's HTTP response, or the events if litellm does not show the response."""
+        events = getattr(chunks, "completion_stream", None)
+        response = getattr(events, "response", None)
+        if hasattr(response, "aiter_bytes"):
+            known = cast(_HttpResponse, response)
+            read = known.aiter_bytes
+            known.aiter_bytes = lambda: self._watched(read())
+        elif isinstance(events, AsyncIterable):
+            cast(_Chunks, chunks).completion_stream = self._watched(
+                cast(AsyncIterable[object], events)
+            )
+
+    async def _watched(self, parts: AsyncIterable[object]) -> AsyncGenerator[object, None]:
+        try:
+            async for part in parts:
+                if self._timer is not None and not self._timer.expired():
+                    self._timer.reschedule(self._next_limit())
+                self._on_received()
+                yield part
+        finally:
+            close = getattr(parts, "aclose", None)
+            if close is not None:
+                await close()
+
+    def _next_limit(self) -> float:
+        return min(self._deadline, asyncio.get_running_loop().time() + self._seconds)
 
 
 def _has_lost_its_end(chunks: object) -> bool:

@@ -156,7 +156,7 @@ class OpenAIChatClient:
         reader = self._new_reader(ReasoningOrigin(self._provider, request.model))
         with self._endpoint.translating():
             async with self._answer(request) as response:
-                start = await _start(response)
+                start = await _start(response, request.on_received)
                 if start.startswith(b"{"):
                     whole = json_object(start + await _whole(response, BODY_BYTES_MAX))
                     for delta in (*reader.read(whole), *reader.flush()):
@@ -169,6 +169,7 @@ class OpenAIChatClient:
                             yield delta
                         if not events.is_over:
                             piece = await response.content.readany()
+                            request.on_received()
                     if events.is_over:
                         await _drain(response)
                     for delta in events.close():
@@ -202,11 +203,12 @@ class OpenAIChatClient:
             return await self._endpoint.post(self._writer.body(request), accept=accept)
 
 
-async def _start(response: aiohttp.ClientResponse) -> bytes:
+async def _start(response: aiohttp.ClientResponse, on_received: Callable[[], None]) -> bytes:
     """Returns the first piece of the response that is not only white space, without leading white space.
 
     Its first character distinguishes a JSON object from a stream, because servers send wrong content types."""
     async for piece in response.content.iter_any():
+        on_received()
         if start := piece.removeprefix(b"\xef\xbb\xbf").lstrip():
             return start
     return b""

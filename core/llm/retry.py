@@ -17,7 +17,10 @@ from core.ports import LLM, ModelDelta, ModelFinished, ModelRequest, ModelRetrie
 log = logging.getLogger(__name__)
 
 FALLBACK_PERCENT = 30
-"""While there are fallback models, a model has this share of the time: 90 s of five minutes."""
+"""While there are fallback models, a silent model has this share of the time: 90 s of five minutes. A model that shows
+signs of life has all but this share."""
+BREAKS_MAX = 3
+"""A model is abandoned after this many answers that broke off, or after one less if there is a fallback."""
 
 
 async def stream_with_retries(
@@ -33,62 +36,138 @@ async def stream_with_retries(
 ) -> AsyncGenerator[ModelDelta, None]:
     """Yields the answer of the requested model, or of the first fallback that answers, and a delta before each retry.
 
-    Only ModelUnavailable is retried, and only before the first delta; a stream that fails later raises. An attempt
-    fails if its first delta takes longer than `first_seconds`, unless the answer is not streamed. Waits are random,
-    grow exponentially from `scale_seconds`, and are at least as long as the service requests. All attempts end within
-    `deadline_seconds`. A model is abandoned after `attempts_max` attempts, or if there are fallbacks and it has used
-    FALLBACK_PERCENT of that time. The last model's error is raised. If a fallback answers, its name is in the first and
-    the last delta."""
+    Only ModelUnavailable is retried. An attempt fails if no part of its response arrives within `first_seconds`, unless
+    the answer is not streamed, or if the answer breaks off. Waits are random, grow exponentially from `scale_seconds`,
+    and are at least as long as the service requests. All attempts share `deadline_seconds`, from which the time in
+    which an answer streams is not taken. A model is abandoned after `attempts_max` attempts or BREAKS_MAX broken
+    answers, or if there are fallbacks and it has used FALLBACK_PERCENT of the time. The last model's error is raised.
+    If a fallback answers, its name is in the first and the last delta."""
     models = [request.model, *fallbacks]
-    start = time.monotonic()
-    end = start + deadline_seconds
+    patience = _Patience(request, first_seconds, deadline_seconds)
     while models:
         model = models.pop(0)
-        now = time.monotonic()
-        deadline = min(end, now + deadline_seconds * FALLBACK_PERCENT / 100) if models else end
+        patience.start_model(has_fallback=bool(models))
         for attempt in range(1, attempts_max + 1):
-            has_begun = False
-            patience = first_seconds if request.is_streamed else deadline_seconds
-            until = min(deadline, time.monotonic() + patience)
+            sent = replace(request, model=model, on_received=patience.received)
+            patience.start_attempt()
             try:
-                async with aclosing(llm.stream(replace(request, model=model))) as deltas:
-                    delta = await _first(deltas, until)
-                    yield _signed(delta, model, request, is_first=True)
-                    has_begun = True
-                    async for delta in deltas:
-                        yield _signed(delta, model, request, is_first=False)
+                async with aclosing(llm.stream(sent)) as deltas:
+                    while (delta := await patience.next(deltas)) is not None:
+                        yield _signed(delta, model, request, is_first=patience.deltas == 1)
                 return
             except ModelUnavailable as error:
-                if has_begun:
-                    raise
                 wait = _wait_seconds(error, attempt, scale_seconds, wait_seconds_max)
-                is_given_up = attempt == attempts_max or time.monotonic() + wait > deadline
-                if is_given_up and not models:
+                is_given_up = attempt == attempts_max or not patience.allows_retry(wait)
+                if is_given_up and (not models or patience.is_over):
                     raise
-                log.warning("%s did not answer (attempt %d): %s", model, attempt, error.detail)
-                waited = time.monotonic() - start
+                fault = patience.fault(error)
+                log.warning("%s %s (attempt %d): %s", model, fault, attempt, error.detail)
+                waited = f"{patience.waited_seconds:.0f} s"
                 if is_given_up:
-                    yield ModelRetried(
-                        text=f"{model} does not answer after {waited:.0f} s: trying {models[0]}"
-                    )
+                    end = fault if patience.deltas else f"does not answer after {waited}"
+                    yield ModelRetried(text=f"{model} {end}: trying {models[0]}")
                     break
-                yield ModelRetried(text=_retry_text(error, attempt + 1, attempts_max, waited))
+                counted = f"attempt {attempt + 1} of {attempts_max}"
+                yield ModelRetried(text=f"The model {fault}: {counted}, {waited}")
                 await asyncio.sleep(wait)
 
 
-async def _first(deltas: AsyncGenerator[ModelDelta, None], until: float) -> ModelDelta:
-    """Returns the first delta. Raises ModelUnavailable if it does not arrive in time."""
-    try:
-        async with asyncio.timeout(max(0.0, until - time.monotonic())):
-            return await anext(deltas)
-    except (TimeoutError, StopAsyncIteration) as error:
-        late = "no part of an answer in time"
-        raise ModelUnavailable(error_mapping.TIMED_OUT, detail=late, is_late=True) from error
+class _Patience:
+    """Limits how long the deltas of one answer may take, over all its attempts.
+
+    A model that is silent fails after `first_seconds` or at its deadline. Once any part of its response has arrived, it
+    works on the answer and has until its later deadline; the client itself ends a stream that falls silent for long."""
+
+    def __init__(
+        self, request: ModelRequest, first_seconds: float, deadline_seconds: float
+    ) -> None:
+        self._request = request
+        self._first_seconds = first_seconds
+        self._deadline_seconds = deadline_seconds
+        self._start = time.monotonic()
+        self._streamed_seconds = 0.0
+        self._silent_until = self._alive_until = deadline_seconds
+        self._breaks_left = 0
+        self._pause_seconds = 0.0
+        self._last = 0.0
+        self._timer: asyncio.Timeout | None = None
+        self.deltas = 0
+
+    @property
+    def waited_seconds(self) -> float:
+        """The time since the start, without the time in which answers streamed."""
+        return time.monotonic() - self._start - self._streamed_seconds
+
+    @property
+    def is_over(self) -> bool:
+        return self.waited_seconds >= self._deadline_seconds
+
+    def start_model(self, *, has_fallback: bool) -> None:
+        self._silent_until = self._alive_until = self._deadline_seconds
+        self._breaks_left = BREAKS_MAX
+        if has_fallback:
+            share = self._deadline_seconds * FALLBACK_PERCENT / 100
+            self._silent_until = min(self._deadline_seconds, self.waited_seconds + share)
+            self._alive_until = max(self._silent_until, self._deadline_seconds - share)
+            self._breaks_left -= 1
+
+    def start_attempt(self) -> None:
+        self.deltas = 0
+
+    def received(self) -> None:
+        """Tells that a part of the response has arrived, perhaps without content."""
+        if self._timer is not None and not self._timer.expired():
+            left = self._alive_until - self.waited_seconds
+            self._timer.reschedule(asyncio.get_running_loop().time() + left)
+        self._request.on_received()
+
+    async def next(self, deltas: AsyncGenerator[ModelDelta, None]) -> ModelDelta | None:
+        """Returns the next delta, or None at the end of the answer. Raises ModelUnavailable if it takes too long."""
+        return await (self._later(deltas) if self.deltas else self._first(deltas))
+
+    async def _first(self, deltas: AsyncGenerator[ModelDelta, None]) -> ModelDelta:
+        left = self._silent_until - self.waited_seconds
+        seconds = min(self._first_seconds, left) if self._request.is_streamed else left
+        try:
+            async with asyncio.timeout(seconds) as self._timer:
+                delta = await anext(deltas)
+        except (TimeoutError, StopAsyncIteration) as error:
+            raise _late() from error
+        finally:
+            self._timer = None
+        self.deltas, self._last = 1, time.monotonic()
+        # an answer that begins late may pause, too
+        self._pause_seconds = max(self._alive_until - self.waited_seconds, self._first_seconds)
+        return delta
+
+    async def _later(self, deltas: AsyncGenerator[ModelDelta, None]) -> ModelDelta | None:
+        try:
+            async with asyncio.timeout(self._pause_seconds):
+                delta = await anext(deltas, None)
+        except TimeoutError as error:
+            raise _late() from error
+        now = time.monotonic()
+        self._streamed_seconds += now - self._last
+        self._last = now
+        self.deltas += 1
+        return delta
+
+    def allows_retry(self, wait_seconds: float) -> bool:
+        """Whether the model may be asked again after the wait. Called once after each failed attempt."""
+        if self.deltas:
+            self._breaks_left -= 1
+        in_time = self.waited_seconds + wait_seconds <= self._silent_until
+        return in_time and self._breaks_left > 0
+
+    def fault(self, error: ModelUnavailable) -> str:
+        if self.deltas:
+            return "stopped answering in the middle"
+        return "is slow" if error.is_late else "does not answer"
 
 
-def _retry_text(error: ModelUnavailable, attempt: int, attempts_max: int, waited: float) -> str:
-    fault = "is slow" if error.is_late else "does not answer"
-    return f"The model {fault}: attempt {attempt} of {attempts_max}, {waited:.0f} s"
+def _late() -> ModelUnavailable:
+    late = "no part of an answer in time"
+    return ModelUnavailable(error_mapping.TIMED_OUT, detail=late, is_late=True)
 
 
 def _signed(delta: ModelDelta, model: str, request: ModelRequest, *, is_first: bool) -> ModelDelta:

@@ -34,10 +34,10 @@ from core.domain.events import (
 from core.domain.ids import new_id
 from core.domain.messages import REASONING_KEY, JsonObject, Message
 from core.domain.threads import FinishReason, Reply, Usage
-from core.llm.error_mapping import CONTENT_REJECTED
+from core.llm.error_mapping import ANSWER_BROKE_OFF, CONTENT_REJECTED
 from core.loop.calls import CallOutcome, CallRunner, tool_finished_event
 from core.loop.run_context import AskModel, RunContext
-from core.model_usage import record_model_usage
+from core.model_usage import record_model_usage, written_text
 from core.ports import (
     ModelDelta,
     ModelFinished,
@@ -72,6 +72,10 @@ class TurnResult:
 
 log = logging.getLogger(__name__)
 RESTARTS_MAX = 2
+WAIT_TOLD_SECONDS = 10.0
+"""The status says after this many seconds, and then as often, that the model is waited for."""
+SIGN_SECONDS = 30.0
+"""A model that has sent any data in this time works on its answer."""
 BYTES_PER_TOKEN = 4
 ANSWER_BYTES_MAX = 8 * 1024 * 1024
 CALLS_READ_MAX = 512
@@ -110,16 +114,21 @@ def _with_note(request: ModelRequest, text: str) -> ModelRequest:
 class _Response:
     """The part of the model's response that has been read. `visible` are the pieces that people may read.
 
-    `thinking_since` is the monotonic time of the first thinking, and `told_seconds` its duration as last shown."""
+    `thinking_since` is the monotonic time of the first thinking, and `told_seconds` its duration as last shown.
+    `delta_at` and `sign_at` are those of the last delta and the last data, with or without content. `is_waiting`: the
+    status says that people wait for the model."""
 
     parser: CallParser
+    delta_at: float = field(default_factory=time.monotonic)
+    sign_at: float = 0
+    is_thinking: bool = True
     thinking_since: float = 0
     told_seconds: int = -1
     visible: list[str] = field(default_factory=list[str])
     sequence: int = 0
     size_bytes: int = 0
     has_begun: bool = False
-    is_retried: bool = False
+    is_waiting: bool = False
 
     @property
     def text(self) -> str:
@@ -127,13 +136,31 @@ class _Response:
         return "".join(self.visible)
 
     def has_room_for(self, delta: ModelDelta) -> bool:
-        match delta:
-            case TextDelta(text=text) | ThinkingDelta(text=text) | ToolCallDelta(arguments=text):
-                size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
-            case ModelFinished() | ReasoningSnapshot() | ModelRetried():
-                size = 0
+        text = written_text(delta)
+        size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
         self.size_bytes += size
         return self.size_bytes <= ANSWER_BYTES_MAX
+
+    def note_sign_of_life(self) -> None:
+        self.sign_at = time.monotonic()
+
+    def start_over(self, parser: CallParser) -> None:
+        self.parser = parser
+        self.visible.clear()
+        self.sequence = self.size_bytes = 0
+        self.thinking_since, self.told_seconds, self.is_thinking = 0, -1, True
+
+    def wait_text(self) -> str:
+        """Returns for how long the model has sent nothing, or an empty string if it writes or has just sent something.
+
+        Hidden reasoning shows itself only by data without content."""
+        now = time.monotonic()
+        if now - self.delta_at < WAIT_TOLD_SECONDS:
+            return ""
+        if now - self.sign_at >= SIGN_SECONDS:
+            return f"Waiting for the model, {now - self.delta_at:.0f} s"
+        since = self.thinking_since or self.delta_at
+        return f"Thinking, {now - since:.0f} s" if self.is_thinking else ""
 
     def next_sequence(self) -> int:
         self.sequence += 1
@@ -168,7 +195,11 @@ class Turn:
                 context=self.context,
                 group=group,
             )
-            reason = await self._read_whole(request, self._runner)
+            waits = group.create_task(self._tell_waits())
+            try:
+                reason = await self._read_whole(request, self._runner)
+            finally:
+                waits.cancel()
             if reason == "xml_tool_limit_reached":
                 self.context.run_log.emit(FinishReached(reason=reason))
             self._add_assistant(is_cut_off=reason == "length")
@@ -192,11 +223,9 @@ class Turn:
         return tuple(self._messages)
 
     async def _read_whole(self, request: ModelRequest, runner: CallRunner) -> FinishReason:
-        """Reads the model's response. Starts over if the stream breaks off, or the response is empty or unreadable,
-        before any call is complete.
+        """Reads the model's response. Starts over if it is empty or unreadable before any call is complete.
 
-        If the stream breaks off before its first delta, the error is raised, because `ask_model` has already retried.
-        """
+        If the stream breaks off, `ask_model` has already retried, so the error is raised."""
         reason: FinishReason = "stop"
         for restart in range(RESTARTS_MAX + 1):
             if restart:
@@ -204,16 +233,15 @@ class Turn:
             self._response = response = _Response(self._new_parser())
             runner.reasoning = None
             try:
-                reason = await self._read(request, response, runner)
+                sent = replace(request, on_received=response.note_sign_of_life)
+                reason = await self._read(sent, response, runner)
             except (ModelUnavailable, AnswerRejected) as error:
-                if runner.calls or self._waiting:
+                if self._count_calls(runner):
                     self._take(response.parser.close(is_whole=False))
                     return "tool_calls"
-                is_unreadable = isinstance(error, AnswerRejected)
-                if restart == RESTARTS_MAX or not (response.has_begun or is_unreadable):
+                if restart == RESTARTS_MAX or not isinstance(error, AnswerRejected):
                     raise
-                note = _UNREADABLE_ANSWER.format(reason=error.detail) if is_unreadable else ""
-                request = _with_note(request, note)
+                request = _with_note(request, _UNREADABLE_ANSWER.format(reason=error.detail))
                 continue
             if self._has_said(runner):
                 return reason
@@ -244,7 +272,7 @@ class Turn:
                         pass
                     case _:
                         assert_never(delta)
-        raise ModelUnavailable("The model's answer broke off.")
+        raise ModelUnavailable(ANSWER_BROKE_OFF)
 
     def _new_parser(self) -> CallParser:
         return self.context.dialect.parser(self.context.toolbox.specs, calls_max=self._calls_max)
@@ -258,17 +286,38 @@ class Turn:
 
     def _follow_attempts(self, delta: ModelDelta, response: _Response, runner: CallRunner) -> None:
         """Shows people each new attempt to reach a model, and that the model thinks once it answers. Keeps its
-        reasoning."""
+        reasoning, and withdraws an answer that starts over."""
         if isinstance(delta, ReasoningSnapshot):
             runner.reasoning = delta.content
         if isinstance(delta, TextDelta) and delta.replaces_earlier:
             self._withdraw_text(response, runner)
         if isinstance(delta, ModelRetried):
+            if response.has_begun:
+                self._start_over(response, runner)
             self.context.run_log.emit(ActivityChanged(text=delta.text))
-        elif response.is_retried:
+        elif response.is_waiting:
             self.context.run_log.emit(ActivityChanged(text="Thinking"))
-        response.is_retried = isinstance(delta, ModelRetried)
-        response.has_begun = not response.is_retried
+        response.is_waiting = isinstance(delta, ModelRetried)
+        response.has_begun = not response.is_waiting
+        if response.has_begun:
+            response.delta_at = time.monotonic()
+            response.is_thinking = isinstance(delta, ThinkingDelta)
+
+    def _start_over(self, response: _Response, runner: CallRunner) -> None:
+        """Withdraws an answer that broke off. Raises ModelUnavailable if it contains calls, because they stand."""
+        if self._count_calls(runner):
+            raise ModelUnavailable(ANSWER_BROKE_OFF)
+        response.start_over(self._new_parser())
+        runner.reasoning = None
+        self.context.run_log.emit(ResponseStarted())
+
+    async def _tell_waits(self) -> None:
+        """Shows people for how long the model has sent nothing."""
+        while True:
+            await asyncio.sleep(WAIT_TOLD_SECONDS)
+            if self._response is not None and (text := self._response.wait_text()):
+                self._response.is_waiting = True
+                self.context.run_log.emit(ActivityChanged(text=text))
 
     def _exceeded_limit(self, delta: ModelDelta, response: _Response, runner: CallRunner) -> str:
         """Returns the limit that the answer exceeds with this delta, or an empty string."""

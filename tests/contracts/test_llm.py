@@ -1,10 +1,14 @@
 """The contract of the LLM port, passed by the direct client and by litellm against one local endpoint."""
 
+import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from typing import Protocol
 
 import pytest
+from aiohttp import web
 
 from core.domain.errors import ContextOverflow, ModelError, ModelRejected, ModelUnavailable
 from core.llm.litellm_client import LiteLLMClient
@@ -19,7 +23,7 @@ from core.ports import (
     ThinkingDelta,
     ToolCallDelta,
 )
-from tests.fakes.web_service import fake_web_service, says
+from tests.fakes.web_service import Answer, fake_web_service, says
 
 # litellm reads a deprecated attribute of its own models
 pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince211")
@@ -252,6 +256,86 @@ async def test_a_silent_stream_ends_after_its_limit(kind: str):
     assert len(seen) == 1
 
 
+def chunk(delta: str, finish: str = "null") -> str:
+    choice = f'{{"index":0,"delta":{delta},"finish_reason":{finish}}}'
+    return f'data: {{"id":"x","object":"chat.completion.chunk","created":1,"model":"gpt-4o","choices":[{choice}]}}\n\n'
+
+
+def dripping(*pieces: str, last: str) -> Answer:
+    """Returns a handler that sends a piece every 0.1 s, and then the last."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for piece in pieces:
+            await response.write(piece.encode())
+            await asyncio.sleep(0.1)
+        await response.write(last.encode())
+        return response
+
+    return answer
+
+
+PING = 'event: ping\ndata: {"type": "ping"}\n\n'
+CLAUDE_BEGIN = (
+    'event: message_start\ndata: {"type": "message_start", "message": {"id": "m", "type": "message",'
+    ' "role": "assistant", "model": "claude-sonnet-4-5", "content": [],'
+    ' "usage": {"input_tokens": 1, "output_tokens": 1}}}\n\n'
+)
+CLAUDE_END = """event: content_block_start
+data: {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+
+event: content_block_delta
+data: {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hello."}}
+
+event: content_block_stop
+data: {"type": "content_block_stop", "index": 0}
+
+event: message_delta
+data: {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}}
+
+event: message_stop
+data: {"type": "message_stop"}
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "begin", "sign"),
+    [
+        ("direct", "openai/gpt-4o", "", ": OPENROUTER PROCESSING\n\n"),
+        ("direct", "openai/gpt-4o", "", chunk('{"content": "", "reasoning": null}')),
+        ("direct", "openai/gpt-4o", "", "\n"),
+        ("litellm", "openai/gpt-4o", "", ": keep-alive\n\n"),
+        ("litellm", "openai/gpt-4o", "", chunk('{"role": "assistant", "content": ""}')),
+        ("litellm", "deepseek/deepseek-chat", "", ": keep-alive\n\n"),
+        ("litellm", "anthropic/claude-sonnet-4-5", CLAUDE_BEGIN, PING),
+    ],
+)
+async def test_data_without_content_is_told_and_is_no_silence(
+    kind: str, name: str, begin: str, sign: str
+):
+    answer = chunk('{"content":"Hello."}') + chunk("{}", '"stop"') + "data: [DONE]\n\n"
+    last = CLAUDE_END if begin else answer
+    received: list[float] = []
+    request = replace(ask("anything"), model=name)
+    async with fake_web_service([]) as server:
+        url = f"{server.url}/v1"
+        server.faults[""] = dripping(begin, last=last)
+        async with model(kind, url) as llm:
+            await deltas(llm, request)  # litellm's first call takes longer, because it imports more
+        server.faults[""] = dripping(begin, *[sign] * 8, last=last)
+        watched = replace(request, on_received=lambda: received.append(time.monotonic()))
+        async with model(kind, url, silence_seconds=0.5) as llm:
+            stream = llm.stream(watched)
+            first = await anext(stream)
+            signs = len(received)
+            await stream.aclose()
+    assert isinstance(first, TextDelta)
+    assert first.text == "Hello."
+    assert signs >= 6
+
+
 @both
 async def test_a_service_that_is_not_there_is_unavailable(kind: str):
     async with serve_scenario(load_scenario(STORY)) as gone:
@@ -259,11 +343,6 @@ async def test_a_service_that_is_not_there_is_unavailable(kind: str):
     async with model(kind, base_url) as llm:
         with pytest.raises(ModelUnavailable):
             await deltas(llm, ask("greet"))
-
-
-def chunk(delta: str, finish: str = "null") -> str:
-    choice = f'{{"index":0,"delta":{delta},"finish_reason":{finish}}}'
-    return f'data: {{"id":"x","object":"chat.completion.chunk","created":1,"model":"gpt-4o","choices":[{choice}]}}\n\n'
 
 
 @both

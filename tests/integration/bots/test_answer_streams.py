@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
@@ -17,6 +18,7 @@ from core.domain.errors import (
     SurfaceUnclear,
 )
 from core.domain.threads import Address
+from core.llm.retry import stream_with_retries
 from core.ports import Precondition, TextDelta, ThinkingDelta
 from core.stores import Delivery
 from tests.fakes.streamed_model import Played, calls, ended, text
@@ -162,6 +164,8 @@ async def test_an_answer_that_the_model_begins_again_is_there_once(
     gate = asyncio.Event()
     again: Played = [TextDelta(text=SECOND), TextDelta(text=FIRST), ended()]
     first: Played = [TextDelta(text=FIRST), gate, ModelUnavailable("gone")]
+    world = stage.world
+    world.with_deps(ask_model=partial(stream_with_retries, world.model, scale_seconds=0.01))
     await played(stage, growing, first, again, gate=gate)
     assert answers(growing) == [f"{SECOND}{FIRST}".strip()]
     assert list(growing.written.values()) == [FIRST]

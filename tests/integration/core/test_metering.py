@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pytest
 from sqlalchemy import select
@@ -63,6 +64,7 @@ async def test_a_stream_that_dies_is_charged_beside_the_one_after_it(world: Worl
         [TextDelta(text="word " * 100), ModelUnavailable("away")],
         text("done"),
     ]
+    world.with_deps(ask_model=partial(stream_with_retries, world.model, scale_seconds=0.01))
     assert (await used(world, await world.run("go"))).output_tokens >= 85
 
 

@@ -1,9 +1,11 @@
 """What people do while a run is under way, and what models do wrong: steering, stops, dying streams, limits."""
 
 import asyncio
+from functools import partial
 
 from core.domain.errors import ModelRejected, ModelUnavailable
 from core.domain.events import AgentEvent, RunFailed, RunFinished
+from core.llm.retry import stream_with_retries
 from core.loop.run_context import LoopPolicy
 from core.ports import TextDelta, ToolCallDelta
 from core.prompt.system_prompt import RunPrompt
@@ -222,6 +224,7 @@ async def test_a_stopped_thread_goes_on_with_the_next_message(world: World) -> N
 
 async def test_a_stream_that_dies_starts_over_and_says_nothing_twice(world: World) -> None:
     world.model.turns = [[TextDelta(text="Hel"), ModelUnavailable("away")], text("Hello.")]
+    world.with_deps(ask_model=partial(stream_with_retries, world.model, scale_seconds=0.01))
     run_id = await world.run("hi")
     history = await world.history(run_id)
     assert history[-1].content["content"] == "Hello."

@@ -13,9 +13,17 @@ from aiohttp import web
 
 from core import http_shutdown
 from core.domain.errors import ModelUnavailable
-from core.domain.events import ActivityChanged, RunFailed, RunFinished
+from core.domain.events import (
+    ActivityChanged,
+    AgentEvent,
+    ResponseStarted,
+    RunFailed,
+    RunFinished,
+)
+from core.domain.messages import JsonObject
 from core.llm.openai_client import OpenAIChatClient
 from core.llm.retry import stream_with_retries
+from core.loop import turn
 from core.ports import ModelDelta, ModelRequest, ModelRetried, TextDelta
 from tests.integration.core.conftest import World
 from tests.integration.core.conftest import world as world
@@ -23,11 +31,40 @@ from tests.integration.core.conftest import world as world
 REQUEST = ModelRequest(model="first", messages=({"role": "user", "content": "hi"},))
 FIRST_SECONDS = 0.3
 STREAM = {"Content-Type": "text/event-stream"}
-ANSWER = {"choices": [{"delta": {"content": "Hello."}, "finish_reason": "stop"}]}
+
+
+def event(delta: JsonObject, finish: str | None = None) -> bytes:
+    return (
+        f"data: {json.dumps({'choices': [{'delta': delta, 'finish_reason': finish}]})}\n\n".encode()
+    )
+
+
+ANSWER = event({"content": "Hello."}, "stop") + b"data: [DONE]\n\n"
+COMMENT = b": OPENROUTER PROCESSING\n\n"
+ROLE = event({"role": "assistant", "content": ""})
+HIDDEN = event({"content": "", "reasoning": None})
+WORDS = [event({"content": word}) for word in ("Once ", "upon ", "a time")]
+CALL = {"index": 0, "id": "c1", "function": {"name": "echo", "arguments": '{"text": "a"}'}}
+CUT_CALL = {"index": 1, "id": "c2", "function": {"name": "echo", "arguments": '{"te'}}
+FOR_EVER = 60.0
+PLAYS: dict[str, list[bytes | float]] = {
+    "answer": [ANSWER],
+    "headers": [FOR_EVER],
+    "drip": [COMMENT, 0.02] * 3000,
+    "words": [*WORDS, FOR_EVER],
+    "words and comments": [*WORDS, *[COMMENT, 0.02] * 3000],
+    "cut": [*WORDS],
+    "call": [event({"tool_calls": [CALL]}), event({"tool_calls": [CUT_CALL]}), FOR_EVER],
+    "role": [ROLE, 2 * FIRST_SECONDS, ANSWER],
+    "comments": [*[COMMENT, FIRST_SECONDS / 10] * 20, ANSWER],
+    "hidden": [*[HIDDEN, FIRST_SECONDS / 10] * 20, ANSWER],
+}
+"""What the endpoint sends, and the seconds in which it sends nothing."""
 
 
 class Endpoint:
-    """Answers each request with the next fault, or with the last one for ever; `answer` is no fault."""
+    """Answers each request with the next fault, or with the last one for ever; `answer` is no fault. The second model
+    in a request has no faults."""
 
     def __init__(self, *faults: str) -> None:
         self.faults = list(faults)
@@ -35,6 +72,8 @@ class Endpoint:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.models.append((await request.json())["model"])
+        if self.models[-1] == "second":
+            return await self._answer(request, "answer")
         fault = self.faults.pop(0) if len(self.faults) > 1 else self.faults[0]
         if fault.isdecimal():
             message = {"error": {"message": "Our engine burnt down. Key sk-secret."}}
@@ -42,26 +81,34 @@ class Endpoint:
             return web.json_response(message, status=int(fault), headers=headers)
         if fault == "hang":
             await asyncio.sleep(60)
+        return await self._answer(request, fault)
+
+    async def _answer(self, request: web.Request, fault: str) -> web.StreamResponse:
         response = web.StreamResponse(headers=STREAM)
         await response.prepare(request)
-        if fault == "headers":
-            await asyncio.sleep(60)
         with suppress(ConnectionError):
-            while fault == "drip":
-                await response.write(b": still here\n\n")
-                await asyncio.sleep(0.02)
-        await response.write(f"data: {json.dumps(ANSWER)}\n\ndata: [DONE]\n\n".encode())
+            for part in PLAYS.get(fault, [ANSWER]):
+                if isinstance(part, bytes):
+                    await response.write(part)
+                else:
+                    await asyncio.sleep(part)
         return response
 
 
 @asynccontextmanager
-async def serving(endpoint: Endpoint) -> AsyncIterator[OpenAIChatClient]:
+async def serving(
+    endpoint: Endpoint, silence_seconds: float = 180
+) -> AsyncIterator[OpenAIChatClient]:
     app = web.Application()
     app.router.add_post("/v1/chat/completions", endpoint.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    llm = OpenAIChatClient(f"http://127.0.0.1:{runner.addresses[0][1]}/v1", "sk-secret")
+    llm = OpenAIChatClient(
+        f"http://127.0.0.1:{runner.addresses[0][1]}/v1",
+        "sk-secret",
+        silence_seconds=silence_seconds,
+    )
     try:
         yield llm
     finally:
@@ -87,7 +134,6 @@ def asked(
     [
         ("hang", "is slow"),
         ("headers", "is slow"),
-        ("drip", "is slow"),
         ("429", "does not answer"),
         ("500", "does not answer"),
         ("529", "does not answer"),
@@ -159,6 +205,103 @@ async def test_an_answer_that_is_not_streamed_has_until_the_deadline() -> None:
             async for _ in asked(llm, whole, deadline=2 * FIRST_SECONDS):
                 pass
     assert endpoint.models == ["first"]
+
+
+@pytest.mark.parametrize("fault", ["comments", "hidden", "role"])
+async def test_a_model_that_shows_signs_of_life_is_asked_once(fault: str) -> None:
+    """Each answer begins after more than FIRST_SECONDS."""
+    endpoint = Endpoint(fault)
+    async with serving(endpoint) as llm:
+        got = [one async for one in asked(llm)]
+    assert [type(one).__name__ for one in got] == ["TextDelta", "ModelFinished"]
+    assert endpoint.models == ["first"]
+
+
+async def test_keep_alive_comments_for_ever_end_at_the_deadline_with_one_sentence(
+    world: World,
+) -> None:
+    endpoint, start = Endpoint("drip"), time.monotonic()
+    async with serving(endpoint) as llm:
+        world.with_deps(ask_model=partial(asked, llm, deadline=3 * FIRST_SECONDS))
+        events = await world.events(await world.run("go"))
+    assert endpoint.models == ["test"]
+    assert time.monotonic() - start < 15
+    assert isinstance(events[-1], RunFailed)
+    assert "did not answer in time" in events[-1].public_message
+
+
+async def answer_of(
+    world: World, endpoint: Endpoint, *fallbacks: str, deadline: float = 5
+) -> tuple[list[AgentEvent], list[str]]:
+    """Returns the events of a run whose model is at the endpoint, and what they showed people of its attempts."""
+
+    def ask(request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
+        return asked(llm, request, *fallbacks, deadline=deadline)
+
+    async with serving(endpoint, silence_seconds=FIRST_SECONDS) as llm:
+        world.with_deps(ask_model=ask)
+        run_id = await world.run("go")
+    events = await world.events(run_id)
+    return events, [one.text for one in events if isinstance(one, ActivityChanged)]
+
+
+@pytest.mark.parametrize("fault", ["words", "cut"])
+async def test_a_model_that_stops_in_the_middle_is_followed_by_its_fallback(
+    world: World, fault: str
+) -> None:
+    endpoint = Endpoint(fault)
+    events, shown = await answer_of(world, endpoint, "second")
+    assert endpoint.models == ["test", "test", "second"]
+    assert shown[0].startswith("The model stopped answering in the middle: attempt 2 of 6")
+    assert shown[2:] == ["test stopped answering in the middle: trying second", "Thinking"]
+    assert sum(isinstance(one, ResponseStarted) for one in events) == 3
+    last = events[-1]
+    assert isinstance(last, RunFinished)
+    assert last.reply is not None
+    assert last.reply.text == "Hello."
+
+
+async def test_comments_after_the_first_words_do_not_keep_the_fallback_away(world: World) -> None:
+    endpoint = Endpoint("words and comments")
+    events, _ = await answer_of(world, endpoint, "second", deadline=1)
+    assert endpoint.models == ["test", "second"]
+    assert isinstance(events[-1], RunFinished)
+
+
+async def test_a_model_that_always_stops_in_the_middle_ends_the_run_with_one_sentence(
+    world: World,
+) -> None:
+    endpoint, start = Endpoint("words"), time.monotonic()
+    events, _ = await answer_of(world, endpoint, deadline=1)
+    assert time.monotonic() - start < 15
+    assert 2 <= len(endpoint.models) <= 3
+    assert isinstance(events[-1], RunFailed)
+    assert "did not answer in time" in events[-1].public_message
+
+
+async def test_calls_of_an_answer_that_stops_stand_and_run_once(world: World) -> None:
+    endpoint = Endpoint("call", "answer")
+    events, shown = await answer_of(world, endpoint, "second")
+    assert world.bench.said == ["a"]
+    assert shown == []
+    assert endpoint.models == ["test", "test"]
+    assert isinstance(events[-1], RunFinished)
+
+
+@pytest.mark.parametrize(
+    ("fault", "text"), [("headers", "Waiting for the model, "), ("drip", "Thinking, ")]
+)
+async def test_people_see_for_how_long_the_model_has_sent_nothing(
+    world: World, fault: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turn, "WAIT_TOLD_SECONDS", 0.4)
+    async with serving(Endpoint(fault)) as llm:
+        patient = partial(stream_with_retries, llm, first_seconds=2, deadline_seconds=2)
+        world.with_deps(ask_model=patient)
+        events = await world.events(await world.run("go"))
+    shown = [one.text for one in events if isinstance(one, ActivityChanged)]
+    assert len(shown) >= 3
+    assert all(one.startswith(text) and one.endswith(" s") for one in shown)
 
 
 async def test_people_see_each_attempt_and_that_the_model_thinks_again(world: World) -> None:

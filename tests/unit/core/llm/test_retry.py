@@ -1,3 +1,4 @@
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,19 +15,41 @@ FINISHED = ModelFinished(finish_reason="stop")
 DOWN = ModelUnavailable("Down.")
 
 
+SIGN = "a part of the response without content"
+SIGNS = [0.03, SIGN] * 4
+
+
 @dataclass
 class FakeLLM:
-    """Plays one list of deltas and errors per call, and keeps the models it was asked for."""
+    """Plays one list of deltas, errors, signs of life and seconds of silence per call, and keeps the models it was
+    asked for. After the last list, it is silent."""
 
-    plays: list[Sequence[ModelDelta | ModelError]]
+    plays: list[Sequence[ModelDelta | ModelError | float | str]]
     asked: list[str] = field(default_factory=list)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         self.asked.append(request.model)
-        for item in self.plays.pop(0):
+        for item in self.plays.pop(0) if self.plays else [999.0]:
             if isinstance(item, ModelError):
                 raise item
-            yield item
+            if isinstance(item, float | int):
+                await asyncio.sleep(item)
+            elif isinstance(item, str):
+                request.on_received()
+            else:
+                yield item
+
+
+async def read(llm: FakeLLM, *fallbacks: str, **limits: float) -> list[ModelDelta]:
+    """Returns the deltas, with a last one if the model's error ends the answer."""
+    got: list[ModelDelta] = []
+    given = {"first_seconds": 0.1, "deadline_seconds": 5.0, "scale_seconds": 0.001, **limits}
+    try:
+        async for delta in stream_with_retries(llm, REQUEST, fallbacks=fallbacks, **given):
+            got.append(delta)  # noqa: PERF401 - what came before an error counts
+    except ModelUnavailable as error:
+        got.append(TextDelta(text=f"error: {error}"))
+    return got
 
 
 async def test_an_unavailable_model_is_asked_again_until_it_answers():
@@ -52,9 +75,9 @@ async def test_after_the_last_attempt_the_fallbacks_are_asked_and_then_the_error
 
 
 @pytest.mark.parametrize(
-    "play", [[ModelRejected("No.")], [TextDelta(text="Hi"), ModelUnavailable("Broke off.")]]
+    "play", [[ModelRejected("No.")], [TextDelta(text="Hi"), ModelRejected("No.")]]
 )
-async def test_what_cannot_pass_or_has_begun_is_not_asked_again(
+async def test_what_cannot_pass_is_not_asked_again(
     play: list[ModelDelta | ModelError],
 ):
     llm = FakeLLM([play, [FINISHED]])
@@ -84,6 +107,94 @@ async def test_a_wait_beyond_the_deadline_goes_straight_to_the_fallback():
     ]
     told = ModelRetried(text="first does not answer after 0 s: trying second")
     assert (got, llm.asked) == ([told, replace(FINISHED, model="second")], ["first", "second"])
+
+
+HI = TextDelta(text="Hi")
+BROKEN = ModelRetried(
+    text="The model stopped answering in the middle: attempt 2 of 6, 0 s",
+)
+NEXT_MODEL = ModelRetried(text="first stopped answering in the middle: trying second")
+
+
+async def test_an_answer_that_breaks_off_starts_over_and_the_fallback_follows_the_second_one() -> (
+    None
+):
+    llm = FakeLLM([[HI, DOWN], [HI, DOWN], [HI, FINISHED]])
+    got = await read(llm, "second")
+    second = [replace(HI, model="second"), replace(FINISHED, model="second")]
+    assert got == [HI, BROKEN, HI, NEXT_MODEL, *second]
+    assert llm.asked == ["first", "first", "second"]
+
+
+async def test_without_a_fallback_the_third_broken_answer_is_the_last() -> None:
+    llm = FakeLLM([[HI, DOWN]] * 9)
+    *_, last = await read(llm)
+    assert (last, llm.asked) == (TextDelta(text="error: Down."), ["first"] * 3)
+
+
+@pytest.mark.parametrize("fallbacks", [(), ("second",)])
+async def test_an_answer_that_stalls_ends_by_the_deadline(fallbacks: tuple[str, ...]) -> None:
+    """If there is a fallback, the first model stalls until only the fallback's share is left."""
+    llm, start = FakeLLM([[HI, 999.0]] * 9), time.monotonic()
+    got = await read(llm, *fallbacks, deadline_seconds=1.0)
+    assert 0.9 <= time.monotonic() - start < 3
+    assert llm.asked == ["first", *fallbacks]
+    assert (got[1] == NEXT_MODEL) == bool(fallbacks)
+    last = "error: The model's service did not answer in time. Try again in a while."
+    assert got[-1] == TextDelta(text=last)
+
+
+async def test_the_time_in_which_an_answer_streams_is_not_waiting() -> None:
+    slow = [HI, 0.1] * 8
+    llm = FakeLLM([[*slow, DOWN], [*slow, FINISHED]])
+    got = await read(llm, deadline_seconds=0.5, first_seconds=0.3)
+    assert (got[-1], llm.asked) == (FINISHED, ["first"] * 2)
+
+
+async def test_an_answer_that_begins_late_may_pause() -> None:
+    llm = FakeLLM([[*SIGNS, HI, 0.1, FINISHED]])
+    got = await read(llm, deadline_seconds=0.2, first_seconds=0.15)
+    assert (got, llm.asked) == ([HI, FINISHED], ["first"])
+
+
+@pytest.mark.parametrize("fallbacks", [(), ("second",)])
+async def test_a_model_that_shows_signs_of_life_is_not_asked_again(
+    fallbacks: tuple[str, ...],
+) -> None:
+    """The signs go on for longer than a silent model has, with a fallback as well."""
+    llm = FakeLLM([[*SIGNS * 3, HI, FINISHED]])
+    got = await read(llm, *fallbacks, deadline_seconds=1.0)
+    assert (got, llm.asked) == ([HI, FINISHED], ["first"])
+
+
+async def test_one_sign_of_life_is_enough_for_an_answer_that_takes_long() -> None:
+    llm = FakeLLM([[SIGN, 0.3, HI, FINISHED]])
+    assert (await read(llm), llm.asked) == ([HI, FINISHED], ["first"])
+
+
+async def test_signs_of_life_without_an_answer_end_at_the_deadline() -> None:
+    llm, start = FakeLLM([[*SIGNS * 100]]), time.monotonic()
+    got = await read(llm, deadline_seconds=0.5)
+    assert time.monotonic() - start < 2
+    assert len(llm.asked) == len(got) == 1
+    late = "error: The model's service did not answer in time. Try again in a while."
+    assert got == [TextDelta(text=late)]
+
+
+async def test_signs_of_life_without_an_answer_leave_the_fallback_its_share() -> None:
+    llm = FakeLLM([[*SIGNS * 100], [HI, FINISHED]])
+    got = await read(llm, "second", deadline_seconds=0.5)
+    assert llm.asked == ["first", "second"]
+    assert got[0] == ModelRetried(text="first does not answer after 0 s: trying second")
+    assert got[-1] == replace(FINISHED, model="second")
+
+
+async def test_who_asks_is_told_of_signs_of_life_too() -> None:
+    told: list[str] = []
+    request = replace(REQUEST, on_received=lambda: told.append(SIGN))
+    async for _ in stream_with_retries(FakeLLM([[SIGN, HI, SIGN, FINISHED]]), request):
+        pass
+    assert len(told) == 2
 
 
 @pytest.mark.parametrize(
