@@ -38,6 +38,7 @@ OPENAI_PROTOCOL_PROVIDERS = {
 
 Maps the prefix of a model name to the provider's base URL and the environment variable of its API key.
 """
+SILENCE_SECONDS = 180.0
 _REASONING_MODEL = re.compile(r"(?:openai/)?(?:o\d|gpt-[5-9]|codex)(?!.*chat)")
 NO_KEY_MESSAGE = "This agent's model has no API key. Please tell the person who runs this bot."
 NO_MODEL_MESSAGE = "No model is set up yet. Please tell the person who runs this bot."
@@ -170,9 +171,12 @@ def build_provider_client(model: str, settings: Settings) -> ProviderClient:
     if not model:
         raise ConfigurationError("No model is set: `threadhand setup` asks for one.")
     own_key = shared_key_for(model, settings)
+    silence = _silence_seconds(settings)
     if settings.llm_base_url:
         is_chosen = uses_responses_api(model, settings.llm_base_url, settings)
-        return OpenAIChatClient(settings.llm_base_url, own_key, uses_responses_api=is_chosen)
+        return OpenAIChatClient(
+            settings.llm_base_url, own_key, uses_responses_api=is_chosen, silence_seconds=silence
+        )
     for prefix, (base_url, variable) in OPENAI_PROTOCOL_PROVIDERS.items():
         if not model.startswith(prefix):
             continue
@@ -185,12 +189,19 @@ def build_provider_client(model: str, settings: Settings) -> ProviderClient:
             key,
             model_prefix=prefix,
             uses_responses_api=uses_responses_api(model, base_url, settings),
+            silence_seconds=silence,
         )
     variable = provider_key_name(model)
     if variable and not own_key and variable not in settings.provider_keys:
         raise ConfigurationError(f"The model {model} needs a key: set {variable} in .env.")
     keys = {name: key.get_secret_value() for name, key in settings.provider_keys.items()}
-    return LiteLLMClient(provider_keys=keys, api_key=own_key)
+    return LiteLLMClient(provider_keys=keys, api_key=own_key, silence_seconds=silence)
+
+
+def _silence_seconds(settings: Settings) -> float:
+    """Returns for how long a response may stop, which is no less than it may take to begin."""
+    first = settings.model_first_seconds if settings.stream else settings.model_deadline_seconds
+    return max(SILENCE_SECONDS, first)
 
 
 def uses_responses_api(model: str, base_url: str, settings: Settings) -> bool:

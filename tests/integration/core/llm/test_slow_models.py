@@ -6,11 +6,16 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 from aiohttp import web
 
+from bots.bootstrap import model_clients
+from bots.bootstrap.model_clients import build_model_client
+from bots.settings import load_settings
 from core import http_shutdown
 from core.domain.errors import ModelUnavailable
 from core.domain.events import (
@@ -69,6 +74,7 @@ class Endpoint:
     def __init__(self, *faults: str) -> None:
         self.faults = list(faults)
         self.models: list[str] = []
+        self.url = ""
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.models.append((await request.json())["model"])
@@ -79,8 +85,8 @@ class Endpoint:
             message = {"error": {"message": "Our engine burnt down. Key sk-secret."}}
             headers = {"Retry-After": "0.2"} if fault == "429" else {}
             return web.json_response(message, status=int(fault), headers=headers)
-        if fault == "hang":
-            await asyncio.sleep(60)
+        if fault in ("hang", "slow"):
+            await asyncio.sleep(60 if fault == "hang" else 2 * FIRST_SECONDS)
         return await self._answer(request, fault)
 
     async def _answer(self, request: web.Request, fault: str) -> web.StreamResponse:
@@ -104,11 +110,8 @@ async def serving(
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    llm = OpenAIChatClient(
-        f"http://127.0.0.1:{runner.addresses[0][1]}/v1",
-        "sk-secret",
-        silence_seconds=silence_seconds,
-    )
+    endpoint.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    llm = OpenAIChatClient(endpoint.url, "sk-secret", silence_seconds=silence_seconds)
     try:
         yield llm
     finally:
@@ -302,6 +305,29 @@ async def test_people_see_for_how_long_the_model_has_sent_nothing(
     shown = [one.text for one in events if isinstance(one, ActivityChanged)]
     assert len(shown) >= 3
     assert all(one.startswith(text) and one.endswith(" s") for one in shown)
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"MODEL_FIRST_SECONDS": "5"},
+        {"STREAM": "false", "MODEL_FIRST_SECONDS": "0.1", "MODEL_DEADLINE_SECONDS": "5"},
+    ],
+)
+async def test_an_answer_may_take_as_long_to_begin_as_the_settings_say(
+    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_clients, "SILENCE_SECONDS", 0.1)
+    endpoint = Endpoint("slow")
+    async with serving(endpoint):
+        named = {"MODEL": "first", "LLM_API_KEY": "k", "LLM_BASE_URL": endpoint.url, **variables}
+        environ = {f"THREADHAND_{name}": value for name, value in named.items()}
+        client = build_model_client(load_settings(environ, Path("no such file")))
+        request = replace(REQUEST, is_streamed=variables.get("STREAM") != "false")
+        got = [one async for one in client.ask_model(request)]
+        await client.close()
+    assert endpoint.models == ["first"]
+    assert isinstance(got[0], TextDelta)
 
 
 async def test_people_see_each_attempt_and_that_the_model_thinks_again(world: World) -> None:
