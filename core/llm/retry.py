@@ -5,9 +5,8 @@ Does not use stamina, because stamina retries functions and cannot tell whether 
 import asyncio
 import logging
 import random
-import time
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import replace
 
 from core.domain.errors import ModelUnavailable
@@ -49,11 +48,11 @@ async def stream_with_retries(
         patience.start_model(has_fallback=bool(models))
         for attempt in range(1, attempts_max + 1):
             sent = replace(request, model=model, on_received=patience.received)
-            patience.start_attempt()
             try:
-                async with aclosing(llm.stream(sent)) as deltas:
-                    while (delta := await patience.next(deltas)) is not None:
-                        yield _signed(delta, model, request, is_first=patience.deltas == 1)
+                with patience.attempt():
+                    async with aclosing(llm.stream(sent)) as deltas:
+                        while (delta := await patience.next(deltas)) is not None:
+                            yield _signed(delta, model, request, is_first=patience.deltas == 1)
                 return
             except ModelUnavailable as error:
                 wait = _wait_seconds(error, attempt, scale_seconds, wait_seconds_max)
@@ -76,7 +75,10 @@ class _Patience:
     """Limits how long the deltas of one answer may take, over all its attempts.
 
     A model that is silent fails after `first_seconds` or at its deadline. Once any part of its response has arrived, it
-    works on the answer and has until its later deadline; the client itself ends a stream that falls silent for long."""
+    works on the answer and has until its later deadline; the client itself ends a stream that falls silent for long.
+
+    Times are those of the event loop. One timer serves all deltas of an attempt, because `asyncio.timeout` for each
+    delta would double what a streamed answer costs."""
 
     def __init__(
         self, request: ModelRequest, first_seconds: float, deadline_seconds: float
@@ -84,19 +86,23 @@ class _Patience:
         self._request = request
         self._first_seconds = first_seconds
         self._deadline_seconds = deadline_seconds
-        self._start = time.monotonic()
+        self._loop = asyncio.get_running_loop()
+        self._start = self._loop.time()
         self._streamed_seconds = 0.0
         self._silent_until = self._alive_until = deadline_seconds
         self._breaks_left = 0
         self._pause_seconds = 0.0
         self._last = 0.0
-        self._timer: asyncio.Timeout | None = None
+        self._until = 0.0
+        self._task: asyncio.Task[object] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_late = False
         self.deltas = 0
 
     @property
     def waited_seconds(self) -> float:
         """The time since the start, without the time in which answers streamed."""
-        return time.monotonic() - self._start - self._streamed_seconds
+        return self._loop.time() - self._start - self._streamed_seconds
 
     @property
     def is_over(self) -> bool:
@@ -111,46 +117,72 @@ class _Patience:
             self._alive_until = max(self._silent_until, self._deadline_seconds - share)
             self._breaks_left -= 1
 
-    def start_attempt(self) -> None:
+    @contextmanager
+    def attempt(self) -> Generator[None]:
+        """Context manager: inside the block, `next` returns the deltas of one attempt."""
         self.deltas = 0
+        try:
+            yield
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
 
     def received(self) -> None:
         """Tells that a part of the response has arrived, perhaps without content."""
-        if self._timer is not None and not self._timer.expired():
-            left = self._alive_until - self.waited_seconds
-            self._timer.reschedule(asyncio.get_running_loop().time() + left)
+        if not self.deltas:
+            self._until = self._loop.time() + self._alive_until - self.waited_seconds
         self._request.on_received()
 
     async def next(self, deltas: AsyncGenerator[ModelDelta, None]) -> ModelDelta | None:
         """Returns the next delta, or None at the end of the answer. Raises ModelUnavailable if it takes too long."""
-        return await (self._later(deltas) if self.deltas else self._first(deltas))
-
-    async def _first(self, deltas: AsyncGenerator[ModelDelta, None]) -> ModelDelta:
-        left = self._silent_until - self.waited_seconds
-        seconds = min(self._first_seconds, left) if self._request.is_streamed else left
+        wait = self._pause_seconds if self.deltas else self._first_wait()
+        task = asyncio.current_task()
+        if wait <= 0 or task is None:
+            raise _late()
+        cancelled_before = task.cancelling()
+        self._task, self._until, self._is_late = task, self._loop.time() + wait, False
+        if self._timer is None:
+            self._check()
         try:
-            async with asyncio.timeout(seconds) as self._timer:
-                delta = await anext(deltas)
-        except (TimeoutError, StopAsyncIteration) as error:
-            raise _late() from error
+            delta = await anext(deltas, None)
+        except asyncio.CancelledError as error:
+            if self._is_late and task.cancelling() == cancelled_before + 1:
+                raise _late() from error
+            raise
         finally:
-            self._timer = None
-        self.deltas, self._last = 1, time.monotonic()
-        # an answer that begins late may pause, too
-        self._pause_seconds = max(self._alive_until - self.waited_seconds, self._first_seconds)
+            self._task = None
+            if self._is_late:
+                task.uncancel()
+        self._count(delta)
         return delta
 
-    async def _later(self, deltas: AsyncGenerator[ModelDelta, None]) -> ModelDelta | None:
-        try:
-            async with asyncio.timeout(self._pause_seconds):
-                delta = await anext(deltas, None)
-        except TimeoutError as error:
-            raise _late() from error
-        now = time.monotonic()
-        self._streamed_seconds += now - self._last
+    def _first_wait(self) -> float:
+        left = self._silent_until - self.waited_seconds
+        return min(self._first_seconds, left) if self._request.is_streamed else left
+
+    def _check(self) -> None:
+        """Cancels the wait for a delta that is late, and otherwise looks again when it would be."""
+        self._timer = None
+        if self._task is None:
+            return
+        if self._loop.time() < self._until:
+            self._timer = self._loop.call_at(self._until, self._check)
+        else:
+            self._is_late = True
+            self._task.cancel()
+
+    def _count(self, delta: ModelDelta | None) -> None:
+        now = self._loop.time()
+        if self.deltas:
+            self._streamed_seconds += now - self._last
+        elif delta is None:
+            raise _late()
+        else:
+            # an answer that begins late may pause, too
+            self._pause_seconds = max(self._alive_until - self.waited_seconds, self._first_seconds)
         self._last = now
         self.deltas += 1
-        return delta
 
     def allows_retry(self, wait_seconds: float) -> bool:
         """Whether the model may be asked again after the wait. Called once after each failed attempt."""

@@ -9,6 +9,7 @@ from core.domain.errors import ModelError, ModelRejected, ModelUnavailable
 from core.llm.error_mapping import parse_retry_after
 from core.llm.retry import stream_with_retries
 from core.ports import ModelDelta, ModelFinished, ModelRequest, ModelRetried, TextDelta
+from core.tasks import cancel, spawn
 
 REQUEST = ModelRequest(model="first", messages=())
 FINISHED = ModelFinished(finish_reason="stop")
@@ -187,6 +188,30 @@ async def test_signs_of_life_without_an_answer_leave_the_fallback_its_share() ->
     assert llm.asked == ["first", "second"]
     assert got[0] == ModelRetried(text="first does not answer after 0 s: trying second")
     assert got[-1] == replace(FINISHED, model="second")
+
+
+async def test_a_reader_may_take_its_time_and_only_waiting_for_the_model_is_limited() -> None:
+    llm, got = FakeLLM([[HI, HI, 0.02, FINISHED]]), list[ModelDelta]()
+    limits = {"first_seconds": 0.1, "deadline_seconds": 0.2}
+    async for delta in stream_with_retries(llm, REQUEST, **limits):
+        got.append(delta)
+        await asyncio.sleep(0.3)
+    assert (got, llm.asked) == ([HI, HI, FINISHED], ["first"])
+
+
+@pytest.mark.parametrize("play", [[999.0], [HI, 999.0]])
+async def test_a_cancelled_reader_is_cancelled_and_leaves_no_timer(
+    play: list[ModelDelta | ModelError | float | str],
+) -> None:
+    async def answer() -> None:
+        async for _ in stream_with_retries(FakeLLM([play]), REQUEST, first_seconds=0.2):
+            pass
+
+    reading = spawn(answer(), name="reading")
+    await asyncio.sleep(0.05)
+    await cancel(reading)
+    assert reading.cancelled()
+    await asyncio.sleep(0.3)  # a timer that was left would cancel this test
 
 
 async def test_who_asks_is_told_of_signs_of_life_too() -> None:
