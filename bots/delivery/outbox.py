@@ -329,7 +329,7 @@ async def _show_whole_approval(ask: Delivery, poster: Poster) -> None:
     if not any(one.slot == "file" and one.ordinal in places for one in planned):
         shown = text.replace("`", "\\u0060")
         parts = split_markdown(f"`{name}`:\n```\n{shown}```", poster.surface.answer_limit)
-        bodies = zip(places, parts, strict=False)
+        bodies = zip(places[: len(parts)], parts, strict=True)  # nothing of it may be left out
         planned = await poster.plan(
             [DeliveryDraft(slot="file", ordinal=at, body={"text": part}) for at, part in bodies]
         )

@@ -296,7 +296,7 @@ class _Show:
             await wait_for_first(self._has_steps, self._has_replied, self._over)
         while not self._over.is_set():
             await wait_for_first(self._changed, self._over)
-            if self._over.is_set():
+            if self._over.is_set() or self._view.state not in UNENDED_STATES:
                 return
             self._changed.clear()
             await self._show_status(poster)

@@ -19,7 +19,7 @@ def is_channel_id(text: str) -> bool:
 
 
 def _require_ids(*shapes: str, example: str) -> AfterValidator:
-    """Returns a validator that rejects names, which the platforms never send and which would admit nobody."""
+    """Returns a validator that rejects names. The platforms send only ids, so a name would never match anyone."""
     pattern = re.compile("|".join((*shapes, DISCORD_ID)), re.ASCII)
     ending = ", or * for all" if ANYONE in shapes else ""
 

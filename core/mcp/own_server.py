@@ -378,7 +378,7 @@ async def serve_http(
         _guarded(app, token),
         log_config=None,
         access_log=False,
-        http=_Connection,
+        http=_HttpConnection,
         ws="none",  # it would take connections away from the limits
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
     )
@@ -427,7 +427,7 @@ class _Served(uvicorn.Server):
         yield
 
 
-class _Connection(H11Protocol):
+class _HttpConnection(H11Protocol):
     """Ends a connection if there are too many, or if its request does not arrive in time."""
 
     _timer: asyncio.TimerHandle | None = None

@@ -1,6 +1,6 @@
 """A fake chat platform in memory, which keeps posted messages and fails as configured."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -57,6 +57,7 @@ class FakeSurface:
         self.edits = 0
         self.is_typing = self.was_typing = False
         self.closed: set[Address] = set()
+        self.on_edit: Callable[[Posted, Content], None] = lambda _posted, _content: None
 
     async def post(
         self,
@@ -95,6 +96,7 @@ class FakeSurface:
                 raise SurfaceRefused("no", code="is_archived")
             found = next(one for one in self.posted if one.message_ref == message_ref)
             found.contents.append(content)
+            self.on_edit(found, content)
             return message_ref
 
         await self._do("edit", carry_out, precondition)

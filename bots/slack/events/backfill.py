@@ -278,7 +278,7 @@ class MessageReplay:
             case IncomingMessage(is_addressed=True):
                 is_for_us = not await self._cursors.is_marked_ignored(inbound.dedupe_key)
                 if is_for_us:
-                    self._opened.add(_thread_of(inbound))
+                    self._opened.add(_thread_key(inbound))
             case IncomingMessage() | StopRequested():
                 is_for_us = ts > cursor and self._is_new_for_thread(inbound, ts)
             case CommandCalled():
@@ -290,13 +290,13 @@ class MessageReplay:
         return is_for_us
 
     def _is_new_for_thread(self, inbound: IncomingMessage | StopRequested, ts: str) -> bool:
-        joined = self._joined.get(_thread_of(inbound))
+        joined = self._joined.get(_thread_key(inbound))
         if isinstance(inbound, StopRequested):
             return joined is None or joined.last_ref < ts
-        return _thread_of(inbound) in self._opened or bool(joined and joined.first_ref < ts)
+        return _thread_key(inbound) in self._opened or bool(joined and joined.first_ref < ts)
 
 
-def _thread_of(inbound: IncomingMessage | StopRequested) -> tuple[str, str]:
+def _thread_key(inbound: IncomingMessage | StopRequested) -> tuple[str, str]:
     return inbound.address.channel_id, inbound.address.thread_key
 
 

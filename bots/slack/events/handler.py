@@ -108,7 +108,7 @@ class ThreadOrder:
     async def place(self, event: JsonObject) -> AsyncGenerator[Callable[[], Awaitable[None]]]:
         """Context manager: yields a function that waits until the thread's earlier events have been handled, but not
         longer than Slack waits for the acknowledgement."""
-        thread = get_text(event, "channel"), _thread_of(event)
+        thread = get_text(event, "channel"), _thread_ts(event)
         earlier = self._newest.get(thread)
         own = self._newest[thread] = asyncio.Event()
 
@@ -144,7 +144,7 @@ class ThreadOrder:
         return [self._early.pop(key) for key in sorted(found)]
 
 
-def _thread_of(event: JsonObject) -> str:
+def _thread_ts(event: JsonObject) -> str:
     """Returns the ts of the first message of the thread where the event happened. An edit and a deletion carry the
     message."""
     message = get_object(event, "message") or get_object(event, "previous_message") or event
@@ -290,7 +290,7 @@ class EventHandler:
         context = ParseContext(
             identity=self._client.identity,
             names=await self._people.find_names(user_ids_in(event)),
-            reacted_thread_ts=await self._thread_of(*reacted) if reacted else "",
+            reacted_thread_ts=await self._fetch_thread_ts(*reacted) if reacted else "",
         )
         return parse_safely(partial(parse_event, event, context))
 
@@ -402,7 +402,7 @@ class EventHandler:
         }
         return {**mention, **whole}
 
-    async def _thread_of(self, channel: str, ts: str) -> str:
+    async def _fetch_thread_ts(self, channel: str, ts: str) -> str:
         """Returns the thread ts of a message, or "". Raises SurfaceError if Slack should redeliver the event."""
         if context := self._threads.get((channel, ts)):
             return context

@@ -55,8 +55,8 @@ def erase_rows(
     heard = change(thread_inputs, "author_id") + change(heard_messages, "author_id")
     names = change(runs, "requester_id", requester_id=None, requester_name=None)
     answer = case((pending_asks.c.answer.in_(_CHOICES), pending_asks.c.answer), else_=REMOVED)
-    nobody = {"answered_by_id": None, "answered_by_name": None}
-    names += change(pending_asks, "answered_by_id", answer=answer, **nobody)
+    no_answerer = {"answered_by_id": None, "answered_by_name": None}
+    names += change(pending_asks, "answered_by_id", answer=answer, **no_answerer)
     names += change(audit_entries, "actor_id", actor_id="", actor_name=FORGOTTEN)
     change(pairings, "person_id")
     change(feedback, "person_id")

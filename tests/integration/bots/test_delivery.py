@@ -2,13 +2,15 @@
 
 import asyncio
 import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from bots.delivery import poster, run_delivery
-from bots.delivery.content import AnswerPart, AskPrompt, Notice, RunStatus
+from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
 from bots.inbound.actions import IncomingMessage
 from bots.inbound.commands.erasure import forget_thread
 from bots.inbound.receiver import arrival_of
@@ -20,10 +22,12 @@ from core.domain.errors import (
     SurfaceRefused,
     SurfaceUnclear,
 )
+from core.domain.events import RunEvent
 from core.domain.threads import Accept, InboxItem
 from core.ports import TextDelta
 from core.run.execute import execute
 from core.tools.tool import ToolSet
+from storage.memory.event_bus import MemoryEventBus
 from tests.fakes.streamed_model import calls, text
 from tests.fakes.surface import Failure, Posted
 from tests.integration.bots.delivery_stage import Stage, until
@@ -42,6 +46,33 @@ async def test_the_answer_is_a_new_message_and_the_status_one_that_is_edited(sta
     assert isinstance(final, RunStatus)
     assert (final.view.state, final.view.can_stop) == ("completed", False)
     assert [task.title for task in final.view.tasks] == ["echo a"]
+
+
+class SlowToLeaveBus(MemoryEventBus):
+    """Takes a moment to unsubscribe, as a bus over the network does."""
+
+    @asynccontextmanager
+    async def subscribe(self, run_id: str) -> AsyncGenerator[AsyncIterator[RunEvent]]:
+        async with super().subscribe(run_id) as events:
+            yield events
+            await asyncio.sleep(0.3)
+
+
+async def test_the_status_shows_no_end_before_the_answer_is_posted(stage: Stage) -> None:
+    deps = stage.world.deps
+    stage.world.deps = replace(deps, messaging=replace(deps.messaging, bus=SlowToLeaveBus()))
+    await stage.use_status_after(0)
+    stage.world.model.turns = [calls(("echo", '{"text": "a"}')), text("The answer.")]
+    states_before: list[str] = []
+
+    def note(edited: Posted, content: Content) -> None:
+        if isinstance(content, RunStatus) and not stage.of(AnswerPart):
+            states_before.append(content.view.state)
+
+    stage.surface.on_edit = note
+    await stage.run()
+    assert stage.of(AnswerPart)
+    assert set(states_before) <= {"queued", "working"}
 
 
 async def test_the_request_carries_one_reaction_at_a_time_and_two_in_all(stage: Stage) -> None:

@@ -1,11 +1,12 @@
 """A person at a browser: the page in a real headless Chromium, and the whole program behind it."""
 
+import asyncio
 import shutil
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from playwright.async_api import Locator, Page, async_playwright, expect
+from playwright.async_api import Download, Locator, Page, async_playwright, expect
 
 from bots.demo.environment import DemoEnvironment, start_demo
 from bots.demo.runner import page_samples
@@ -58,6 +59,17 @@ class Reader:
     async def says(self, platform: str, text: str) -> None:
         await self.box(platform).fill(text)
         await self.box(platform).press("Enter")
+
+    async def download(self, link: Locator) -> str:
+        """The text of the file behind a link that opens a tab. The browser reports the download on this page, or on
+        the tab if that was opened sooner."""
+        arriving: asyncio.Queue[Download] = asyncio.Queue()
+        self.page.on("download", arriving.put_nowait)
+        self.page.context.on("page", lambda tab: tab.on("download", arriving.put_nowait))
+        await link.click()
+        async with asyncio.timeout(PATIENCE_MS / 1000):
+            download = await arriving.get()
+        return (await download.path()).read_text()
 
     async def keep_picture(self, name: str) -> None:
         ARTEFACTS.mkdir(exist_ok=True)

@@ -1,7 +1,6 @@
 """The main job by clicks, as a new user does it, on both platforms."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
 from playwright.async_api import expect
@@ -23,7 +22,7 @@ def _browser() -> None:
     chromium()
 
 
-async def check_answer(reader: Reader, platform: str, folder: Path) -> None:
+async def check_answer(reader: Reader, platform: str) -> None:
     """The figures, the picture and the report, as a person gets them."""
     side = reader.side(platform)
     await expect(reader.message(platform, "together it comes to 6300")).to_be_visible()
@@ -33,15 +32,12 @@ async def check_answer(reader: Reader, platform: str, folder: Path) -> None:
         "picture => picture.complete && picture.naturalWidth > 100",
         arg=await picture.element_handle(),
     )
-    async with reader.page.expect_download() as arriving:
-        await side.get_by_role("link", name="report.md").click()
-    saved = folder / "report.md"
-    await (await arriving.value).save_as(saved)
-    assert "| North | 2700 |" in saved.read_text()
+    report = await reader.download(side.get_by_role("link", name="report.md"))
+    assert "| North | 2700 |" in report
     await expect(side.locator(".reactions > span").first).to_have_text("✅ 1")
 
 
-async def test_a_mention_in_slack_is_asked_answered_and_gets_its_files(tmp_path: Path) -> None:
+async def test_a_mention_in_slack_is_asked_answered_and_gets_its_files() -> None:
     async with program() as stage, reading(stage) as reader:
         slack = reader.side("slack")
         await reader.begin("slack")
@@ -50,7 +46,7 @@ async def test_a_mention_in_slack_is_asked_answered_and_gets_its_files(tmp_path:
         await reader.button("slack", "Markdown").click()
         await expect(reader.message("slack", "alice answered: Markdown")).to_be_visible()
         await expect(reader.button("slack", "Markdown")).to_have_count(0)
-        await check_answer(reader, "slack", tmp_path)
+        await check_answer(reader, "slack")
         await expect(reader.button("slack", "Stop")).to_have_count(0)
         seen = await slack.inner_text()
         assert ":white_check_mark:" not in seen
@@ -89,7 +85,7 @@ async def test_a_denied_notice_is_not_pinned_and_the_answer_comes_all_the_same()
 
 
 @pytest.mark.slow
-async def test_a_slash_command_in_discord_is_answered_by_a_reply(tmp_path: Path) -> None:
+async def test_a_slash_command_in_discord_is_answered_by_a_reply() -> None:
     async with program() as stage, reading(stage) as reader:
         discord = reader.side("discord")
         await reader.begin("discord")
@@ -97,7 +93,7 @@ async def test_a_slash_command_in_discord_is_answered_by_a_reply(tmp_path: Path)
         await expect(discord.locator(".place")).to_contain_text("in the thread")
         await reader.says("discord", "markdown, please")
         await expect(reader.message("discord", "Alice answered in this thread")).to_be_visible()
-        await check_answer(reader, "discord", tmp_path)
+        await check_answer(reader, "discord")
         await expect(reader.button("discord", "Send")).to_be_in_viewport(ratio=1)
         seen = await discord.locator(".messages").inner_text()
         assert not {"\u2060", "\u200b", "\u200c"} & set(seen)
@@ -125,7 +121,7 @@ async def test_the_page_that_the_agent_made_is_shown_as_its_browser_shows_it(pla
 
 
 @pytest.mark.slow
-async def test_the_story_is_told_on_a_phone(tmp_path: Path) -> None:
+async def test_the_story_is_told_on_a_phone() -> None:
     async with program() as stage, reading(stage, size=PHONE) as reader:
         await expect(reader.side("slack")).to_be_visible()
         await expect(reader.side("discord")).to_be_hidden()
@@ -138,7 +134,7 @@ async def test_the_story_is_told_on_a_phone(tmp_path: Path) -> None:
         assert size is not None
         assert size["height"] >= 40
         await button.click()
-        await check_answer(reader, "discord", tmp_path)
+        await check_answer(reader, "discord")
         await expect(reader.button("discord", "Send")).to_be_in_viewport(ratio=1)
         wide = await reader.page.evaluate("document.documentElement.scrollWidth")
         assert wide <= PHONE[0]
@@ -148,7 +144,7 @@ async def test_the_story_is_told_on_a_phone(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_the_form_for_a_longer_answer_takes_it(tmp_path: Path) -> None:
+async def test_the_form_for_a_longer_answer_takes_it() -> None:
     async with program() as stage, reading(stage) as reader:
         await reader.begin("discord")
         await reader.button("discord", "Write an answer").click()
@@ -162,7 +158,7 @@ async def test_the_form_for_a_longer_answer_takes_it(tmp_path: Path) -> None:
         await reader.keep_picture("form")
         await form.get_by_role("button", name="Submit").click()
         await expect(form).to_have_count(0)
-        await check_answer(reader, "discord", tmp_path)
+        await check_answer(reader, "discord")
 
 
 @pytest.mark.slow
