@@ -245,8 +245,9 @@ async def load_model_specs(settings: Settings) -> ModelSpecs:
     def price_of(model: str) -> Price | None:
         # a custom endpoint has its own prices, even if its models share their names with known models
         listed = None if settings.llm_base_url else table.prices.get(model)
-        # the configured price is for language models; embeddings are much cheaper
-        return listed if model == settings.embedding_model else own or listed
+        # the configured price is for language models; embeddings are much cheaper, and pictures dearer
+        has_own_price = model in (settings.embedding_model, settings.image_model)
+        return listed if has_own_price else own or listed
 
     return ModelSpecs(
         context_policy=ContextPolicy(

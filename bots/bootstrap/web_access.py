@@ -13,7 +13,7 @@ from core.tools.tool import ToolSet
 from core.web_access.client import Api
 from core.web_access.cloudflare import CloudflarePages
 from core.web_access.guard import AddressGuard
-from core.web_access.image_generation import ImageGenerator
+from core.web_access.image_generation import UNPRICED_PICTURE_USD, ImageGenerator
 from core.web_access.pages import Firecrawl, LocalReader, PageReader
 from core.web_access.providers import RapidApi
 from core.web_access.search import KeylessSearch, Search, Tavily
@@ -91,7 +91,8 @@ def _build_image_generator(settings: Settings, guard: AddressGuard) -> ImageGene
         base_url=settings.image_api_url,
         silence_seconds=DRAWING_SECONDS,
     )
-    return ImageGenerator(source, settings.image_model, guard)
+    unpriced_usd = UNPRICED_PICTURE_USD if settings.budget.counts_unpriced else 0.0
+    return ImageGenerator(source, settings.image_model, guard, unpriced_usd)
 
 
 def _providers(settings: Settings) -> RapidApi | None:

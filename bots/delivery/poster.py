@@ -362,8 +362,9 @@ class Poster:
 
     async def set_reaction(
         self, message_ref: str, reaction: Reaction | None, *, is_patient: bool = True
-    ) -> None:
-        """Sets a reaction on a message; None removes it. Refusals are only logged, because reactions are optional.
+    ) -> str:
+        """Sets a reaction on a message; None removes it. Errors are only logged, because reactions are optional.
+        Returns the code of a refusal, or "".
 
         If `is_patient` is true, waits out rate limits and retries, and raises StorageUnavailable if the lease cannot be
         checked. Sets no reaction if the lease is lost.
@@ -384,6 +385,8 @@ class Poster:
             if is_patient and isinstance(error, StorageUnavailable):
                 raise
             log.info("no reaction on run %s: %s", self.rendering.run_id, error)
+            return error.code if isinstance(error, SurfaceRefused) else ""
+        return ""
 
     async def _looked_for(self, record: Delivery) -> Delivery:
         """Searches the thread for the message if an earlier attempt to post it has an unknown outcome.

@@ -148,6 +148,7 @@ class _Show:
         self._taken_up = asyncio.Event()
         self._has_steps = asyncio.Event()
         self._has_replied = asyncio.Event()
+        self._may_be_closed = asyncio.Event()
         self._over = asyncio.Event()
         self._unread: set[str] = set()
         self._stream = AnswerStream()
@@ -288,12 +289,12 @@ class _Show:
 
         Posts it at the first step, or after `status_after_seconds`. `_leave` shows the final state, after the answer.
         """
+        reasons = (self._has_steps, self._has_replied, self._over)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._deps.status_after_seconds):
-                await wait_for_first(self._has_steps, self._has_replied, self._over)
+                await wait_for_first(*reasons, self._may_be_closed)
         if run.attention != "addressed":
-            # the agent may still decide to say nothing
-            await wait_for_first(self._has_steps, self._has_replied, self._over)
+            await wait_for_first(*reasons)  # the agent may still decide to say nothing
         while not self._over.is_set():
             await wait_for_first(self._changed, self._over)
             if self._over.is_set() or self._view.state not in UNENDED_STATES:
@@ -440,7 +441,9 @@ class _Show:
             if not self._has_steps.is_set():
                 return
         sign: Reaction = "queued" if self._view.state == "queued" else "seen"
-        await poster.set_reaction(run.request_ref, sign, is_patient=False)
+        refused = await poster.set_reaction(run.request_ref, sign, is_patient=False)
+        if refused in poster.surface.closed_reasons:
+            self._may_be_closed.set()  # the status message finds out, before much work is done
 
     async def _sign_late(self, run: Run, address: Address, surface: DeliverySurface) -> None:
         """Sets the final reaction again after this process lost its lease.

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from bots.bootstrap.mcp import build_mcp_sessions
 from bots.bootstrap.messaging import Messaging
 from bots.bootstrap.model_clients import (
+    ModelClient,
     build_model_client,
     load_model_specs,
     open_semantic_search,
@@ -17,7 +18,7 @@ from bots.bootstrap.web_access import build_toolbox, build_web_services
 from bots.settings import Settings
 from core import failpoints
 from core.agents.definition import DEFAULT_AGENT
-from core.domain.budget import Spending, Spent, find_exhausted
+from core.domain.budget import Budget, Spending, Spent, find_exhausted
 from core.domain.errors import BudgetExceeded, ConfigurationError, SandboxUnavailable
 from core.domain.threads import Usage
 from core.knowledge.knowledge_base import RunKnowledge
@@ -92,11 +93,14 @@ async def _open_sessions(settings: Settings) -> AsyncGenerator[tuple[ToolSet, Op
         if provider is not None:
             stack.push_async_callback(provider.close)
         sessions = build_mcp_sessions(settings, stores, provider)
-        build_ask = await _ask_builder(settings, stack)
+        charge = build_usage_pricer((await load_model_specs(settings)).price_of, NO_METRICS)
+        client = build_model_client(settings) if settings.model else None
+        if client is not None:
+            stack.push_async_callback(client.close)
         outside = build_web_services(settings)
         stack.push_async_callback(outside.close)
         excluded = {*THREAD_ONLY_TOOLS}
-        if build_ask is None:
+        if client is None:
             excluded.add(ask_document.name)
         if provider is None or provider.name != "modal":
             excluded.add(expose_port.name)
@@ -107,49 +111,52 @@ async def _open_sessions(settings: Settings) -> AsyncGenerator[tuple[ToolSet, Op
         @asynccontextmanager
         async def open_context() -> AsyncGenerator[ToolContext, None]:
             async with sessions.open_session() as thread_id:
+                budget = _SessionBudget(settings.budget, charge)
                 yield ToolContext(
                     thread_id=thread_id,
                     run_id=thread_id,
                     sandbox=lambda: _open_sandbox(provider, thread_id),
                     knowledge=RunKnowledge(
-                        knowledge_base=stores.knowledge_base,
+                        knowledge_base=stores.knowledge_base.reporting_usage_to(budget.add),
                         thread_id=thread_id,
                         agent_id=DEFAULT_AGENT,
-                        ask=build_ask() if build_ask is not None else None,
+                        ask=_ask_within(budget, client, settings.model) if client else None,
                     ),
                     outside=outside,
+                    spent=budget.add,
+                    check_budget=budget.check,
                 )
 
         offered = {name: tool for name, tool in tools.tools.items() if name not in excluded}
         yield ToolSet(offered), open_context
 
 
-async def _ask_builder(settings: Settings, stack: AsyncExitStack) -> Callable[[], Ask] | None:
-    """Returns the function that builds the model which reads documents, or None if no model is set. The budget of a run
-    counts for all questions of one session."""
-    if not settings.model:
-        return None
-    model_client = build_model_client(settings)
-    stack.push_async_callback(model_client.close)
-    charge = build_usage_pricer((await load_model_specs(settings)).price_of, NO_METRICS)
+class _SessionBudget:
+    """What the model calls of one session have cost, for which the budget of a run counts."""
 
-    def build() -> Ask:
-        spent = Spent()
+    def __init__(self, budget: Budget, charge: Callable[[str, Usage], Usage]) -> None:
+        self._budget = budget
+        self._charge = charge
+        self._spent = Spent()
 
-        def add(model: str, usage: Usage) -> None:
-            nonlocal spent
-            spent = spent.plus(charge(model, usage))
+    def add(self, model: str, usage: Usage) -> None:
+        self._spent = self._spent.plus(self._charge(model, usage))
 
-        ask = model_asker(model_client.ask_model, settings.model, on_usage=add)
+    async def check(self) -> None:
+        """Raises BudgetExceeded if a limit is reached."""
+        if find_exhausted(self._budget, Spending(run=self._spent)) is not None:
+            raise BudgetExceeded(SESSION_BUDGET_USED)
 
-        async def ask_within_budget(question: str) -> str:
-            if find_exhausted(settings.budget, Spending(run=spent)) is not None:
-                raise BudgetExceeded(SESSION_BUDGET_USED)
-            return await ask(question)
 
-        return ask_within_budget
+def _ask_within(budget: _SessionBudget, client: ModelClient, model: str) -> Ask:
+    """Returns the function that asks the model which reads documents."""
+    ask = model_asker(client.ask_model, model, on_usage=budget.add)
 
-    return build
+    async def ask_within_budget(question: str) -> str:
+        await budget.check()
+        return await ask(question)
+
+    return ask_within_budget
 
 
 async def _open_sandbox(provider: SandboxProvider | None, thread_id: str) -> Sandbox:

@@ -151,8 +151,7 @@ def _run_knowledge(
     ask = model_asker(deps.models.ask_model, model, on_usage=spent)
 
     async def ask_within_budget(question: str) -> str:
-        await recorder.commit()  # what the questions before it have cost
-        await check_budget(run.run_id, model, deps, is_chat=_is_chat(thread))
+        await _check_budget_now(run.run_id, model, deps, recorder, is_chat=_is_chat(thread))
         return await ask(question)
 
     return RunKnowledge(
@@ -163,6 +162,14 @@ def _run_knowledge(
         ask=ask_within_budget,
         room_tokens=deps.limits.context_policy.limit_of(model).room * DOCUMENT_PERCENT // 100,
     )
+
+
+async def _check_budget_now(
+    run_id: str, model: str, deps: RunDeps, recorder: RunRecorder, *, is_chat: bool
+) -> None:
+    """`check_budget` between the model calls of one turn: stores first what those before have cost."""
+    await recorder.commit()
+    await check_budget(run_id, model, deps, is_chat=is_chat)
 
 
 def _is_chat(thread: Thread) -> bool:
@@ -259,6 +266,14 @@ def build_run_context(
             metrics=deps.metrics,
             knowledge=config.knowledge,
             spent=usage_recorder(recorder),
+            check_budget=partial(
+                _check_budget_now,
+                run.run_id,
+                config.model,
+                deps,
+                recorder,
+                is_chat=_is_chat(thread),
+            ),
         ),
         policy=replace(
             deps.limits.policy,

@@ -149,6 +149,7 @@ async def run_draw(params: DrawParams, context: ToolContext) -> ToolOutput:
     if image_generator is None:
         raise ToolError("Pictures cannot be drawn here. Go on without them.")
     given = await _given(params, context)
+    await context.check_budget()
     content = await image_generator.draw(params.prompt, given, spent=context.spent)
     picture = await _seen(content)
     path = f"{PICTURES_FOLDER}/picture_{new_id()[-12:]}.{_ending(content)}"

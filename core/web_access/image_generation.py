@@ -5,7 +5,7 @@ import base64
 import binascii
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -18,6 +18,8 @@ from core.web_access.guard import AddressGuard
 from core.web_access.pictures import Picture
 
 GENERATED_BYTES_MAX = 30_000_000
+UNPRICED_PICTURE_USD = 0.2
+"""What a picture counts against a limit in US dollars if its price is unknown: about that of the dearest models."""
 _TOKENS_MAX = 100_000_000
 _UNKNOWN = "The model of pictures answered in a form that is not known. Try it once more."
 
@@ -63,11 +65,14 @@ class _Cost(BaseModel):
 
 @dataclass(slots=True)
 class ImageGenerator:
-    """Generates pictures with one image model. Remembers the cost of the last picture."""
+    """Generates pictures with one image model. Remembers the cost of the last picture.
+
+    A picture of unknown cost counts `unpriced_usd`."""
 
     source: ImageModel
     model: str
     guard: AddressGuard
+    unpriced_usd: float = UNPRICED_PICTURE_USD
     _last: Usage | None = None
 
     async def draw(
@@ -85,7 +90,7 @@ class ImageGenerator:
         given = picture.content if picture is not None else None
         try:
             told = await self.source.draw(self.model, prompt, given)
-            self._last = parse_usage(told)
+            self._last = self._priced(parse_usage(told))
             spent(self.model, self._last)
             answer = _Answer.model_validate(told)
         except asyncio.CancelledError:
@@ -102,8 +107,13 @@ class ImageGenerator:
         return await self._content(answer.data[0])
 
     def _likely(self, prompt: str) -> Usage:
-        """Returns the estimated usage of an unanswered request: the last picture's cost, else the prompt's tokens."""
-        return self._last or Usage(input_tokens=count_text(prompt))
+        """Returns the estimated usage of an unanswered request: that of the last picture, if there is one."""
+        return self._last or self._priced(Usage(input_tokens=count_text(prompt)))
+
+    def _priced(self, usage: Usage) -> Usage:
+        if usage.cost_usd:
+            return usage
+        return replace(usage, cost_usd=self.unpriced_usd, estimated_usd=self.unpriced_usd)
 
     async def _content(self, image: _Image) -> bytes:
         if image.b64_json and len(image.b64_json) <= GENERATED_BYTES_MAX * 4 // 3 + 4:

@@ -16,6 +16,8 @@ from aiohttp import web
 
 from core import http_shutdown
 from core.mcp.settings import McpServerConfig
+from tests.fakes.drawing import DRAWING, KEY
+from tests.fakes.web_service import fake_web_service
 from tests.integration.core.mcp.conftest import Guest, MakeGuest
 from tests.integration.core.mcp.conftest import guest_of as guest_of
 from tests.integration.sandbox.providers import local_jails, reachable_folder
@@ -163,6 +165,26 @@ async def test_with_a_model_documents_can_be_asked_about_within_the_budget_of_a_
         assert "Paris" in await guest.output("mcp_own_ask_document", **asked)
         answers = [await guest.call("mcp_own_ask_document", **asked) for _ in range(5)]
         assert "used up the budget of a run" in str(answers[-1].result["output"])
+
+
+async def test_pictures_are_drawn_within_the_budget_of_a_run(
+    folder: Path, guest_of: MakeGuest
+) -> None:
+    async with fake_web_service(DRAWING) as service:
+        drawing = {
+            "IMAGE_MODEL": "openai/gpt-image-1",
+            "IMAGE_API_KEY": KEY,
+            "IMAGE_API_URL": f"{service.url}/v1",
+            "FETCH_ALLOW": f"127.0.0.1:{service.port}",
+            "BUDGET_RUN_USD": "0.05",
+        }
+        guest = guest_of(over_stdio(folder, **drawing), wait_seconds=SECONDS)
+        await guest.look()
+        asked = {"mode": "generate", "prompt": "a blue field"}
+        answers = [await guest.call("mcp_own_image_edit_or_generate", **asked) for _ in range(3)]
+    assert [one.result["success"] for one in answers] == [True, True, False]
+    assert "used up the budget of a run" in str(answers[-1].result["output"])
+    assert len(service.asked) == 2
 
 
 async def test_a_client_over_http_needs_the_token(folder: Path, guest_of: MakeGuest) -> None:

@@ -68,6 +68,24 @@ async def test_no_work_is_done_in_a_thread_that_the_bot_may_not_write_to(stage: 
     assert stage.surface.reactions[-1][1] == "failed"
 
 
+async def test_a_refused_reaction_makes_it_find_out_at_once_whether_it_may_write(
+    stage: Stage,
+) -> None:
+    await stage.use_status_after(3600)
+    stage.surface.closed.add(stage.world.address)
+    stage.surface.failures.append(Failure("react", SurfaceRefused("no", code="is_archived")))
+    stage.world.model.turns = [[asyncio.Event(), *text("never")]]
+    run_id = await stage.world.say("go")
+    stage.delivery.wake(run_id)
+    async with asyncio.timeout(30):
+        await execute(run_id, stage.world.deps)  # the model never answers
+    await stage.shown()
+    run = await stage.world.deps.stores.conversations.run(run_id)
+    assert run is not None
+    assert run.status == "stopped"
+    assert len(told(stage.surface)) == 1
+
+
 async def test_a_place_that_is_refused_too_is_followed_by_the_next(stage: Stage) -> None:
     stage.surface.closed |= {stage.world.address, ELSEWHERE[0]}
     stage.world.model.turns = [text("The answer.")]

@@ -120,6 +120,17 @@ async def test_what_a_drawing_cost_is_booked_as_an_estimate_and_counts_for_the_b
     assert len(studio.model.requests) == 1
 
 
+async def test_each_drawing_of_one_answer_is_checked_against_the_budget(studio: World) -> None:
+    studio.with_deps(budget=Budget(run=Limit(usd=0.1)))
+    studio.model.turns = [calls(DRAW, DRAW, DRAW, DRAW, DRAW), text("Here they are.")]
+    run_id = await studio.run("draw five fields")
+    records = await studio.deps.stores.journal.calls(run_id)
+    made = [one.result is not None and one.result["success"] for one in records]
+    assert made == [True, True, True, False, False]
+    usage = await studio.deps.stores.conversations.usage(run_id=run_id)
+    assert usage.estimated_usd == pytest.approx(0.12)
+
+
 async def test_attached_pictures_are_shown_with_the_request(studio: World) -> None:
     content = {
         "one.png": picture(size=(3000, 40)),

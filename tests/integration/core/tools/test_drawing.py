@@ -19,7 +19,7 @@ from core.llm.litellm_client import LiteLLMClient
 from core.tools.catalogue import build_tool_set, tools_without_service
 from core.tools.tool import prepare_call
 from core.web_access.guard import AddressGuard
-from core.web_access.image_generation import ImageGenerator, parse_usage
+from core.web_access.image_generation import UNPRICED_PICTURE_USD, ImageGenerator, parse_usage
 from tests.fakes.drawing import DRAWING, DRAWN, KEY, encoded_answer
 from tests.fakes.made_pictures import picture
 from tests.fakes.web_service import Answer, FakeWebService, fake_web_service, refusal, says
@@ -90,6 +90,38 @@ async def test_what_a_picture_cost_is_told_also_where_it_is_of_no_use(
         assert usage.cost_usd == usage.estimated_usd == cost
 
 
+class Painter:
+    """A source of pictures that tells what it is given, which may be no cost and no usage."""
+
+    def __init__(self, told: dict[str, object]) -> None:
+        self.told = told
+
+    async def draw(self, model: str, prompt: str, picture: bytes | None) -> dict[str, object]:
+        data = encoded_answer()["data"]
+        return {"data": data, **self.told}
+
+    async def close(self) -> None:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("told", "unpriced_usd", "counted"),
+    [
+        ({}, UNPRICED_PICTURE_USD, UNPRICED_PICTURE_USD),
+        ({"usage": {"output_tokens": 1000}}, UNPRICED_PICTURE_USD, UNPRICED_PICTURE_USD),
+        ({"cost_usd": 0.04}, UNPRICED_PICTURE_USD, 0.04),
+        ({}, 0.0, 0.0),
+    ],
+)
+async def test_a_picture_of_unknown_price_counts_against_budgets(
+    told: dict[str, object], unpriced_usd: float, counted: float
+) -> None:
+    booked: list[Usage] = []
+    drawer = ImageGenerator(Painter(told), "painter", AddressGuard(), unpriced_usd)
+    await drawer.draw("a field", spent=lambda _, usage: booked.append(usage))
+    assert [(one.cost_usd, one.estimated_usd) for one in booked] == [(counted, counted)]
+
+
 async def silent(_request: web.Request) -> web.Response:
     await asyncio.Event().wait()
     raise AssertionError("unreachable")
@@ -116,7 +148,7 @@ async def test_a_picture_that_came_too_late_counts_as_much_as_the_last_one() -> 
         await image_generator.close()
 
     first, drawn, late = told
-    assert (first.output_tokens, first.cost_usd) == (0, 0)
+    assert (first.output_tokens, first.cost_usd) == (0, UNPRICED_PICTURE_USD)
     assert 80 <= first.input_tokens <= 400
     assert late == drawn
     assert late.estimated_usd == late.cost_usd > 0
