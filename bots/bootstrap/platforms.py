@@ -1,6 +1,8 @@
 """Builds the configured chat platforms and their health checks."""
 
 import hashlib
+import logging
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,7 +18,7 @@ from bots.inbound.receiver import ActionReceiver
 from bots.settings import NO_SECRET, Settings
 from bots.settings.discord import parse_shards
 from bots.web.health import ReadinessCheck
-from core.domain.errors import ConfigurationError, SurfaceRefused
+from core.domain.errors import ConfigurationError, SurfaceRefused, TokenRefused
 from core.domain.ids import new_id
 from core.domain.threads import Address
 from core.ports import ChatHistory, FileSource, OutgoingFile
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from bots.slack.install.tokens import TokenStore
     from bots.slack.web_api.client import SlackClient
 
+
+log = logging.getLogger(__name__)
 
 NO_PUBLIC_URL = (
     "People get no links to files, previews, ports and the browser: set THREADHAND_PUBLIC_URL to an address of the"
@@ -47,6 +51,36 @@ class Platforms:
     slack: "SlackApp | None" = None
     discord: "DiscordApp | None" = None
     startup_findings: list[str] = field(default_factory=list[str])
+
+    async def start(self, stack: AsyncExitStack, *, receives: bool) -> None:
+        """Signs in, and receives messages if `receives` is true. `stack` closes what was started.
+
+        A platform that refuses its token is left out if the other works, and the startup findings say so. Raises
+        ConfigurationError.
+        """
+        apps = {"slack": self.slack, "discord": self.discord}
+        refusals: dict[str, TokenRefused] = {}
+        for platform, app in apps.items():
+            if app is None:
+                continue
+            try:
+                await (app.start() if receives else app.sign_in())
+            except TokenRefused as error:
+                await app.close()
+                refusals[platform] = error
+                continue
+            stack.push_async_callback(app.close)
+        for platform, error in refusals.items():
+            if None in apps.values() or len(refusals) == len(apps):
+                raise error
+            self._leave_out(platform)
+            self.startup_findings.append(f"{platform.capitalize()} is off: {error}")
+
+    def _leave_out(self, platform: str) -> None:
+        self.slack = None if platform == "slack" else self.slack
+        self.discord = None if platform == "discord" else self.discord
+        for by_platform in (self.surfaces, self.file_sources, self.thread_talks):
+            by_platform.pop(platform, None)
 
     async def upload(self, address: Address, file: OutgoingFile) -> object:
         """Posts a file into a thread, outside any run. Raises SurfaceError."""
@@ -170,6 +204,17 @@ def has_live_chat(settings: Settings) -> bool:
     slack = settings.slack_api_url if has_slack else ""
     discord = settings.discord_api_url if settings.discord_token.get_secret_value() else ""
     return any(url and not is_loopback(URL(url)) for url in (slack, discord))
+
+
+async def wait_for_discord(discord: "DiscordApp", *, is_alone: bool) -> None:
+    """Returns after the connection was closed. Raises ConfigurationError if Discord refuses it for good and no other
+    platform is served."""
+    try:
+        await discord.wait()
+    except ConfigurationError as error:
+        if is_alone:
+            raise
+        log.warning("Discord is off: %s", error)
 
 
 def add_platform_checks(observability: ObservabilityDeps, platforms: Platforms) -> None:

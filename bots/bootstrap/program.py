@@ -40,6 +40,7 @@ from bots.bootstrap.platforms import (
     add_platform_checks,
     add_slack,
     has_live_chat,
+    wait_for_discord,
     without_incomplete_slack,
 )
 from bots.bootstrap.run_deps import ProgramParts, build_run_deps
@@ -137,7 +138,7 @@ async def serve(
         if find_late is not None:
             spawn(_add_late(find_late(settings), program.startup_findings), name="late findings")
         if program.discord is not None:
-            await program.discord.wait()
+            await wait_for_discord(program.discord, is_alone=program.slack is None)
         await asyncio.Event().wait()
 
 
@@ -355,10 +356,7 @@ class _ProgramBuilder:
         worker = self._build_worker(stack) if with_worker else None
         if worker is None:
             self._start_jobs(stack, self._jobs_without_worker())
-        for platform in (platforms.slack, platforms.discord):
-            if platform is not None:
-                await (platform.start() if with_chat else platform.sign_in())
-                stack.push_async_callback(platform.close)
+        await platforms.start(stack, receives=with_chat)
         if worker is not None:
             worker.start()  # runs read the thread and its files, which needs a client that is signed in
         if with_chat:

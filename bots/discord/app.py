@@ -23,7 +23,7 @@ from bots.discord.rest.thread_history import DiscordThreadHistory
 from bots.discord.surface import DiscordSurface
 from bots.inbound.receiver import Admits, Lookups, Receive
 from bots.settings.discord import Shards
-from core.domain.errors import ConfigurationError, SurfaceError
+from core.domain.errors import ConfigurationError, SurfaceError, TokenRefused
 from core.tasks import cancel, spawn
 
 log = logging.getLogger(__name__)
@@ -143,7 +143,7 @@ class DiscordApp:
         try:
             await self.client.login(self._token)
         except discord.LoginFailure as error:
-            raise ConfigurationError(LOGIN_REFUSED) from error
+            raise TokenRefused(LOGIN_REFUSED) from error
         except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
             raise self._unreachable() from error
 

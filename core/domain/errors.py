@@ -17,6 +17,7 @@ ThreadhandError
 │   └── ApprovalExpired       a tool needed approval, and no person answered in time
 ├── LeaseLost                 another worker owns the thread, so write and post nothing
 ├── ConfigurationError        for the operator; one sentence that includes the remedy
+│   └── TokenRefused          a chat platform does not accept its token; others may work
 ├── StorageUnavailable        the database failed; nothing of the transaction was stored
 └── SurfaceError              a chat platform refused a request or failed
     ├── SurfaceRateLimited    wait `retry_after_seconds`
@@ -117,6 +118,10 @@ class LeaseLost(ThreadhandError):
 
 class ConfigurationError(ThreadhandError):
     """The program cannot start with this configuration. The text tells the operator what to change."""
+
+
+class TokenRefused(ConfigurationError):
+    """A chat platform does not accept its token, now or at any later time."""
 
 
 class StorageUnavailable(ThreadhandError):

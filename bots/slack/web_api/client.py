@@ -34,6 +34,7 @@ from core.domain.errors import (
     SurfaceRateLimited,
     SurfaceRefused,
     SurfaceUnclear,
+    TokenRefused,
 )
 from core.domain.messages import JsonObject
 from core.ports import Precondition
@@ -265,7 +266,8 @@ class SlackClient:
     async def call_at_startup(
         self, method: str, *, setting: str, token: str | None = None
     ) -> JsonObject:
-        """Calls a method at startup. Raises ConfigurationError that names the token's setting if it fails.
+        """Calls a method at startup. Raises ConfigurationError if it fails, and TokenRefused, which names the token's
+        setting, if Slack answers with an error.
 
         Waits out rate limits, however long they last.
         """
@@ -276,7 +278,7 @@ class SlackClient:
                 log.warning("slack: rate limited at startup, waiting")
                 await asyncio.sleep(limit.retry_after_seconds)
             except SurfaceRefused as error:
-                raise ConfigurationError(
+                raise TokenRefused(
                     f"Slack refuses the token in {setting} ({error.code}):"
                     " copy it again from your app's page at api.slack.com/apps."
                 ) from error

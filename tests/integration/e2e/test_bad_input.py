@@ -11,7 +11,7 @@ import pytest
 
 from bots.demo.thread_reader import text_of
 from simulator.view import SentFile
-from tests.chaos.harness import Stage, staged
+from tests.chaos.harness import PlatformName, Stage, staged
 from tests.chaos.stories import TALK
 
 HELLO = """
@@ -131,6 +131,31 @@ async def test_who_is_refused_is_in_the_log() -> None:
 async def test_a_wrong_discord_token_is_named() -> None:
     async with staged("discord", TALK, discord_token="wrong") as stage:
         await refused(stage, "THREADHAND_DISCORD_TOKEN")
+
+
+@pytest.mark.parametrize("works", ["slack", "discord"])
+async def test_a_refused_token_leaves_one_platform_out_and_the_other_works(
+    works: PlatformName,
+) -> None:
+    refuses: PlatformName = "discord" if works == "slack" else "slack"
+    async with staged(works, HELLO) as stage, staged(refuses, HELLO) as other:
+        tokens = {
+            name.removeprefix("THREADHAND_").lower(): value
+            for name, value in other.program.settings.items()
+            if refuses.upper() in name
+        }
+        name = "discord_token" if refuses == "discord" else "slack_bot_token"
+        stage.program.change(**tokens | {name: "xoxb-wrong"})
+        stage.program.start()
+        await stage.connected()
+        log = stage.program.log
+        await stage.until(lambda: f"Ready: {works.capitalize()}" in log(), "it is ready")
+        (line,) = (
+            line for line in log().splitlines() if f"{refuses.capitalize()} is off: " in line
+        )
+        assert f"THREADHAND_{name.upper()}" in line
+        await stage.say("Hello")
+        await stage.until(lambda: stage.shows("Hi there."), "it answers")
 
 
 @pytest.mark.slow
