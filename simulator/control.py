@@ -16,6 +16,7 @@ from aiohttp.typedefs import Handler
 from grpclib import Status
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from simulator import administration
 from simulator.actions import Action, carry_out
 from simulator.discord.server import DiscordSimulator
 from simulator.discord.settings import DiscordSettings
@@ -29,7 +30,18 @@ PREFIX = "/v1"
 BODY_BYTES_MAX = 256 * 1024 * 1024
 WAIT_SECONDS_MAX = 60.0
 SILENT_BOT = "The bot did not answer in time."
-ACTION_KINDS = ("say", "edit", "delete", "react", "press", "submit", "command", "suggest")
+ACTION_KINDS = (
+    "say",
+    "edit",
+    "delete",
+    "react",
+    "press",
+    "submit",
+    "command",
+    "shortcut",
+    "open_app",
+    "suggest",
+)
 
 Json = dict[str, object]
 Platform = SlackSimulator | DiscordSimulator
@@ -62,6 +74,7 @@ class FaultRequest(_Body):
     method: str = "*"
     times: int = Field(default=1, ge=1)
     seconds: float = Field(default=1.0, ge=0)
+    code: str = "internal_error"
 
 
 class ModalFaultRequest(_Body):
@@ -268,11 +281,16 @@ async def _calls(_request: web.Request, platform: Platform) -> Json:
 
 async def _act(request: web.Request, platform: Platform) -> Json:
     kind = request.match_info["kind"]
-    if kind not in ACTION_KINDS:
-        raise web.HTTPNotFound(text=f"There is no action {kind}; use {', '.join(ACTION_KINDS)}.")
+    if kind not in (*ACTION_KINDS, *administration.KINDS):
+        known = ", ".join((*ACTION_KINDS, *administration.KINDS))
+        raise web.HTTPNotFound(text=f"There is no action {kind}; use {known}.")
     fields, files = await _read_action(request)
-    if fields.get("channel_id"):
-        fields["channel_id"] = _find_channel(platform, str(fields["channel_id"])).channel_id
+    for name in ("channel_id", "from_channel_id"):
+        if fields.get(name):
+            fields[name] = _find_channel(platform, str(fields[name])).channel_id
+    if rare := administration.KINDS.get(kind):
+        wanted = rare.model_validate(fields)
+        return {"id": await administration.administer(platform, wanted)}
     action = Action.model_validate({**fields, "kind": kind})
     made = await carry_out(platform, action, files)
     return {"id": made} if isinstance(made, str) else {"values": [asdict(one) for one in made]}
@@ -317,7 +335,11 @@ def _parse_object(text: str) -> Json:
 async def _arm_fault(request: web.Request, platform: Platform) -> Json:
     wanted = FaultRequest.model_validate(await _read_object(request))
     platform.misbehave(
-        wanted.fault, method=wanted.method, times=wanted.times, seconds=wanted.seconds
+        wanted.fault,
+        method=wanted.method,
+        times=wanted.times,
+        seconds=wanted.seconds,
+        code=wanted.code,
     )
     return {}
 

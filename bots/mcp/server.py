@@ -30,7 +30,7 @@ from core.observability import NO_METRICS
 from core.ports import Sandbox, SandboxProvider
 from core.tools.knowledge_search import ask_document
 from core.tools.publishing import expose_port
-from core.tools.tool import ToolContext, ToolSet
+from core.tools.tool import ToolBudget, ToolContext, ToolSet
 from storage.sql.database import open_database
 
 log = logging.getLogger(__name__)
@@ -123,8 +123,7 @@ async def _open_sessions(settings: Settings) -> AsyncGenerator[tuple[ToolSet, Op
                         ask=_ask_within(budget, client, settings.model) if client else None,
                     ),
                     outside=outside,
-                    spent=budget.add,
-                    check_budget=budget.check,
+                    budget=ToolBudget(check=budget.check, spent=budget.add),
                 )
 
         offered = {name: tool for name, tool in tools.tools.items() if name not in excluded}

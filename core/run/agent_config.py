@@ -37,7 +37,7 @@ from core.tasks import Stopped, StopSwitch
 from core.tools.catalogue import all_tools
 from core.tools.conversation_search import read_chat
 from core.tools.replies import must_reply
-from core.tools.tool import ThreadChat, ThreadMessages, ToolContext, ToolSet
+from core.tools.tool import ThreadChat, ThreadMessages, ToolBudget, ToolContext, ToolSet
 
 DOCUMENT_PERCENT = 75
 BUDGET_RETRY_SECONDS = 0.5
@@ -172,6 +172,12 @@ async def _check_budget_now(
     await check_budget(run_id, model, deps, is_chat=is_chat)
 
 
+def _tool_budget(loaded: LoadedRun, model: str, deps: RunDeps, recorder: RunRecorder) -> ToolBudget:
+    is_chat = _is_chat(loaded.thread)
+    check = partial(_check_budget_now, loaded.run.run_id, model, deps, recorder, is_chat=is_chat)
+    return ToolBudget(check=check, spent=usage_recorder(recorder))
+
+
 def _is_chat(thread: Thread) -> bool:
     """Whether people read what the run says in a chat, where they can give commands."""
     return thread.address.platform != "api"
@@ -265,15 +271,7 @@ def build_run_context(
             outside=deps.web,
             metrics=deps.metrics,
             knowledge=config.knowledge,
-            spent=usage_recorder(recorder),
-            check_budget=partial(
-                _check_budget_now,
-                run.run_id,
-                config.model,
-                deps,
-                recorder,
-                is_chat=_is_chat(thread),
-            ),
+            budget=_tool_budget(loaded, config.model, deps, recorder),
         ),
         policy=replace(
             deps.limits.policy,

@@ -149,8 +149,8 @@ async def run_draw(params: DrawParams, context: ToolContext) -> ToolOutput:
     if image_generator is None:
         raise ToolError("Pictures cannot be drawn here. Go on without them.")
     given = await _given(params, context)
-    await context.check_budget()
-    content = await image_generator.draw(params.prompt, given, spent=context.spent)
+    await context.budget.check()
+    content = await image_generator.draw(params.prompt, given, spent=context.budget.spent)
     picture = await _seen(content)
     path = f"{PICTURES_FOLDER}/picture_{new_id()[-12:]}.{_ending(content)}"
     await _save(path, content, context)

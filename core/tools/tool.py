@@ -75,7 +75,16 @@ class ThreadChat:
 
 
 async def _has_no_budget() -> None:
-    """The default for `check_budget`."""
+    """The default for `check`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolBudget:
+    """The budget for a tool that calls a model itself. `check` comes before each call and raises BudgetExceeded if a
+    limit is reached; `spent` is called after it with the model's name and usage."""
+
+    check: Callable[[], Awaitable[None]] = _has_no_budget
+    spent: Callable[[str, Usage], None] = lambda _model, _usage: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,10 +92,8 @@ class ToolContext:
     """The services that a tool can use while it runs. A field that is None is not available in this run.
 
     `sandbox` starts the thread's sandbox on first use. `emit` publishes an event of the run, for example for the status
-    message. `outside` holds the external services (search, page reader, ...). `metrics` records the run's metrics. If a
-    tool calls a model itself, it first calls `check_budget`, which raises BudgetExceeded if a limit is reached, and
-    then reports the model's name and usage through `spent`. `known_versions` holds the `file_version` of each workspace
-    file as the model last read or wrote it."""
+    message. `outside` holds the external services (search, page reader, ...). `metrics` records the run's metrics.
+    `known_versions` holds the `file_version` of each workspace file as the model last read or wrote it."""
 
     thread_id: str
     run_id: str
@@ -98,8 +105,7 @@ class ToolContext:
     knowledge: RunKnowledge | None = None
     outside: WebServices = field(default_factory=WebServices)
     metrics: RunMetrics = NO_METRICS
-    spent: Callable[[str, Usage], None] = lambda _model, _usage: None
-    check_budget: Callable[[], Awaitable[None]] = _has_no_budget
+    budget: ToolBudget = ToolBudget()
     known_versions: dict[str, str] = field(default_factory=dict[str, str])
 
 

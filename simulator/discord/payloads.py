@@ -131,7 +131,9 @@ def _add_origin(world: World, message: Message, body: Json, *, is_nested: bool) 
     """Where the message comes from: the one it answers, or the interaction it belongs to."""
     if message.reference is not None:
         body["message_reference"] = message.reference
-        if not is_nested:
+        if message.snapshots:
+            body["message_snapshots"] = message.snapshots
+        elif not is_nested:
             channel = world.channels.get(str(message.reference.get("channel_id")))
             found = channel and channel.messages.get(str(message.reference.get("message_id")))
             body["referenced_message"] = found and message_json(world, found, is_nested=True)
@@ -139,6 +141,13 @@ def _add_origin(world: World, message: Message, body: Json, *, is_nested: bool) 
         body["interaction_metadata"] = message.interaction
         body["application_id"] = world.bot.user_id
         body["webhook_id"] = world.bot.user_id
+
+
+def snapshot_json(world: World, message: Message) -> Json:
+    """What a forward keeps of a message: not its author (docs.discord.com, Message Snapshot Structure)."""
+    body = message_json(world, message, is_nested=True)
+    kept = ("type", "content", "embeds", "attachments", "timestamp", "edited_timestamp", "flags")
+    return {name: body[name] for name in (*kept, "mentions", "mention_roles", "components")}
 
 
 def message_event_json(world: World, message: Message) -> Json:

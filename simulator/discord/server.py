@@ -171,6 +171,20 @@ class DiscordSimulator:
         place = self.world.channel(thread_id or channel_id)
         return people.post_as_app(self.world, place, name, text, embeds).message_id
 
+    def forward(
+        self,
+        person: str,
+        channel_id: str,
+        thread_id: str | None,
+        from_channel_id: str,
+        message_id: str,
+    ) -> str:
+        """A person forwards a message of `from_channel_id`."""
+        user = people.find_person(self.world, person)
+        forwarded = people.find_message(self.world, user, from_channel_id, message_id)
+        place = people.find_place(self.world, user, channel_id, thread_id)
+        return people.forward(self.world, user, place, forwarded).message_id
+
     async def start_thread(self, person: str, channel_id: str, message_id: str, name: str) -> str:
         """A person starts a thread from a message, which has the message's id."""
         message = self._message(person, channel_id, message_id)
@@ -288,6 +302,23 @@ class DiscordSimulator:
     def lock_thread(self, thread_id: str, *, is_archived: bool = False) -> None:
         """A moderator locks the thread, and closes it too if `is_archived`."""
         people.lock(self.world, self.world.channels[thread_id], is_archived=is_archived)
+
+    def archive_thread(self, thread_id: str, *, is_archived: bool) -> None:
+        """A moderator closes the thread, or opens it again."""
+        people.archive(self.world, self.world.channels[thread_id], is_archived=is_archived)
+
+    async def revoke_token(self) -> str:
+        """The bot's token stops to work, and its connection closes. Returns the new token."""
+        self.world.token = f"{SIMULATED_TOKEN}-{snowflake()}"
+        await self.gateway.close_all(4004)
+        return self.world.token
+
+    def place(self, channel_id: str, thread_id: str | None) -> Channel:
+        """The channel or the thread. Raises ValueError if there is none."""
+        channel = self.world.channels.get(thread_id or channel_id)
+        if channel is None or (thread_id is not None and channel.parent_id != channel_id):
+            raise ValueError(f"there is no channel or thread {thread_id or channel_id!r}")
+        return channel
 
     def delete_channel(self, channel_id: str) -> None:
         """A moderator deletes the channel or thread."""

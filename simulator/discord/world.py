@@ -68,6 +68,7 @@ class Message:
     interaction: Json | None = None
     visible_to: str | None = None
     poll: Json | None = None
+    snapshots: list[Json] = field(default_factory=list[Json])
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -20,14 +20,20 @@ FORWARD_CHARACTERS_MAX = 4000
 NAME_CHARACTERS_MAX = 255
 APP_ATTACHMENTS_MAX = 20
 APP_FIELDS_MAX = 50
+TABLE_ROWS_MAX = 1000
+TABLE_COLUMNS_MAX = 50
+TABLE_CHARACTERS_MAX = 40_000
+"""More than a message of Slack holds, so that only made-up payloads are cut."""
 _GONE = frozenset({"tombstone", "hidden_by_limit"})
 
 
 def build_message_text(message: JsonObject, names: Mapping[str, str], *, bot: str) -> str:
-    """Returns the message's text, followed by hidden link targets, external files and forwarded messages."""
+    """Returns the message's text, followed by pasted tables, hidden link targets, external files and forwarded
+    messages."""
     lines = [mrkdwn_to_text(message_mrkdwn(message), names, without=bot)]
     if get_text(message, "bot_id") or "bot_profile" in message:
         lines += [one for one in _app_lines(message, names) if one not in lines[0]]
+    lines += _tables(message, names)
     lines += [f"Link: {url}" for url in dict.fromkeys(_urls(message)) if url not in lines[0]]
     lines += [
         f"Link: {get_text(file, 'name')} ({get_text(file, 'external_url')})"
@@ -84,6 +90,51 @@ def _urls(message: JsonObject) -> Iterator[str]:
                 yield get_text(node, "url").replace("mailto:", "", 1)
             elements = node.get("elements")
             pending += reversed(elements) if isinstance(elements, list) else ()
+
+
+def _tables(message: JsonObject, names: Mapping[str, str]) -> list[str]:
+    """Returns the tables that the writer pasted. Slack puts them into an attachment that has no other text, with the
+    fallback "[no preview available]" (github.com/vercel/chat/issues/803)."""
+    others = [one for one in get_objects(message, "attachments") if not _is_forward(one)]
+    rows = [
+        _table_row(row, names)
+        for holder in (message, *others[:APP_ATTACHMENTS_MAX])
+        for block in get_objects(holder, "blocks")
+        if get_text(block, "type") in ("table", "data_table")
+        for row in _lists(block.get("rows"))
+    ]
+    room, kept = TABLE_CHARACTERS_MAX, list[str]()
+    for row in rows:
+        room -= len(row) + 1
+        if room < 0:
+            break
+        kept.append(row)
+    left_out = len(rows) - len(kept)
+    ending = [f"({left_out:,} more rows are left out)"] if left_out else []
+    return ["Table:", *kept, *ending] if rows else []
+
+
+def _lists(value: JsonValue) -> list[list[JsonValue]]:
+    found = value[:TABLE_ROWS_MAX] if isinstance(value, list) else []
+    return [one for one in found if isinstance(one, list)]
+
+
+def _table_row(cells: list[JsonValue], names: Mapping[str, str]) -> str:
+    shown = [_cell_text(cell, names) for cell in cells[:TABLE_COLUMNS_MAX]]
+    return f"| {' | '.join(shown)} |"
+
+
+def _cell_text(cell: JsonValue, names: Mapping[str, str]) -> str:
+    """Returns the text of a `rich_text`, `raw_text` or `raw_number` cell in one line."""
+    if not isinstance(cell, dict):
+        return ""
+    if get_text(cell, "type") == "rich_text":
+        written = " ".join(block_lines([cell]))[:TABLE_CHARACTERS_MAX]
+        text = mrkdwn_to_text(written, names)
+    else:
+        value = cell.get("text", cell.get("value"))
+        text = str(value) if isinstance(value, str | int | float) else ""
+    return " ".join(text[:TABLE_CHARACTERS_MAX].split()).replace("|", "\\|")
 
 
 def _forwards(message: JsonObject, names: Mapping[str, str]) -> Iterator[str]:

@@ -258,6 +258,11 @@ class Gateway:
         for connection in list(self._connections):
             abort(connection)
 
+    async def close_all(self, code: int) -> None:
+        """Closes every connection with the code, after which its session cannot be resumed."""
+        for connection in list(self._connections):
+            await connection.socket.close(code=code)
+
     async def close(self) -> None:
         for timer in self._timers:
             timer.cancel()

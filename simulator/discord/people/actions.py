@@ -1,11 +1,12 @@
 """What people do in a simulated Discord."""
 
 import re
+import time
 from collections.abc import Sequence
 
 from simulator.discord.gateway.events import tell_channel, tell_message
 from simulator.discord.json_reading import Json, objects_of, snowflake, text_of, timestamp
-from simulator.discord.payloads import member_json, message_json, user_json
+from simulator.discord.payloads import member_json, message_json, snapshot_json, user_json
 from simulator.discord.people.interactions import (
     COMMAND,
     COMPONENT,
@@ -213,6 +214,28 @@ def lock(world: World, thread: Channel, *, is_archived: bool) -> None:
     """A moderator locks a thread, and closes it too if `is_archived`."""
     thread.is_locked, thread.is_archived = True, is_archived
     tell_channel(world, "THREAD_UPDATE", thread)
+
+
+def archive(world: World, thread: Channel, *, is_archived: bool) -> None:
+    """A moderator closes a thread, or opens it again."""
+    thread.is_archived, thread.archived_at = is_archived, time.time()
+    tell_channel(world, "THREAD_UPDATE", thread)
+
+
+def forward(world: World, person: User, place: Channel, forwarded: Message) -> Message:
+    """A person forwards a message: it comes as a snapshot, without words of their own (docs.discord.com, Message
+    Snapshots)."""
+    message = Message(message_id=snowflake(), channel_id=place.channel_id, author=person)
+    message.reference = {
+        "type": 1,
+        "channel_id": forwarded.channel_id,
+        "message_id": forwarded.message_id,
+        "guild_id": world.channels[forwarded.channel_id].guild_id,
+    }
+    message.snapshots = [{"message": snapshot_json(world, forwarded)}]
+    world.add(message)
+    tell_message(world, "MESSAGE_CREATE", message)
+    return message
 
 
 def purge(world: World, channel: Channel, message_ids: Sequence[str]) -> None:

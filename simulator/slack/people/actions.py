@@ -136,12 +136,60 @@ class People:
         text: str,
         *,
         thread_id: str | None = None,
+        from_channel_id: str = "",
     ) -> str:
         """A person forwards a message with words of their own: it is an attachment that is shared, with its files."""
         member = self.member(person)
         channel = self._entered(member, channel_id)
-        shared = self.message(channel, message_id)
+        source = self._entered(member, from_channel_id) if from_channel_id else channel
+        shared = self.message(source, message_id)
         form = message_form(self.workspace, shared)
+        attachment: Payload = {
+            "is_msg_unfurl": True,
+            "is_share": True,
+            "author_id": shared.user_id,
+            "author_name": self.workspace.members[shared.user_id].name,
+            "channel_id": source.channel_id,
+            "ts": shared.ts,
+            "text": shared.text,
+            "fallback": shared.text,
+            "files": form.get("files", []),
+        }
+        return self._attach(member, channel, text, attachment, thread_id)
+
+    async def paste_table(
+        self,
+        person: str,
+        channel_id: str,
+        rows: Sequence[Sequence[str]],
+        text: str = "",
+        *,
+        thread_id: str | None = None,
+    ) -> str:
+        """A person pastes cells of a spreadsheet, with words of their own: it is an attachment whose block is a table
+        (github.com/vercel/chat/issues/803)."""
+        member = self.member(person)
+        channel = self._entered(member, channel_id)
+        if not rows:
+            raise ValueError("a table needs a row")
+        table = {
+            "type": "table",
+            "rows": [
+                [rich_text(self.workspace, encode(self.workspace, cell))[0] for cell in row]
+                for row in rows
+            ],
+        }
+        attachment: Payload = {"id": 1, "blocks": [table], "fallback": "[no preview available]"}
+        return self._attach(member, channel, text, attachment, thread_id)
+
+    def _attach(
+        self,
+        member: Member,
+        channel: Channel,
+        text: str,
+        attachment: Payload,
+        thread_id: str | None,
+    ) -> str:
         spoken = encode(self.workspace, text)
         message = Message(
             ts=self.workspace.new_ts(),
@@ -150,27 +198,14 @@ class People:
             text=spoken,
             blocks=rich_text(self.workspace, spoken) if spoken else [],
             thread_ts=thread_id,
-            attachments=[
-                {
-                    "is_msg_unfurl": True,
-                    "is_share": True,
-                    "author_id": shared.user_id,
-                    "author_name": self.workspace.members[shared.user_id].name,
-                    "channel_id": channel.channel_id,
-                    "ts": shared.ts,
-                    "text": shared.text,
-                    "fallback": shared.text,
-                    "files": form.get("files", []),
-                }
-            ],
+            attachments=[attachment],
         )
         self.workspace.add_message(message)
         self._tell_said(channel, message)
         return message.ts
 
     def _tell_said(self, channel: Channel, message: Message) -> None:
-        is_mention = channel.kind != "im" and f"<@{self.workspace.bot.user_id}>" in message.text
-        if not is_mention:
+        if not self._is_mention(channel, message):
             message_events.tell_posted(self.workspace, message)
             return
         self._said += 1
@@ -182,6 +217,9 @@ class People:
         if is_mention_first:
             message_events.tell_posted(self.workspace, message)
 
+    def _is_mention(self, channel: Channel, message: Message) -> bool:
+        return channel.kind != "im" and f"<@{self.workspace.bot.user_id}>" in message.text
+
     def _tell_mention(self, channel: Channel, message: Message) -> None:
         if not message_events.is_bot_in(self.workspace, channel):
             return
@@ -190,6 +228,7 @@ class People:
         for key in ("files", "upload", "display_as_bot", "subtype", "channel_type"):
             event.pop(key, None)
         event["type"] = "app_mention"
+        event["event_ts"] = message.edited_ts or message.ts
         self.workspace.emit("app_mention", event)
 
     def _store(self, member: Member, file: SentFile) -> StoredFile:
@@ -218,7 +257,8 @@ class People:
         return message
 
     async def edit(self, person: str, channel_id: str, message_id: str, text: str) -> None:
-        """See SimulatedPlatform.edit."""
+        """See SimulatedPlatform.edit. An edit whose text has a mention is told as a mention, too, with `edited`
+        (github.com/slack-go/slack/pull/1256)."""
         message = self._own(person, channel_id, message_id)
         previous = message_form(self.workspace, message)
         message.text = encode(self.workspace, text)
@@ -227,6 +267,9 @@ class People:
         message.edited_ts = self.workspace.new_ts()
         self.workspace.changed(message)
         message_events.tell_changed(self.workspace, message, previous)
+        channel = self.workspace.channels[message.channel_id]
+        if self._is_mention(channel, message):
+            self._tell_mention(channel, message)
 
     async def delete(self, person: str, channel_id: str, message_id: str) -> None:
         """See SimulatedPlatform.delete."""

@@ -300,6 +300,29 @@ class BusyPeople(People):
         )
         return root.ts
 
+    def expel(self, channel_id: str) -> None:
+        """Takes the app out of a channel."""
+        channel, bot = self.channel(channel_id), self.workspace.bot
+        if channel.members.pop(bot.user_id, "") is not None:
+            raise ValueError(f"{bot.name} is not in {channel.name}")
+        self.workspace.changed()
+
+    def set_archived(self, channel_id: str, *, is_archived: bool) -> None:
+        """An admin archives the channel, or takes it out of the archive."""
+        self.channel(channel_id).is_archived = is_archived
+        self.workspace.changed()
+
+    def set_read_only(self, channel_id: str, *, is_read_only: bool) -> None:
+        """An admin decides whether only admins may write in the channel."""
+        self.channel(channel_id).is_read_only = is_read_only
+        self.workspace.changed()
+
+    def remove_channel(self, channel_id: str) -> None:
+        """An admin deletes the channel."""
+        channel = self.workspace.channels.pop(self.channel(channel_id).channel_id)
+        self.workspace.channel_names.pop(channel.name, None)
+        self.workspace.changed()
+
     async def invite(self, channel_id: str) -> None:
         """Takes the app into a channel."""
         channel, bot = self.channel(channel_id), self.workspace.bot

@@ -17,7 +17,7 @@ from core.domain.errors import ToolError
 from core.domain.threads import Usage
 from core.llm.litellm_client import LiteLLMClient
 from core.tools.catalogue import build_tool_set, tools_without_service
-from core.tools.tool import prepare_call
+from core.tools.tool import ToolBudget, prepare_call
 from core.web_access.guard import AddressGuard
 from core.web_access.image_generation import UNPRICED_PICTURE_USD, ImageGenerator, parse_usage
 from tests.fakes.drawing import DRAWING, DRAWN, KEY, encoded_answer
@@ -72,7 +72,7 @@ async def test_what_a_picture_cost_is_told_also_where_it_is_of_no_use(
     bench: Bench, model: FakeWebService
 ) -> None:
     told: list[tuple[str, Usage]] = []
-    bench.context = replace(bench.context, spent=lambda *one: told.append(one))
+    bench.context = replace(bench.context, budget=ToolBudget(spent=lambda *one: told.append(one)))
     await bench.put("logo.png", picture())
     for mode in ("generate", "edit"):
         await bench.call(

@@ -115,6 +115,57 @@ def test_a_forwarded_message_is_quoted():
     assert parsed.text == "see\nForwarded from bob:\n> one\n> two"
 
 
+def _rich(text: str) -> JsonObject:
+    section: JsonObject = {
+        "type": "rich_text_section",
+        "elements": [{"type": "text", "text": text}],
+    }
+    return {"type": "rich_text", "elements": [section]}
+
+
+TABLE: JsonObject = {
+    "type": "table",
+    "rows": [
+        [_rich("Item"), {"type": "raw_text", "text": "Amount | net"}],
+        [_rich("<@U2> & co"), {"type": "raw_number", "value": 1200}],
+        [_rich("two\nlines"), "nonsense", {"type": "unknown"}],
+    ],
+}
+READ_TABLE = "| Item | Amount \\| net |\n| <@U2> & co | 1200 |\n| two lines |  |  |"
+
+
+@pytest.mark.parametrize(
+    "holder",
+    [
+        {"attachments": [{"id": 1, "blocks": [TABLE], "fallback": "[no preview available]"}]},
+        {"blocks": [_rich("which is larger?"), TABLE]},
+    ],
+)
+def test_a_pasted_table_is_read_with_the_words_beside_it(holder: dict[str, object]):
+    event = message("<@U0> which is larger?", **holder)
+    parsed = parse_event(event, KNOWN)
+    assert isinstance(parsed, IncomingMessage)
+    assert parsed.text == f"which is larger?\nTable:\n{READ_TABLE}"
+
+
+def test_a_message_that_is_only_a_pasted_table_is_read():
+    attachments = [{"id": 1, "blocks": [TABLE], "fallback": "[no preview available]"}]
+    event = message("", attachments=attachments, thread_ts=REPLY)
+    parsed = parse_event(event, KNOWN)
+    assert isinstance(parsed, IncomingMessage)
+    assert parsed.text == f"Table:\n{READ_TABLE}"
+
+
+def test_of_a_huge_table_the_first_rows_are_read_and_the_rest_is_counted():
+    rows = [[{"type": "raw_text", "text": "x" * 500}] for _ in range(200)]
+    table = {"type": "table", "rows": rows}
+    event = message("<@U0> sum", attachments=[{"blocks": [table, table, table]}])
+    parsed = parse_event(event, KNOWN)
+    assert isinstance(parsed, IncomingMessage)
+    assert len(parsed.text) < 45_000
+    assert parsed.text.endswith("more rows are left out)")
+
+
 def test_a_reply_needs_no_mention():
     parsed = parse_event(message("go on", ts=REPLY, thread_ts=ROOT), KNOWN)
     assert isinstance(parsed, IncomingMessage)
