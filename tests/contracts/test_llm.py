@@ -251,7 +251,7 @@ async def test_a_stream_that_breaks_in_the_middle_raises_after_its_deltas(kind: 
 
 @both
 async def test_a_silent_stream_ends_after_its_limit(kind: str):
-    error, seen = await failure(kind, "{kind: hang, after_characters: 4}", silence_seconds=0.3)
+    error, seen = await failure(kind, "{kind: hang, after_characters: 4}", silence_seconds=1)
     assert isinstance(error, ModelUnavailable)
     assert len(seen) == 1
 
@@ -262,14 +262,14 @@ def chunk(delta: str, finish: str = "null") -> str:
 
 
 def dripping(*pieces: str, last: str) -> Answer:
-    """Returns a handler that sends a piece every 0.1 s, and then the last."""
+    """Returns a handler that sends a piece every 0.15 s, and then the last."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         for piece in pieces:
             await response.write(piece.encode())
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.15)
         await response.write(last.encode())
         return response
 
@@ -326,7 +326,7 @@ async def test_data_without_content_is_told_and_is_no_silence(
             await deltas(llm, request)  # litellm's first call takes longer, because it imports more
         server.faults[""] = dripping(begin, *[sign] * 8, last=last)
         watched = replace(request, on_received=lambda: received.append(time.monotonic()))
-        async with model(kind, url, silence_seconds=0.5) as llm:
+        async with model(kind, url, silence_seconds=1) as llm:
             stream = llm.stream(watched)
             first = await anext(stream)
             signs = len(received)
