@@ -1,189 +1,108 @@
 """Finds tool calls that a model writes into its text although its API has tool calls, so that people never see them.
 
-Models fall back to the format of their training: `<function_calls>`, `<tool_call>` with JSON or tags, and special
-tokens such as `<|tool_call_begin|>` and `[TOOL_CALLS]`. Markup inside code fences and inline code is text."""
+Models fall back to the formats of their training. `_FORMATS` lists them, one row for each mark that opens a call.
+Markup inside code fences and inline code is text, and so is a sentence about a mark."""
 
+import ast
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple, cast
 
 from pydantic import JsonValue
 
 from core.context.message_text import CodeTracker
 from core.dialects.arguments import fit_arguments, parse_arguments
-from core.dialects.dialect import CallComplete, ToolSpec
-from core.dialects.xml import XmlDialect
+from core.dialects.dialect import ToolSpec, find_tool_name
+from core.dialects.xml import read_invokes
 from core.domain.messages import JsonObject, ToolCall
-from core.ports import TextDelta
 
 UNREADABLE = "You wrote a call as text, and it could not be read. Nothing was run. Make it a tool call, not text."
-_STARTS = (
-    *(f"<{prefix}{name}" for prefix in ("", "antml:") for name in ("function_calls>", "invoke name=")),
-    *("<minimax:tool_call>", "<tool_call>", "<tool_calls>", "<function_call>", "<function="),
-    *("<|tool_call", "<|/tool_call", "<|python_tag|>", "<｜tool", "[tool_calls]"),
-    *(f"</{name}>" for name in ("function_calls", "invoke", "tool_call", "tool_calls")),
-)  # fmt: skip
-_START = re.compile("|".join(map(re.escape, _STARTS)), re.IGNORECASE)
-_MAY_START = re.compile(r"[<\[][^<\[]{0,30}\Z")
-_SPECIAL_END = re.compile(
-    r"<[|｜]/?tool[_▁a-z]*[_▁]end[|｜]>|<[|｜]/tool_calls?[|｜]>", re.IGNORECASE
-)
-_END_CHARACTERS_MAX = 40
-_XML_PREFIX = re.compile(r"(</?)(?:antml|minimax):", re.IGNORECASE)
-_INVOKE_BLOCK = re.compile(r"</?(?:function_calls|tool_calls?)>", re.IGNORECASE)
-_MARKED = re.compile(r"\{|<[\w|｜/]|\A\s*\[")
 SHORT_START_CHARACTERS = 2
 """The end of an answer with at most so many characters is shown, although a call may begin like that."""
+_END_CHARACTERS_MAX = 64
+_HEAD_CHARACTERS = 200
+_LINE_CHARACTERS_MAX = 2_000
+_BARE_START_CHARACTERS = 60
+_PYTHON_CHARACTERS_MAX = 100_000
+Tools = Mapping[str, ToolSpec]
+
+_MARKED = re.compile(r"""\{|<[\w|｜/]|\A\s*["\[]|\A[\w.-]+>|\w\(""")
+_WORD = re.compile(r"[\w.-]+")
 _TAG = re.compile(r"<[^<>]{1,40}>")
-_FUNCTION_TAG = re.compile(r"<function=([\w.-]{1,64})>(.*?)(?:</function>|\Z)", re.DOTALL)
+_FUNCTION_TAG = re.compile(
+    r"<function=([\w.-]{1,64})>(.*?)(?:(</function>)(?=\s{0,9}(?:<function=|</tool_call>|\Z))|\Z)",
+    re.DOTALL,
+)
+_FIRST_ARGUMENTS = re.compile(r"\{|<[^\s<>=]{0,12}?(?:parameter|arg_key)[\s=>]", re.IGNORECASE)
 _KEYED_NAME = re.compile(r"<tool_call>\s*+([\w.-]{1,64})\s*+<arg_key>", re.IGNORECASE)
+_TAG_NAME = re.compile(
+    r'<[^\s<>]{0,9}?(?:function=|invoke name=)"?([\w.:/-]{1,64})"?>\s*\Z', re.IGNORECASE
+)
 _REVERSED_NAME = re.compile(r"(?:\d{1,4}:)?([\w-]{1,64})")
+_CALL_ID = re.compile(r"\[CALL_ID\][\w-]{1,64}\Z", re.IGNORECASE)
 _ARGUMENT_KEYS = ("arguments", "parameters", "args", "input")
-_BEFORE_CHARACTERS = 200
+_NOTHING: JsonObject = {}
 _DECODER = json.JSONDecoder(strict=False)
 
 
-@dataclass(slots=True)
-class WrittenCalls:
-    """Separates text for people from calls in one streamed answer. The work is linear in the length of the text."""
-
-    tools: Mapping[str, ToolSpec]
-    calls: list[ToolCall] = field(default_factory=list[ToolCall])
-    _held: str = ""
-    _body: list[str] = field(default_factory=list[str])
-    _window: str = ""
-    _end: re.Pattern[str] | None = None
-    _code: CodeTracker = field(default_factory=CodeTracker)
-
-    def feed(self, text: str) -> str:
-        """Returns the text that people may read. Holds back what may be the beginning of a call."""
-        shown: list[str] = []
-        text, self._held = self._held + text, ""
-        while text:
-            text = self._in_call(text, shown) if self._body else self._in_text(text, shown)
-        return "".join(shown)
-
-    def close(self, *, is_whole: bool) -> str:
-        """Returns the rest of the text. A call without an end counts if it can be read, unless the answer was cut."""
-        shown, self._held = self._held, ""
-        if not self._body:
-            return "" if self.calls or len(shown) > SHORT_START_CHARACTERS else shown
-        body = "".join(self._body)
-        self._body = []
-        if _is_prose(body, self.tools):
-            return shown + body
-        if is_whole:
-            self._take(body)
-        return shown
-
-    def _in_text(self, text: str, shown: list[str]) -> str:
-        found = _START.search(text) if "<" in text or "[" in text else None
-        if found is None:
-            held = _MAY_START.search(text)
-            start = held.group().lower() if held else ""
-            is_start = bool(start) and any(one.startswith(start) for one in _STARTS)
-            cut = held.start() if held and is_start else len(text)
-            self._show(text[:cut], shown)
-            self._held = text[cut:]
-            return ""
-        self._show(text[: found.start()], shown)
-        if self._code.is_code:
-            self._show(found.group(), shown)
-            return text[found.end() :]
-        if found.group().startswith("</"):
-            return text[found.end() :]
-        self._body, self._window = [found.group()], found.group()
-        self._end = _end_of(found.group().lower())
-        return text[found.end() :]
-
-    def _in_call(self, text: str, shown: list[str]) -> str:
-        """Adds text to the current call. Returns the text after its end."""
-        searched = self._window + text
-        end = self._end.search(searched) if self._end else None
-        if end is None:
-            self._body.append(text)
-            self._window = searched[-_END_CHARACTERS_MAX:]
-            return ""
-        used = end.end() - len(self._window)
-        body = "".join((*self._body, text[:used]))
-        self._body = []
-        if _is_prose(body, self.tools):
-            self._show(body, shown)
-        else:
-            self._take(body)
-        return text[used:]
-
-    def _take(self, body: str) -> None:
-        if not _SPECIAL_END.fullmatch(body.strip()):
-            self.calls += list(_calls_in(body, self.tools)) or [_unreadable(body)]
-
-    def _show(self, text: str, shown: list[str]) -> None:
-        """Adds text that people may read, and follows its code fences and inline code."""
-        shown.append(text)
-        self._code.feed(text)
+def _is_prose(inner: str, tools: Tools) -> bool:
+    """Returns whether the text after a mark only goes on with a sentence, such as "the <tool_call> tag"."""
+    head = inner[:_HEAD_CHARACTERS]
+    word = _WORD.search(head)
+    is_long = len(head.split()) > 1 or inner[:1] == inner[-1:] == " "
+    return is_long and not _MARKED.search(head) and not (word and word[0] in tools)
 
 
-def _end_of(start: str) -> re.Pattern[str] | None:
-    """Returns what ends a call that begins with this markup; None means that the end of the answer does."""
-    if start.startswith(("<|tool", "<|/tool", "<｜")):
-        return _SPECIAL_END
-    if start.startswith(("[", "<|")):
-        return None
-    name = "function" if start == "<function=" else start[1:].rstrip(">").partition(" ")[0]
-    return re.compile(rf"</{re.escape(name)}>", re.IGNORECASE)
+def _never(_inner: str, _tools: Tools) -> bool:
+    return False
 
 
-def _is_prose(body: str, tools: Mapping[str, ToolSpec]) -> bool:
-    """Returns whether the text only mentions the markup, such as "the <tool_call> tag"."""
-    text = _START.sub("", body, count=1)
-    words = text.split()
-    is_tag = body[1].isalpha()
-    return is_tag and len(words) > 1 and not _MARKED.search(text) and words[0] not in tools
-
-
-def _calls_in(body: str, tools: Mapping[str, ToolSpec]) -> Iterator[ToolCall]:
-    plain = _XML_PREFIX.sub(r"\1", body)
-    if "<invoke" in plain:
-        parser = XmlDialect().parser(tools)
-        block = f"<function_calls>{_INVOKE_BLOCK.sub('', plain)}</function_calls>"
-        for part in (*parser.feed(TextDelta(text=block)), *parser.close(is_whole=True)):
-            if isinstance(part, CallComplete):
-                yield part.call
+def _read_markup(body: str, tools: Tools) -> Iterator[ToolCall]:
+    """Yields the calls that are written as tags, or as JSON between tags or special tokens."""
+    first = _FIRST_ARGUMENTS.search(body)
+    if first and first.group() == "{":
+        yield from _read_json(body, tools)
         return
-    tagged = [*_tagged(plain, tools)]
-    for name, values in tagged:
+    if first.group()[-1] not in "=>" if first else "invoke name=" in body.lower():
+        yield from read_invokes(body, tools)
+        return
+    for name, values in _tagged(body, tools):
         schema = tools[name].parameters if name in tools else {}
         yield ToolCall(name=name, arguments=fit_arguments(values, schema), call_id="", raw=body)
-    if not tagged:
-        yield from _json_calls(plain)
 
 
-def _tagged(body: str, tools: Mapping[str, ToolSpec]) -> Iterator[tuple[str, dict[str, str]]]:
+def _tagged(body: str, tools: Tools) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yields names and arguments, but not those of a call that ends inside a value."""
     name = _TAG.sub("", body).strip()
     if name in tools:
         yield name, {}
     if keyed := _KEYED_NAME.search(body):
         pairs = [part.partition("</arg_key>") for part in body.split("<arg_key>")[1:]]
-        yield keyed[1], {key.strip(): _between(rest, "<arg_value>") for key, _, rest in pairs}
+        if all("</arg_value>" in rest for _, _, rest in pairs):
+            yield (
+                keyed[1],
+                {
+                    key.strip(): rest.partition("<arg_value>")[2].rpartition("</arg_value>")[0]
+                    for key, _, rest in pairs
+                },
+            )
     for function in _FUNCTION_TAG.finditer(body):
-        if "<parameter=" in function[2] or not function[2].strip():
-            pairs = [part.partition(">") for part in function[2].split("<parameter=")[1:]]
-            values = {key: rest.rpartition("</parameter>")[0] for key, _, rest in pairs}
-            yield function[1], {key: _without_line_breaks(text) for key, text in values.items()}
+        pairs = [part.partition(">") for part in function[2].split("<parameter=")[1:]]
+        is_whole = function[3] or all("</parameter>" in rest for _, _, rest in pairs)
+        if is_whole and (pairs or not function[2].strip()):
+            yield function[1], {key: _without_end(rest) for key, _, rest in pairs}
 
 
-def _between(text: str, start: str) -> str:
-    end = start.replace("<", "</")
-    return text.partition(start)[2].partition(end)[0]
+def _without_end(rest: str) -> str:
+    """Returns the value without its end, which some models leave out, and the line breaks around it."""
+    value, end, _ = rest.rpartition("</parameter>")
+    return (value if end else rest).removeprefix("\n").removesuffix("\n")
 
 
-def _without_line_breaks(value: str) -> str:
-    """Removes the line breaks that the format puts around a value."""
-    return value.removeprefix("\n").removesuffix("\n")
-
-
-def _json_calls(body: str) -> Iterator[ToolCall]:
+def _read_json(body: str, tools: Tools) -> Iterator[ToolCall]:
     """Yields the calls that are written as JSON: an object with name and arguments, or a name before its arguments."""
     position = 0
     while (start := body.find("{", position)) >= 0:
@@ -191,33 +110,31 @@ def _json_calls(body: str) -> Iterator[ToolCall]:
             value, position = _DECODER.raw_decode(body, start)
         except (ValueError, RecursionError):
             return  # what stands inside half a call is no call
-        call = _json_call(value, body[max(0, start - _BEFORE_CHARACTERS) : start])
-        if call is not None:
-            yield call
+        name = _name_before(body[max(0, start - _HEAD_CHARACTERS) : start])
+        call = None if find_tool_name(name, tools) in tools else _json_call(value)
+        if call or name:
+            yield call or ToolCall(name=name, arguments=value, call_id="")
 
 
-def _json_call(value: JsonObject, before: str) -> ToolCall | None:
+def _json_call(value: JsonObject) -> ToolCall | None:
     inner = value.get("function")
     function = inner if isinstance(inner, dict) else value
-    name = function.get("name")
-    if isinstance(name, str):
-        given = [function[key] for key in _ARGUMENT_KEYS if key in function]
-        arguments = _parsed(given[0]) if given else {}
-        return (
-            ToolCall(name=name, arguments=arguments, call_id="") if arguments is not None else None
-        )
-    name = _name_before(before)
-    return ToolCall(name=name, arguments=value, call_id="") if name else None
+    name = function.get("name", function.get("tool_name"))
+    given = next((function[key] for key in _ARGUMENT_KEYS if key in function), _NOTHING)
+    arguments = _parsed(given)
+    if not isinstance(name, str) or arguments is None:
+        return None
+    return ToolCall(name=name, arguments=arguments, call_id="")
 
 
 def _name_before(text: str) -> str:
     """Returns the name that stands before its arguments, such as `functions.echo:0<|tool_call_argument_begin|>`."""
-    _, start, tag = text.rstrip().rpartition("<function=")
-    if start and tag.endswith(">"):
-        return tag[:-1]
+    if tag := _TAG_NAME.search(text):
+        return tag[1]
     text = text.rstrip()
     for mark in ("```json", "```", "[ARGS]"):
         text = text.removesuffix(mark).rstrip()
+    text = _CALL_ID.sub("", text)
     if text.endswith((">", "|>")):
         text = text[: text.rfind("<")].rstrip()
     found = _REVERSED_NAME.match(text[::-1])
@@ -232,6 +149,355 @@ def _parsed(arguments: JsonValue) -> JsonObject | None:
         return parse_arguments(arguments)
     except ValueError:
         return None
+
+
+_RECIPIENT = re.compile(r"to=([\w.:/-]{1,100})")
+_HEADER = re.compile(r"\s{0,9}(?:assistant|analysis|commentary|final|to=)")
+
+
+def _is_no_header(inner: str, _tools: Tools) -> bool:
+    word = inner.strip()
+    return bool(word) and not word.isalpha() and not _HEADER.match(inner)
+
+
+def _is_no_object(inner: str, _tools: Tools) -> bool:
+    return not inner.lstrip().startswith("{")
+
+
+def _read_harmony(body: str, _tools: Tools) -> Iterator[ToolCall]:
+    header, _, text = body.partition("<|message|>")
+    name = _RECIPIENT.search(header)
+    try:
+        value: JsonValue = _DECODER.decode(text)
+    except (ValueError, RecursionError):
+        return
+    if name and isinstance(value, dict):
+        yield ToolCall(name=name[1], arguments=value, call_id="", raw=body)
+
+
+_FENCED_NAME = re.compile(
+    r"""(?:"name"\s{0,9}:\s{0,9}"|\bdefault_api\.|\A\s*+(?:\w{1,40} = )?+(?:print\()?+)([A-Za-z_][\w-]{0,63})["(]"""
+)
+
+
+def _is_other_code(inner: str, tools: Tools) -> bool:
+    """Returns whether a code fence calls none of the tools. An unfinished first line may still call one."""
+    found = _FENCED_NAME.search(inner[:_HEAD_CHARACTERS])
+    if found is None and inner.strip() and "\n" not in inner.lstrip():
+        return False
+    return found is None or found[1] not in tools
+
+
+def _read_python(body: str, tools: Tools) -> Iterable[ToolCall]:
+    """Returns the calls with keyword arguments in a fence, such as `print(default_api.echo(text="a"))`."""
+    code = body.partition("\n")[2].rstrip().removesuffix("```")
+    if code.lstrip().startswith(("{", "[")):
+        return _read_json(code, tools)
+    calls: list[ToolCall] = []
+    try:
+        for statement in ast.parse(code[:_PYTHON_CHARACTERS_MAX]).body:
+            value = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
+            if isinstance(value, ast.Call) and ast.unparse(value.func) == "print" and value.args:
+                value = value.args[0]
+            if isinstance(value, ast.Call):
+                calls.append(_python_call(value))
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        return ()
+    return calls
+
+
+def _python_call(call: ast.Call) -> ToolCall:
+    given = {one.arg or "": ast.literal_eval(one.value) for one in call.keywords}
+    if call.args or "" in given:
+        raise ValueError("positional arguments")
+    arguments = cast(JsonObject, json.loads(json.dumps(given)))
+    return ToolCall(name=ast.unparse(call.func), arguments=arguments, call_id="")
+
+
+_BARE = re.compile(
+    r"""\s{0,9}\[?\s{0,9}\{\s{0,9}"(?:name|type|id|function|arguments|parameters)\""""
+)
+_MAY_BE_BARE = re.compile(r'\s{0,9}(?:\[?\s{0,9}(?:\{\s{0,9}(?:"\w{0,10})?)?)?')
+_HALF_BARE = re.compile(
+    r"""\s{0,9}\[?\s{0,9}\{\s{0,9}"name"\s{0,9}:\s{0,9}"([\w.-]{1,64})"\s{0,9},\s{0,9}"(?:parameters|arguments)\""""
+)
+_BARE_KEYS = frozenset({"name", "type", "id", "arguments", "parameters"})
+
+
+def _read_bare(body: str, tools: Tools) -> list[ToolCall] | None:
+    """Returns the calls if the text is nothing but calls of the tools in JSON; None if the JSON is not whole."""
+    text = body.strip()
+    try:
+        value, end = cast(tuple[JsonValue, int], _DECODER.raw_decode(text))
+    except (ValueError, RecursionError):
+        return None
+    calls = [_bare_call(one, tools) for one in (value if isinstance(value, list) else [value])]
+    return [call for call in calls if call] if end == len(text) and all(calls) else []
+
+
+def _bare_call(value: JsonValue, tools: Tools) -> ToolCall | None:
+    inner = value.get("function") if isinstance(value, dict) else None
+    function = inner if isinstance(inner, dict) else value
+    call = _json_call(function) if isinstance(function, dict) else None
+    if call is None or call.name not in tools or not isinstance(function, dict):
+        return None
+    properties = tools[call.name].parameters.get("properties")
+    known = properties if isinstance(properties, dict) else {}
+    return call if function.keys() <= _BARE_KEYS and call.arguments.keys() <= known.keys() else None
+
+
+def _is_no_bare_call(inner: str, tools: Tools) -> bool:
+    calls, half = _read_bare(inner, tools), _HALF_BARE.match(inner)
+    return not calls if calls is not None else half is None or half[1] not in tools
+
+
+class _Format(NamedTuple):
+    """A way to write calls. `start` is the mark that opens it, and the pattern `end` ends it; the end of the answer
+    always does. `read` finds the calls. `is_text` tells from what follows the mark that it is no call at all.
+
+    `inside` says what can hide an end: "" strings of JSON and the values of tags, "all" nothing."""
+
+    start: str
+    end: str
+    read: Callable[[str, Tools], Iterable[ToolCall] | None] = _read_markup
+    is_text: Callable[[str, Tools], bool] = _is_prose
+    inside: str = ""
+
+
+_SPECIAL_END = r"<[|｜]/?tool[_▁a-z]{0,24}[_▁]end[|｜]>|<[|｜]/tool_calls?[|｜]>"
+_HARMONY_END = r"(?=<\|(?:end|call|return|start|channel)\|>)"
+_FENCE_END = r"(?<=\n)[ \t]{0,3}```"
+_NAMES = ("function_calls", "tool_calls", "tool_call", "function_call")
+_PREFIXES = ("", "antml:", "minimax:", *(f"{bar}dsml{bar}" for bar in ("|", "||", "｜", "｜｜")))
+_FORMATS = (
+    *(_Format(f"<{p}{name}>", f"</{re.escape(p)}{name}>") for p in _PREFIXES for name in _NAMES),
+    *(_Format(f"<{p}invoke name=", f"</{re.escape(p)}invoke>") for p in _PREFIXES),
+    _Format("<function=", "</function>"),
+    *(_Format(start, _SPECIAL_END) for start in ("<|tool", "<|/tool", "<｜tool", "<｜/tool")),
+    _Format("<|start_action|>", r"<\|end_action\|>"),
+    _Format("<|python_tag|>", ""),
+    _Format("[tool_calls]", ""),
+    *(_Format(m, r"<\|message\|>|\n", _read_harmony, _is_no_header, "all") for m in ("<|start|>", "<|channel|>")),
+    _Format("```tool_code", _FENCE_END, _read_python, _is_other_code, "all"),
+    _Format("```tool_call", _FENCE_END, _read_python, _is_other_code),
+)  # fmt: skip
+_HARMONY_CALL = _Format("", _HARMONY_END, _read_harmony, _never)
+_HARMONY_THOUGHT = _Format("", _HARMONY_END, _read_harmony, _never, "all")
+_HARMONY_NOTE = _Format("", _HARMONY_END, _read_harmony, _is_no_object, "all")
+_WHOLE_ANSWER = _Format("", "", _read_bare, _is_no_bare_call)
+_BY_START = {one.start: one for one in _FORMATS}
+_CLOSERS = (
+    *(f"</{name}>" for name in (*_NAMES, "invoke", "minimax:tool_call")),
+    *(f"<|{name}|>" for name in ("end", "return", "call", "message", "end_action")),
+)
+_STARTS = (*_BY_START, *_CLOSERS)
+# without ASCII, other letters such as the Kelvin sign would count as lower-case ones
+_START = re.compile("|".join(map(re.escape, _STARTS)), re.IGNORECASE | re.ASCII)
+_MAY_START = re.compile(r"(?:[<\[]|`{1,3})[^<\[`]{0,30}\Z")
+_STRING_REST = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
+_CODE_OR_LINE_END = re.compile(r'(?:[^`\n"]++|"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"?)*+')
+
+
+@lru_cache(maxsize=128)
+def _tokens(end: str, inside: str) -> re.Pattern[str]:
+    """Returns the pattern for the end of a call, and for what may hide an end, at one kind of place in a call."""
+    value = r"<[^\s<>=]{0,12}?(?P<value>parameter|arg_value)[\s=>]"
+    more = {"": rf"|{value}|(?P<json>\{{)", "json": '|(?P<string>")', "tags": f"|{value}"}
+    if inside in ("parameter", "arg_value"):
+        return re.compile(rf"(?P<tags></[^\s<>]{{0,12}}?{inside}>)", re.IGNORECASE)
+    return re.compile(rf"(?P<end>{end}){more.get(inside, '')}", re.IGNORECASE)
+
+
+def _message_format(header: str) -> _Format | None:
+    """Returns how to read the message after a header of gpt-oss; None if it is text for people."""
+    if "to=" in header:
+        return _HARMONY_CALL
+    if "analysis" in header:
+        return _HARMONY_THOUGHT
+    return _HARMONY_NOTE if "commentary" in header else None
+
+
+@dataclass(slots=True)
+class WrittenCalls:
+    """Separates text for people from calls in one streamed answer. The work is linear in the length of the text."""
+
+    tools: Tools
+    calls: list[ToolCall] = field(default_factory=list[ToolCall])
+    _held: str = ""
+    _format: _Format | None = None
+    _body: list[str] = field(default_factory=list[str])
+    _rest: str = ""
+    _inside: str = ""
+    _has_begun: bool = False
+    _has_ended: bool = False
+    _has_marks: bool = False
+    _last: str = ""
+    _untracked: list[str] = field(default_factory=list[str])
+    _code: CodeTracker = field(default_factory=CodeTracker)
+
+    def feed(self, text: str) -> str:
+        """Returns the text that people may read. Holds back what may be the beginning of a call."""
+        if self._is_plain(text):
+            self._untracked.append(text)
+            return text
+        shown: list[str] = []
+        self._read(text, shown)
+        return "".join(shown)
+
+    def close(self, *, is_whole: bool) -> str:
+        """Returns the rest of the text. A call without an end counts if it can be read, unless the answer was cut."""
+        shown: list[str] = []
+        self._has_ended = True
+        text = "".join(self._body) if self._format is _WHOLE_ANSWER else ""
+        if text and _is_no_bare_call(text, self.tools):
+            self._format, self._body = None, []
+            self._read(text, shown)
+        else:
+            self._read("", shown)
+        if self._format:
+            self._body.append(self._rest)
+            self._finish(self._format, "", shown, is_dropped=not is_whole)
+        elif self._held[:1] == "`" or (
+            len(self._held) <= SHORT_START_CHARACTERS and not self.calls
+        ):
+            shown.append(self._held)
+        return "".join(shown)
+
+    def _is_plain(self, text: str) -> bool:
+        """Returns whether the text is for people and cannot contain a mark, as most of it."""
+        is_between = self._has_begun and not self._held and self._format is None
+        return is_between and "<" not in text and "[" not in text and "`" not in text
+
+    def _read(self, text: str, shown: list[str]) -> None:
+        text, self._held = self._held + text, ""
+        while text:
+            text = self._in_call(text, shown) if self._format else self._in_text(text, shown)
+
+    def _in_text(self, text: str, shown: list[str]) -> str:
+        if not self._has_begun and not self._has_ended:
+            if len(text) < _BARE_START_CHARACTERS and _MAY_BE_BARE.fullmatch(text):
+                self._held = text
+                return ""
+            if _BARE.match(text):
+                self._has_begun = True
+                return self._open(_WHOLE_ANSWER, text)
+        self._has_begun = True
+        found = _START.search(text)
+        if found is not None:
+            self._show(text[: found.start()], shown)
+            return self._at_mark(found.group(), text[found.end() :], shown)
+        held = _MAY_START.search(text)
+        start = held.group().lower() if held else ""
+        is_start = bool(start) and any(one.startswith(start) for one in _STARTS)
+        cut = held.start() if held and is_start else len(text)
+        self._show(text[:cut], shown)
+        self._held = text[cut:]
+        return ""
+
+    def _at_mark(self, mark: str, after: str, shown: list[str]) -> str:
+        """Takes the mark as text or as the start of a call. Returns the text to read on."""
+        self._track_code()
+        code = self._code_characters(mark, after)
+        if code is None:
+            self._held = mark + after
+            return ""
+        form = _BY_START.get(mark.lower())
+        if code < 0 and form is not None:
+            return self._open(form, mark + after)
+        if code >= 0 or (self._last == " " and not self._has_marks):
+            self._show(mark + after[: max(code, 0)], shown)
+        return after[max(code, 0) :]
+
+    def _code_characters(self, mark: str, after: str) -> int | None:
+        """Returns how much of the text after the mark is code together with it, -1 if the mark is no code.
+
+        Returns None if that depends on text that has not come yet: open backticks count if the line closes them."""
+        is_inside_line = mark[0] == "`" and not self._code.is_line_start
+        if self._code.is_fence or is_inside_line or not self._code.is_code:
+            return 0 if self._code.is_fence or is_inside_line else -1
+        line = _CODE_OR_LINE_END.match(after, 0, _LINE_CHARACTERS_MAX)
+        end = line.end() if line else 0
+        if after[end : end + 1] == "`" and end < _LINE_CHARACTERS_MAX:
+            return end
+        if end == len(after) < _LINE_CHARACTERS_MAX and not self._has_ended:
+            return None
+        self._code.forget_open_ticks()
+        return -1
+
+    def _open(self, form: _Format, text: str) -> str:
+        self._format, self._inside = form, form.inside
+        return text
+
+    def _in_call(self, text: str, shown: list[str]) -> str:
+        """Adds text to the current call. Returns the text after its end."""
+        form = self._format
+        if form is None or not form.end:
+            self._body.append(text)
+            return ""
+        text, self._rest = self._rest + text, ""
+        end = self._find_end(text, form.end)
+        if end is None:
+            self._body.append(text[: len(text) - len(self._rest)])
+            return ""
+        self._body.append(text[: end.start()])
+        self._finish(form, end.group(), shown)
+        return text[end.end() :]
+
+    def _find_end(self, text: str, end: str) -> re.Match[str] | None:
+        """Returns the mark that ends the call: not in a string of JSON, and not in the value of a tag."""
+        place = 0
+        while True:
+            if self._inside == "string":
+                rest = _STRING_REST.match(text, place)
+                place = rest.end() if rest else place
+                if text[place : place + 1] != '"':
+                    self._rest = text[place:]
+                    return None
+                self._inside, place = "json", place + 1
+            token = _tokens(end, self._inside).search(text, place)
+            if token is None:
+                self._rest = text[max(place, len(text) - _END_CHARACTERS_MAX) :]
+                return None
+            if token.lastgroup == "end":
+                return token
+            self._inside = (
+                token["value"].lower() if token.lastgroup == "value" else token.lastgroup or ""
+            )
+            place = token.end()
+
+    def _finish(
+        self, form: _Format, end: str, shown: list[str], *, is_dropped: bool = False
+    ) -> None:
+        """Ends the current call, or what looked like one."""
+        body = "".join(self._body)
+        self._format, self._body, self._rest = None, [], ""
+        if form.is_text(body[len(form.start) :], self.tools):
+            self._show(body + end, shown)
+            return
+        self._has_marks = True
+        if form.is_text is _is_no_header and end == "<|message|>":
+            if follows := _message_format(body):
+                self._open(follows, "")
+                self._body = [body + end] if follows is _HARMONY_CALL else []
+        elif not is_dropped and form is not _HARMONY_THOUGHT:
+            self._take(form, body + end)
+
+    def _take(self, form: _Format, body: str) -> None:
+        if not re.fullmatch(_SPECIAL_END, body.strip(), re.IGNORECASE):
+            self.calls += list(form.read(body, self.tools) or ()) or [_unreadable(body)]
+
+    def _show(self, text: str, shown: list[str]) -> None:
+        """Adds text that people may read."""
+        if text:
+            shown.append(text)
+            self._untracked.append(text)
+
+    def _track_code(self) -> None:
+        """Follows the code fences and inline code of the text so far; only marks need this."""
+        text = "".join(self._untracked)
+        self._untracked.clear()
+        self._code.feed(text)
+        self._last = text[-1:] or self._last
 
 
 def _unreadable(body: str) -> ToolCall:

@@ -1,16 +1,18 @@
 """The XML dialect: calls as XML tags in the model's text, for models whose API does not support tool calls."""
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from pydantic import JsonValue
 
-from core.dialects.dialect import ToolSpec, format_tool_result, xml_tag_name
+from core.dialects.dialect import CallComplete, ToolSpec, format_tool_result, xml_tag_name
 from core.dialects.xml_lexer import BLOCK_TAGS, TagGrammar
 from core.dialects.xml_parser import XmlParser, XmlTools
 from core.domain.messages import JsonObject, ToolCall
+from core.ports import TextDelta
 
 _RULES = """# Calling tools
 
@@ -158,6 +160,23 @@ class XmlDialect:
             "function_name": call.name,
             "raw_parameters": {key: format_value(value) for key, value in call.arguments.items()},
         }
+
+
+_PREFIX = re.compile(
+    r"(</?)(?:antml:|minimax:|[|｜]{1,2}DSML[|｜]{1,2})(?=(?:invoke|parameter)\b)", re.IGNORECASE
+)
+
+
+def read_invokes(body: str, tools: Mapping[str, ToolSpec]) -> Iterator[ToolCall]:
+    """Yields the calls in a block of `<invoke>` elements. Tags may have the prefix of a model."""
+    plain = _PREFIX.sub(r"\1", body)
+    head, _, tag = plain.rstrip().rpartition("</")
+    block = head if tag.lower() in ("function_calls>", "tool_call>", "tool_calls>") else plain
+    parser = XmlDialect().parser(tools)
+    delta = TextDelta(text=f"<function_calls>{block[block.find('<invoke') :]}</function_calls>")
+    for part in (*parser.feed(delta), *parser.close(is_whole=True)):
+        if isinstance(part, CallComplete):
+            yield part.call
 
 
 @lru_cache(maxsize=64)

@@ -1,6 +1,7 @@
 """Calls that a model with native tool calls writes into its text: run if they are ours, never shown."""
 
 import json
+import random
 import re
 
 import pytest
@@ -11,6 +12,7 @@ from core.dialects.dialect import CallComplete, DisplayText, ParsedPart, ToolSpe
 from core.dialects.native import NativeDialect
 from core.domain.messages import JsonObject
 from core.ports import TextDelta, ToolCallDelta
+from tests.fakes.cpu_seconds import seconds_of
 
 SCHEMA: JsonObject = {
     "type": "object",
@@ -20,8 +22,8 @@ TOOLS = {
     name: ToolSpec(name=name, description="", parameters=SCHEMA)
     for name in ("echo", "list_commands")
 }
+ARGUMENTS: JsonObject = {"text": "a", "count": 2}
 JSON_CALL = '{"name": "echo", "arguments": {"text": "a", "count": 2}}'
-MARKUP = re.compile(r"<[^ ]|\[TOOL|[｜|]")
 
 
 def parsed(*deltas: TextDelta | ToolCallDelta, is_whole: bool = True) -> list[ParsedPart]:
@@ -40,83 +42,235 @@ def called(found: list[ParsedPart]) -> list[tuple[str, JsonObject]]:
     return [(one.call.name, one.call.arguments) for one in found if isinstance(one, CallComplete)]
 
 
-WRITTEN = [
-    '<function_calls>\n<invoke name="echo">\n<parameter name="text">a</parameter>\n'
-    '<parameter name="count">2</parameter>\n</invoke>\n</function_calls>',
-    '<invoke name="echo"><parameter name="text">a</parameter><parameter name="count">2</parameter></invoke>',
-    '<minimax:tool_call>\n<invoke name="echo">\n<parameter name="text">a</parameter>\n'
-    '<parameter name="count">2</parameter>\n</invoke>\n</minimax:tool_call>',
-    f"<tool_call>\n{JSON_CALL}\n</tool_call>",
-    f"<tool_call>\n{JSON_CALL}",
-    f"<tool_calls>[{JSON_CALL}]</tool_calls>",
-    '<function_call>{"name": "echo", "arguments": "{\\"text\\": \\"a\\", \\"count\\": 2}"}</function_call>',
-    '<function=echo>{"text": "a", "count": 2}</function>',
-    "<tool_call>\n<function=echo>\n<parameter=text>\na\n</parameter>\n<parameter=count>\n2\n</parameter>\n"
-    "</function>\n</tool_call>",
-    "<tool_call>echo\n<arg_key>text</arg_key>\n<arg_value>a</arg_value>\n<arg_key>count</arg_key>\n"
-    "<arg_value>2</arg_value>\n</tool_call>",
-    f"<|tool_call|>[{JSON_CALL}]",
-    f"<|tool_call|>{JSON_CALL}<|/tool_call|>",
-    f"<|python_tag|>{JSON_CALL}",
-    f"[TOOL_CALLS][{JSON_CALL}]",
-    '[TOOL_CALLS]echo[ARGS]{"text": "a", "count": 2}',
-    "<|tool_calls_section_begin|><|tool_call_begin|>functions.echo:0<|tool_call_argument_begin|>"
-    '{"text": "a", "count": 2}<|tool_call_end|><|tool_calls_section_end|>',
-    "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>echo\n```json\n"
-    '{"text": "a", "count": 2}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
-]  # fmt: skip
+def outcome(*pieces: str, is_whole: bool = True) -> tuple[str, list[tuple[str, JsonObject]]]:
+    found = parsed(*(TextDelta(text=one) for one in pieces), is_whole=is_whole)
+    return shown(found), called(found)
 
 
-@pytest.mark.parametrize("written", WRITTEN)
+def formats(text: str) -> dict[str, str]:
+    """Returns a call of `echo` with this text and the count 2 in each format, as the models write it."""
+    given = json.dumps({"text": text, "count": 2}, ensure_ascii=False)
+    named = f'{{"name": "echo", "arguments": {given}}}'
+    tags = f'<parameter name="text">{text}</parameter>\n<parameter name="count">2</parameter>'
+    dsml = (
+        tags.replace("<p", "<｜DSML｜p")
+        .replace("</p", "</｜DSML｜p")
+        .replace('t">', 't" string="true">')
+    )
+    keyed = f"<arg_key>text</arg_key>\n<arg_value>{text}</arg_value>\n"
+    kimi = (
+        f"<|tool_call_begin|>functions.echo:0<|tool_call_argument_begin|>{given}<|tool_call_end|>"
+    )
+    coder = f"<function=echo>\n<parameter=text>\n{text}\n</parameter>\n<parameter=count>\n2\n</parameter>\n</function>"
+    v3 = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
+    v3_call = f"function<｜tool▁sep｜>echo\n```json\n{given}\n```"
+    dsml_call = f'<｜DSML｜invoke name="echo">\n{dsml}\n</｜DSML｜invoke>'
+    call = f"<|channel|>commentary to=functions.echo <|constrain|>json<|message|>{given}"
+    thought = '<|channel|>analysis<|message|>I say "it" with {.<|end|><|start|>assistant'
+    return {
+        "function_calls": f'<function_calls>\n<invoke name="echo">\n{tags}\n</invoke>\n</function_calls>',
+        "invoke": f'<invoke name="echo">{tags}</invoke>',
+        "invoke with JSON": f'<invoke name="echo">\n{given}\n</invoke>',
+        "minimax": f'<minimax:tool_call>\n<invoke name="echo">\n{tags}\n</invoke>\n</minimax:tool_call>',
+        "deepseek v3.2": f"<｜DSML｜function_calls>\n{dsml_call}\n</｜DSML｜function_calls>",
+        "hermes": f"<tool_call>\n{named}\n</tool_call>",
+        "hermes without an end": f"<tool_call>\n{named}",
+        "tool_calls": f"<tool_calls>[{named}]</tool_calls>",
+        "function_call": f'<function_call>{{"name": "echo", "arguments": {json.dumps(given)}}}</function_call>',
+        "function": f"<function=echo>{given}</function>",
+        "qwen3 coder": f"<tool_call>\n{coder}\n</tool_call>",
+        "glm": f"<tool_call>echo\n{keyed}<arg_key>count</arg_key>\n<arg_value>2</arg_value>\n</tool_call>",
+        "granite": f"<|tool_call|>[{named}]",
+        "phi": f"<|tool_call|>{named}<|/tool_call|>",
+        "llama": f"<|python_tag|>{named}",
+        "mistral": f"[TOOL_CALLS][{named}]",
+        "mistral with a name": f"[TOOL_CALLS]echo[ARGS]{given}",
+        "mistral with an id": f"[TOOL_CALLS]echo[CALL_ID]Ab3dE6gH9[ARGS]{given}",
+        "kimi": f"<|tool_calls_section_begin|>{kimi}<|tool_calls_section_end|>",
+        "deepseek v3": v3.format(v3_call),
+        "deepseek v3, ASCII": v3.replace("｜", "|").format(v3_call.replace("<｜tool▁sep｜>", "<|tool▁sep|>")),
+        "deepseek v3.1": v3.format(f"echo<｜tool▁sep｜>{given}"),
+        "cohere": '<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "echo", '
+        f'"parameters": {given}}}\n]<|END_ACTION|>',
+        "harmony": f"{call}<|call|>",
+        "harmony after a thought": f"{thought}{call}",
+        "harmony with the name first": "<|start|>assistant to=functions.echo<|channel|>commentary json<|message|>"
+        f"{given}<|call|>",
+        "gemini": f"```tool_code\nprint(default_api.echo(text={text!r}, count=2))\n```",
+        "gemma": f"```tool_call\n{named}\n```",
+    }  # fmt: skip
+
+
+WRITTEN = formats("a")
+MARK = re.compile(r"```tool_c(?:ode|all)|[<\[]\W?\w+\W*\w*[^\w\s]")
+
+
+@pytest.mark.parametrize("written", WRITTEN.values(), ids=WRITTEN)
 def test_a_call_in_text_is_run_and_not_shown(written: str) -> None:
-    found = parsed(TextDelta(text=f"I look it up.\n{written}"))
-    assert called(found) == [("echo", {"text": "a", "count": 2})]
-    assert shown(found) == "I look it up.\n"
+    assert outcome(f"I look it up.\n{written}") == ("I look it up.\n", [("echo", ARGUMENTS)])
 
 
-@settings(max_examples=60)
-@given(st.sampled_from(WRITTEN), st.lists(st.integers(1, 30), min_size=1, max_size=40))
-def test_the_pieces_of_the_stream_make_no_difference(written: str, sizes: list[int]) -> None:
-    whole, deltas = f"Before `x` {written} ", list[TextDelta]()
-    for size in (*sizes, len(whole)):
-        deltas.append(TextDelta(text=whole[:size]))
-        whole = whole[size:]
-    found = parsed(*deltas)
-    assert called(found) == [("echo", {"text": "a", "count": 2})]
-    assert shown(found).strip() == "Before `x`"
+@pytest.mark.parametrize("written", WRITTEN.values(), ids=WRITTEN)
+def test_every_split_of_the_stream_gives_the_same(written: str) -> None:
+    text = f"Before `x`\n{written}\n"
+    whole = outcome(text)
+    assert whole == ("Before `x`\n" + whole[0][11:], [("echo", ARGUMENTS)])
+    assert whole[0].strip() == "Before `x`"
+    assert outcome(*text) == whole
+    assert {str(outcome(text[:cut], text[cut:])) for cut in range(len(text))} == {str(whole)}
 
 
-@settings(max_examples=60)
-@given(st.sampled_from(WRITTEN), st.data())
+SNIPPETS = st.sampled_from([
+    *WRITTEN.values(), '{"name": "echo"', '{"name": "x"', JSON_CALL, "`", "``", "```", "\n", "\n```\n", " ", "it's",
+    '"', "{", "}", "[", "<", "\\", "<|end|>", "<|channel|>final", "<|message|>", "</tool_call>", "<tool_call>",
+    "<|start|>assistant", "```tool_code\n", "[TOOL_CALLS]", "echo(", "<parameter=", "</parameter>", "<|channel|>",
+    "<|tool_call_end|>", "commentary", "a b",
+])  # fmt: skip
+
+
+@settings(max_examples=150)
+@given(st.lists(SNIPPETS, max_size=9).map("".join), st.lists(st.integers(1, 30), max_size=60))
+def test_the_pieces_of_any_stream_make_no_difference(text: str, sizes: list[int]) -> None:
+    pieces, rest = list[str](), text
+    for size in (*sizes, len(text)):
+        pieces.append(rest[:size])
+        rest = rest[size:]
+    assert outcome(*pieces) == outcome(text) == outcome(*text)
+
+
+@settings(max_examples=150)
+@given(st.sampled_from([*WRITTEN.values()]), st.data())
 def test_half_a_call_is_neither_shown_nor_run_with_half_its_arguments(
     written: str, data: st.DataObject
 ) -> None:
-    start = re.search(r"[<\[]\W?\w+\W*\w*[^\w\s]", written)
+    start = MARK.search(written)
     assert start
-    cut = data.draw(st.integers(start.end(), len(written) - 1))
-    found = parsed(TextDelta(text=f"Well. {written[:cut]}"))
-    assert shown(found).strip() == "Well."
-    assert all(
-        arguments in ({}, {"text": "a", "count": 2}, {"text": "a"})
-        for _, arguments in called(found)
-    )
-    dropped = parsed(TextDelta(text=f"Well. {written[:cut]}"), is_whole=False)
-    assert shown(dropped).strip() == "Well."
+    cut = data.draw(st.integers(start.end() + 2, len(written) - 1))
+    text, calls = outcome(f"Well.\n{written[:cut]}")
+    assert text.strip() == "Well."
+    assert all(given in ({}, ARGUMENTS, {"text": "a"}) for _, given in calls)
+    assert outcome(f"Well.\n{written[:cut]}", is_whole=False)[0].strip() == "Well."
+
+
+HIDING = [
+    'echo "</tool_call>" </function_calls> </invoke> </function>',
+    "</｜DSML｜function_calls></minimax:tool_call></tool_calls></function_call>",
+    "<｜tool▁call▁end｜><|tool_call_end|><|/tool_call|><|END_ACTION|><|call|><|end|>",
+    'say \\"hi\\" \\',
+]
+
+
+@pytest.mark.parametrize("text", HIDING)
+@pytest.mark.parametrize("name", WRITTEN)
+def test_an_end_inside_an_argument_does_not_end_the_call(name: str, text: str) -> None:
+    written = formats(text)[name]
+    found = parsed(*(TextDelta(text=one) for one in f"{written}\n"))
+    assert called(found) == [("echo", {"text": text, "count": 2})]
+    assert shown(found).strip() == ""
 
 
 @pytest.mark.parametrize(
     "text",
     [
         "Qwen writes `<tool_call>` before a call.",
+        f"``<tool_call>{JSON_CALL}</tool_call>`` is the format, and `[TOOL_CALLS]` another.",
         f"```xml\n<tool_call>{JSON_CALL}</tool_call>\n```\nThat is the format.",
+        f"````md\n```tool_call\n{JSON_CALL}\n```\n````\nThat is Gemma's.",
         "The <tool_call> tag is special, and so is a < b or [1].",
+        "Between <tool_call> and </tool_call> stands JSON.",
+        "The <|python_tag|> token comes first.\nThen [TOOL_CALLS] in Mistral.",
+        "Messages of gpt-oss begin with <|channel|> or <|start|>.\nThey end with <|end|> each.",
         "a <b> c [TODO] <function> x",
         "~~~\n<function_calls>\n~~~",
+        "```tool_code\nimport numpy\nprint(numpy.zeros(3))\n```\nThat ran.",
+        '```tool_call\n{"name": "get_weather", "arguments": {}}\n```\nThat is an example.',
+        "```\na\n```",
+        '{"name": "echo", "count": 2}',
+        '{"name": "echo", "parameters": {"type": "object", "properties": {}}}',
+        '{"name": "echo", "description": "Says it again.", "parameters": {}}',
+        f"{JSON_CALL} is a call.",
+        f"A call: {JSON_CALL}",
+        '[{"name": "Ann"}, {"name": "echo"',
+        '{"name',
+    ],
+)  # fmt: skip
+def test_text_about_calls_stays_text(text: str) -> None:
+    assert outcome(text) == outcome(*text) == (text, [])
+
+
+UNCLOSED = ["It`s here:", "Press ` or ``", "``` and `", "Not `closed\nIt`s:"]
+
+
+@pytest.mark.parametrize("before", UNCLOSED)
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("invoke", "a"), *((n, t) for n in ("hermes", "kimi", "harmony", "cohere") for t in ("a", "`b` c"))],
+)  # fmt: skip
+def test_a_backtick_that_nothing_closes_does_not_make_a_call_code(
+    before: str, name: str, text: str
+) -> None:
+    written = f"{before} {formats(text)[name]}\nDone."
+    shown_text, calls = outcome(written)
+    assert outcome(*written) == (shown_text, calls)
+    assert calls == [("echo", {"text": text, "count": 2})]
+    assert shown_text.split() == [*before.split(), "Done."]
+
+
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        (JSON_CALL, 1),
+        (f" \n[{JSON_CALL}, {JSON_CALL}]\n", 2),
+        ('{"type": "function", "name": "echo", "parameters": {"text": "a", "count": 2}}', 1),
+        (f'{{"type": "function", "function": {JSON_CALL}}}', 1),
     ],
 )
-def test_text_about_calls_stays_text(text: str) -> None:
-    found = parsed(*(TextDelta(text=one) for one in text))
-    assert (shown(found), called(found)) == (text, [])
+def test_an_answer_that_is_nothing_but_json_calls_is_run(text: str, calls: int) -> None:
+    assert outcome(text) == outcome(*text) == ("", [("echo", ARGUMENTS)] * calls)
+
+
+def test_half_a_call_in_bare_json_is_not_shown() -> None:
+    assert outcome(JSON_CALL[:40], is_whole=False) == ("", [])
+    text, ((name, _),) = outcome(JSON_CALL[:40])
+    assert (text, name) == ("", "")
+
+
+def test_the_channels_of_gpt_oss_are_told_apart() -> None:
+    text = (
+        "<|channel|>analysis<|message|>They want {it.\n\nSo.<|end|><|start|>assistant<|channel|>commentary<|message|>"
+        "I look.<|end|><|start|>assistant<|channel|>final <|constrain|>text<|message|>It is `<b>` <|3|>.<|return|>"
+    )
+    assert outcome(text) == outcome(*text) == ("I look.It is `<b>` <|3|>.", [])
+    assert outcome("<|channel|>analysis<|message|>They want it.") == ("", [])
+    leaked = '<|channel|>commentary<|message|>{"text": "a"}<|end|>'
+    assert outcome(leaked) == ("", [("", {})])
+
+
+def test_arguments_with_a_key_called_name_are_not_taken_for_a_call() -> None:
+    found = outcome('[TOOL_CALLS]echo[ARGS]{"name": "list_commands"}')
+    assert found == ("", [("echo", {"name": "list_commands"})])
+
+
+def test_several_calls_in_a_fence_are_read() -> None:
+    text = "```tool_code\na = default_api.echo(text='''a\n\"b\"''', count=-2)\nprint(list_commands())\n```"
+    calls = [("echo", {"text": 'a\n"b"', "count": -2}), ("list_commands", {})]
+    assert outcome(text.replace("default_api.echo", "echo")) == ("", calls)
+    assert outcome(text) == ("", calls)
+
+
+@pytest.mark.parametrize(
+    "call", ["echo('a')", "echo(**x)", "echo(text=open('a'))", "echo(text=b'a')", "echo(text="]
+)
+def test_a_call_in_a_fence_that_is_no_data_is_not_run(call: str) -> None:
+    assert outcome(f"```tool_code\n{call}\n```") == ("", [("", {})])
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_call_that_an_argument_quotes_is_not_run(name: str) -> None:
+    for quoted in (WRITTEN[name], WRITTEN["qwen3 coder"], WRITTEN["invoke"], WRITTEN["hermes"]):
+        written = quoted.replace("\n", " ").replace("a", "b")
+        found = parsed(TextDelta(text=formats(written)["hermes"]))
+        assert called(found) == [("echo", {"text": written, "count": 2})]
 
 
 def test_what_cannot_be_read_is_told_to_the_model_and_not_shown() -> None:
@@ -140,6 +294,50 @@ def test_a_tool_without_arguments_and_several_calls_are_found() -> None:
     assert [name for name, _ in called(found)] == ["list_commands", "echo"]
     assert [one.index for one in found if isinstance(one, CallComplete)] == [0, 1]
     assert shown(found).split() == ["done"]
+
+
+HOSTILE = [
+    "{",
+    "`",
+    "[",
+    "<",
+    '{"',
+    '"',
+    "\\",
+    "` <tool_call>",
+    '` <tool_call>"`',
+    "<tool_call>{",
+    "[TOOL_CALLS]{",
+]
+HOSTILE += [
+    "<|channel|>",
+    "<|start|>assistant<|message|>",
+    "<tool_call><parameter=",
+    "<|end|>",
+    "```tool_code\n",
+]
+HOSTILE += [
+    "<invoke name=",
+    "</tool_call>",
+    '{"name": "echo", "parameters": {',
+    "<tool_call>{}</tool_call>",
+    "(",
+]
+
+
+@pytest.mark.parametrize(
+    "first", ["", "a", "```tool_code\necho(", "<tool_call>", "[TOOL_CALLS]", "<|channel|>to=a"]
+)
+@pytest.mark.parametrize("one", HOSTILE)
+def test_hostile_text_is_read_in_linear_time(first: str, one: str) -> None:
+    text = first + one * (100_000 // len(one))
+    sizes = random.Random(1)
+    pieces = list[TextDelta]()
+    while text:
+        size = sizes.randint(1, 200)
+        pieces.append(TextDelta(text=text[:size]))
+        text = text[size:]
+    assert seconds_of(lambda: parsed(*pieces), seconds_max=1) < 1
 
 
 @pytest.mark.parametrize("given", ["", "x" * 3000, "functions.echo:0", "call 1", "a\nb", "日本"])
