@@ -37,6 +37,9 @@ _FUNCTION_TAG = re.compile(
     re.DOTALL,
 )
 _FIRST_ARGUMENTS = re.compile(r"\{|<[^\s<>=]{0,12}?(?:parameter|arg_key)[\s=>]", re.IGNORECASE)
+_KEYED_VALUE = re.compile(
+    r"<arg_key>([^<>]{1,100})</arg_key>\s{0,9}<arg_value>(.*?)(?:</arg_value>|\Z)", re.DOTALL
+)
 _KEYED_NAME = re.compile(r"<tool_call>\s*+([\w.-]{1,64})\s*+<arg_key>", re.IGNORECASE)
 _TAG_NAME = re.compile(
     r'<[^\s<>]{0,9}?(?:function=|invoke name=)"?([\w.:/-]{1,64})"?>\s*\Z', re.IGNORECASE
@@ -75,25 +78,18 @@ def _read_markup(body: str, tools: Tools) -> Iterator[ToolCall]:
 
 
 def _tagged(body: str, tools: Tools) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yields names and arguments, but not those of a call that ends inside a value."""
+    """Yields names and arguments, but not those of half a call."""
     name = _TAG.sub("", body).strip()
-    if name in tools:
+    if name in tools and "</" in body:
         yield name, {}
     if keyed := _KEYED_NAME.search(body):
-        pairs = [part.partition("</arg_key>") for part in body.split("<arg_key>")[1:]]
-        if all("</arg_value>" in rest for _, _, rest in pairs):
-            yield (
-                keyed[1],
-                {
-                    key.strip(): rest.partition("<arg_value>")[2].rpartition("</arg_value>")[0]
-                    for key, _, rest in pairs
-                },
-            )
+        pairs = [*_KEYED_VALUE.finditer(body)]
+        if "</tool_call" in _KEYED_VALUE.sub("", body):
+            yield keyed[1], {one[1].strip(): one[2] for one in pairs}
     for function in _FUNCTION_TAG.finditer(body):
-        pairs = [part.partition(">") for part in function[2].split("<parameter=")[1:]]
-        is_whole = function[3] or all("</parameter>" in rest for _, _, rest in pairs)
-        if is_whole and (pairs or not function[2].strip()):
-            yield function[1], {key: _without_end(rest) for key, _, rest in pairs}
+        parts = [part.partition(">") for part in function[2].split("<parameter=")[1:]]
+        if function[3] and (parts or not function[2].strip()):
+            yield function[1], {key: _without_end(rest) for key, _, rest in parts}
 
 
 def _without_end(rest: str) -> str:
@@ -121,10 +117,14 @@ def _json_call(value: JsonObject) -> ToolCall | None:
     function = inner if isinstance(inner, dict) else value
     name = function.get("name", function.get("tool_name"))
     given = next((function[key] for key in _ARGUMENT_KEYS if key in function), _NOTHING)
-    arguments = _parsed(given)
-    if not isinstance(name, str) or arguments is None:
+    try:
+        # some models write the arguments as JSON inside JSON
+        arguments = parse_arguments(given) if isinstance(given, str) else given
+    except ValueError:
         return None
-    return ToolCall(name=name, arguments=arguments, call_id="")
+    if isinstance(name, str) and isinstance(arguments, dict):
+        return ToolCall(name=name, arguments=arguments, call_id="")
+    return None
 
 
 def _name_before(text: str) -> str:
@@ -139,16 +139,6 @@ def _name_before(text: str) -> str:
         text = text[: text.rfind("<")].rstrip()
     found = _REVERSED_NAME.match(text[::-1])
     return found[1][::-1] if found else ""
-
-
-def _parsed(arguments: JsonValue) -> JsonObject | None:
-    """Returns the arguments, which may be JSON inside JSON, or None if they are no object."""
-    if not isinstance(arguments, str):
-        return arguments if isinstance(arguments, dict) else None
-    try:
-        return parse_arguments(arguments)
-    except ValueError:
-        return None
 
 
 _RECIPIENT = re.compile(r"to=([\w.:/-]{1,100})")
@@ -183,9 +173,8 @@ _FENCED_NAME = re.compile(
 def _is_other_code(inner: str, tools: Tools) -> bool:
     """Returns whether a code fence calls none of the tools. An unfinished first line may still call one."""
     found = _FENCED_NAME.search(inner[:_HEAD_CHARACTERS])
-    if found is None and inner.strip() and "\n" not in inner.lstrip():
-        return False
-    return found is None or found[1] not in tools
+    is_started = bool(inner.strip()) and "\n" not in inner.lstrip()
+    return found[1] not in tools if found else not is_started
 
 
 def _read_python(body: str, tools: Tools) -> Iterable[ToolCall]:
@@ -214,12 +203,11 @@ def _python_call(call: ast.Call) -> ToolCall:
     return ToolCall(name=ast.unparse(call.func), arguments=arguments, call_id="")
 
 
-_BARE = re.compile(
-    r"""\s{0,9}\[?\s{0,9}\{\s{0,9}"(?:name|type|id|function|arguments|parameters)\""""
-)
+_BARE_START = r'\s{0,9}\[?\s{0,9}\{\s{0,9}"'
+_BARE = re.compile(_BARE_START + '(?:name|type|id|function|arguments|parameters)"')
 _MAY_BE_BARE = re.compile(r'\s{0,9}(?:\[?\s{0,9}(?:\{\s{0,9}(?:"\w{0,10})?)?)?')
 _HALF_BARE = re.compile(
-    r"""\s{0,9}\[?\s{0,9}\{\s{0,9}"name"\s{0,9}:\s{0,9}"([\w.-]{1,64})"\s{0,9},\s{0,9}"(?:parameters|arguments)\""""
+    _BARE_START + r'name"\s{0,9}:\s{0,9}"([\w.-]{1,64})"\s{0,9},\s{0,9}"(?:parameters|arguments)"'
 )
 _BARE_KEYS = frozenset({"name", "type", "id", "arguments", "parameters"})
 
@@ -238,12 +226,14 @@ def _read_bare(body: str, tools: Tools) -> list[ToolCall] | None:
 def _bare_call(value: JsonValue, tools: Tools) -> ToolCall | None:
     inner = value.get("function") if isinstance(value, dict) else None
     function = inner if isinstance(inner, dict) else value
-    call = _json_call(function) if isinstance(function, dict) else None
-    if call is None or call.name not in tools or not isinstance(function, dict):
+    if not isinstance(function, dict) or not function.keys() <= _BARE_KEYS:
+        return None
+    call = _json_call(function)
+    if call is None or call.name not in tools:
         return None
     properties = tools[call.name].parameters.get("properties")
     known = properties if isinstance(properties, dict) else {}
-    return call if function.keys() <= _BARE_KEYS and call.arguments.keys() <= known.keys() else None
+    return call if call.arguments.keys() <= known.keys() else None
 
 
 def _is_no_bare_call(inner: str, tools: Tools) -> bool:
@@ -265,6 +255,7 @@ class _Format(NamedTuple):
 
 
 _SPECIAL_END = r"<[|｜]/?tool[_▁a-z]{0,24}[_▁]end[|｜]>|<[|｜]/tool_calls?[|｜]>"
+_ONLY_END = re.compile(rf"{_SPECIAL_END}|<[|｜]/?tool[_▁a-z]{{0,30}}[|｜]?", re.IGNORECASE)
 _HARMONY_END = r"(?=<\|(?:end|call|return|start|channel)\|>)"
 _FENCE_END = r"(?<=\n)[ \t]{0,3}```"
 _NAMES = ("function_calls", "tool_calls", "tool_call", "function_call")
@@ -354,12 +345,11 @@ class WrittenCalls:
             self._read(text, shown)
         else:
             self._read("", shown)
+        is_short = len(self._held) <= SHORT_START_CHARACTERS
         if self._format:
             self._body.append(self._rest)
             self._finish(self._format, "", shown, is_dropped=not is_whole)
-        elif self._held[:1] == "`" or (
-            len(self._held) <= SHORT_START_CHARACTERS and not self.calls
-        ):
+        elif self._held[:1] == "`" or (is_short and not self._has_marks):
             shown.append(self._held)
         return "".join(shown)
 
@@ -460,9 +450,8 @@ class WrittenCalls:
                 return None
             if token.lastgroup == "end":
                 return token
-            self._inside = (
-                token["value"].lower() if token.lastgroup == "value" else token.lastgroup or ""
-            )
+            kind = token.lastgroup or ""
+            self._inside = token[kind].lower() if kind == "value" else kind
             place = token.end()
 
     def _finish(
@@ -475,7 +464,7 @@ class WrittenCalls:
             self._show(body + end, shown)
             return
         self._has_marks = True
-        if form.is_text is _is_no_header and end == "<|message|>":
+        if form.is_text is _is_no_header and (end or "to=" not in body):
             if follows := _message_format(body):
                 self._open(follows, "")
                 self._body = [body + end] if follows is _HARMONY_CALL else []
@@ -483,7 +472,7 @@ class WrittenCalls:
             self._take(form, body + end)
 
     def _take(self, form: _Format, body: str) -> None:
-        if not re.fullmatch(_SPECIAL_END, body.strip(), re.IGNORECASE):
+        if not _ONLY_END.fullmatch(body.strip()):
             self.calls += list(form.read(body, self.tools) or ()) or [_unreadable(body)]
 
     def _show(self, text: str, shown: list[str]) -> None:

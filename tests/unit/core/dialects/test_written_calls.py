@@ -146,9 +146,10 @@ def test_half_a_call_is_neither_shown_nor_run_with_half_its_arguments(
     start = MARK.search(written)
     assert start
     cut = data.draw(st.integers(start.end() + 2, len(written) - 1))
-    text, calls = outcome(f"Well.\n{written[:cut]}")
-    assert text.strip() == "Well."
-    assert all(given in ({}, ARGUMENTS, {"text": "a"}) for _, given in calls)
+    found = parsed(TextDelta(text=f"Well.\n{written[:cut]}"))
+    calls = [one.call for one in found if isinstance(one, CallComplete)]
+    assert shown(found).strip() == "Well."
+    assert all(call.problem or call.arguments == ARGUMENTS for call in calls)
     assert outcome(f"Well.\n{written[:cut]}", is_whole=False)[0].strip() == "Well."
 
 
@@ -242,6 +243,8 @@ def test_the_channels_of_gpt_oss_are_told_apart() -> None:
     )
     assert outcome(text) == outcome(*text) == ("I look.It is `<b>` <|3|>.", [])
     assert outcome("<|channel|>analysis<|message|>They want it.") == ("", [])
+    assert outcome("Hi.<|end|><|start|>assistant") == ("Hi.", [])
+    assert outcome("<|start|>assistant\nHi.") == ("Hi.", [])
     leaked = '<|channel|>commentary<|message|>{"text": "a"}<|end|>'
     assert outcome(leaked) == ("", [("", {})])
 
