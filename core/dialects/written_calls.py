@@ -166,7 +166,7 @@ def _read_harmony(body: str, _tools: Tools) -> Iterator[ToolCall]:
 
 
 _FENCED_NAME = re.compile(
-    r"""(?:"name"\s{0,9}:\s{0,9}"|\bdefault_api\.|\A\s*+(?:\w{1,40} = )?+(?:print\()?+)([A-Za-z_][\w-]{0,63})["(]"""
+    r"""(?:"name"\s*+:\s*+"|\bdefault_api\.|\A\s*+(?:\w{1,40} = )?(?:print\(|(?!print\()))([A-Za-z_][\w-]{0,63})["(]"""
 )
 
 
@@ -285,8 +285,8 @@ _STARTS = (*_BY_START, *_CLOSERS)
 # without ASCII, other letters such as the Kelvin sign would count as lower-case ones
 _START = re.compile("|".join(map(re.escape, _STARTS)), re.IGNORECASE | re.ASCII)
 _MAY_START = re.compile(r"(?:[<\[]|`{1,3})[^<\[`]{0,30}\Z")
-_STRING_REST = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
-_CODE_OR_LINE_END = re.compile(r'(?:[^`\n"]++|"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"?)*+')
+_STRING_REST = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*', re.DOTALL)
+_CODE_OR_LINE_END = re.compile(r'(?:[^`\n"]++|"[^"\\\n]*+(?:\\.[^"\\\n]*+)*"?)*')
 
 
 @lru_cache(maxsize=128)
