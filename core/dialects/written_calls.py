@@ -220,7 +220,8 @@ def _read_bare(body: str, tools: Tools) -> list[ToolCall] | None:
     except (ValueError, RecursionError):
         return None
     calls = [_bare_call(one, tools) for one in (value if isinstance(value, list) else [value])]
-    return [call for call in calls if call] if end == len(text) and all(calls) else []
+    is_only = text[end:].strip() in ("", *_CLOSERS)
+    return [call for call in calls if call] if is_only and all(calls) else []
 
 
 def _bare_call(value: JsonValue, tools: Tools) -> ToolCall | None:
@@ -280,6 +281,7 @@ _BY_START = {one.start: one for one in _FORMATS}
 _CLOSERS = (
     *(f"</{name}>" for name in (*_NAMES, "invoke", "minimax:tool_call")),
     *(f"<|{name}|>" for name in ("end", "return", "call", "message", "end_action")),
+    *("<|eot_id|>", "<|eom_id|>", "<|im_end|>"),
 )
 _STARTS = (*_BY_START, *_CLOSERS)
 # without ASCII, other letters such as the Kelvin sign would count as lower-case ones

@@ -222,6 +222,7 @@ def test_a_backtick_that_nothing_closes_does_not_make_a_call_code(
     [
         (JSON_CALL, 1),
         (f" \n[{JSON_CALL}, {JSON_CALL}]\n", 2),
+        (f"{JSON_CALL}<|eom_id|>", 1),
         ('{"type": "function", "name": "echo", "parameters": {"text": "a", "count": 2}}', 1),
         (f'{{"type": "function", "function": {JSON_CALL}}}', 1),
     ],
@@ -247,6 +248,14 @@ def test_the_channels_of_gpt_oss_are_told_apart() -> None:
     assert outcome("<|start|>assistant\nHi.") == ("Hi.", [])
     leaked = '<|channel|>commentary<|message|>{"text": "a"}<|end|>'
     assert outcome(leaked) == ("", [("", {})])
+
+
+def test_a_token_that_ends_an_answer_is_not_shown() -> None:
+    assert outcome("Done.<|im_end|>") == outcome(*"Done.<|im_end|>") == ("Done.", [])
+    assert outcome("ChatML ends with <|im_end|> always.") == (
+        "ChatML ends with <|im_end|> always.",
+        [],
+    )
 
 
 def test_arguments_with_a_key_called_name_are_not_taken_for_a_call() -> None:
