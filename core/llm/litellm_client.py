@@ -114,6 +114,9 @@ class LiteLLMClient:
             await module.close_litellm_async_clients()
             # otherwise litellm would reuse the closed clients
             module.in_memory_llm_clients_cache.flush_cache()
+            # the client of Anthropic's models is in no cache; litellm makes another one at its next use
+            if (client := vars(module).pop("module_level_aclient", None)) is not None:
+                await client.close()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         """Implements `LLM.stream`."""

@@ -1,6 +1,7 @@
 """The contract of the LLM port, passed by the direct client and by litellm against one local endpoint."""
 
 import asyncio
+import gc
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -8,7 +9,7 @@ from dataclasses import replace
 from typing import Protocol
 
 import pytest
-from aiohttp import web
+from aiohttp import ClientSession, web
 
 from core.domain.errors import ContextOverflow, ModelError, ModelRejected, ModelUnavailable
 from core.llm.litellm_client import LiteLLMClient
@@ -334,6 +335,25 @@ async def test_data_without_content_is_told_and_is_no_silence(
     assert isinstance(first, TextDelta)
     assert first.text == "Hello."
     assert signs >= 6
+
+
+async def test_a_closed_client_leaves_no_session_of_any_provider_open():
+    async with fake_web_service([]) as server:
+        for name, begin, last in (
+            ("openai/gpt-4o", "", chunk('{"content":"Hello."}') + chunk("{}", '"stop"')),
+            ("anthropic/claude-sonnet-4-5", CLAUDE_BEGIN, CLAUDE_END),
+        ):
+            server.faults[""] = dripping(begin, last=last)
+            for _ in range(2):  # a client that was closed opens again
+                async with model("litellm", f"{server.url}/v1") as llm:
+                    await deltas(llm, replace(ask("anything"), model=name))
+                assert open_sessions() == []
+
+
+def open_sessions() -> list[ClientSession]:
+    gc.collect()
+    made = [one for one in gc.get_objects() if isinstance(one, ClientSession)]
+    return [one for one in made if not one.closed]
 
 
 @both
