@@ -217,11 +217,14 @@ class Thread:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadParticipants:
     """Who has recently written in a thread. `is_among_people` is true if the newest message was not for the agent;
-    `last_requester_id` wrote the newest message that was."""
+    `last_requester_id` wrote the newest message that was. `work` is the newest requests and the agent's last answer,
+    and `talk` what people have since said to each other."""
 
     participants: tuple[Person, ...] = ()
     last_requester_id: str = ""
     is_among_people: bool = False
+    work: str = ""
+    talk: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

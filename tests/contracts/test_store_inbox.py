@@ -11,6 +11,7 @@ from core.domain.threads import (
     APP_REQUESTS_SECONDS,
     Accept,
     ChatMessage,
+    Decision,
     Ignore,
     InboxItem,
     IncomingFile,
@@ -19,10 +20,11 @@ from core.domain.threads import (
     Person,
     Receipt,
     StopRun,
+    ThreadParticipants,
     ThreadSnapshot,
 )
 from core.stores import JournalEntry
-from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores, accept, deciding, message
+from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores, accept, deciding, message, told
 
 
 async def test_a_first_message_makes_a_thread_and_a_queued_run(stores: Stores) -> None:
@@ -311,6 +313,31 @@ async def test_messages_that_were_not_for_the_agent_can_be_read(stores: Stores) 
     )
     later = await stores.conversations.heard(snapshot.thread.thread_id, noon, end)
     assert [one.text for one in later] == ["lunch 1"]
+
+
+async def test_a_decision_knows_the_agents_work_and_what_people_have_said_since(
+    stores: Stores,
+) -> None:
+    lease = await stores.started("list the invoices")
+    call = {"id": "1", "function": {"name": "complete", "arguments": '{"text": "四月の請求書"}'}}
+    shown = replace(told(lease, ""), content={"content": None, "tool_calls": [call]})
+    await stores.journal.write(lease, JournalEntry(messages=(told(lease, "Dupont owes 9"), shown)))
+    await stores.finish(lease)
+    seen: list[ThreadParticipants] = []
+
+    def decide(snapshot: ThreadSnapshot | None) -> Decision:
+        assert snapshot is not None
+        seen.append(snapshot.talk)
+        return Overhear(reason="to others")
+
+    later = datetime.now(UTC) + timedelta(minutes=1)
+    await stores.say("lunch?", message_ref="h1", sent_at=later, decide=decide)
+    await stores.say("at noon", message_ref="h2", sent_at=later, decide=decide)
+
+    assert all(
+        one in seen[0].work for one in ("list the invoices", "Dupont owes 9", "四月の請求書")
+    )
+    assert [(one.is_among_people, one.talk) for one in seen] == [(False, ""), (True, "lunch?")]
 
 
 async def test_an_app_has_two_requests_in_ten_minutes_in_a_channel(stores: Stores) -> None:

@@ -4,7 +4,7 @@ and deletions that came before their messages."""
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import Connection, and_, bindparam, delete, or_, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, func, or_, select, update
 
 from core.domain.threads import (
     Address,
@@ -26,6 +26,7 @@ from storage.sql.tables import (
     early_changes,
     follow_modes,
     heard_messages,
+    messages,
     thread_inputs,
     threads,
 )
@@ -36,10 +37,18 @@ HEARD_READ_MAX = 200
 EARLY_CHANGE_AGE_MAX = timedelta(hours=1)
 """How long after its message an edit or a deletion may still come before it. Slack redelivers messages for less."""
 PEOPLE_REMEMBERED = 20
-"""How many of the newest messages of a thread tell who takes part in it."""
+"""How many of the newest messages of a thread tell who takes part in it, and what it is about."""
+CHARACTERS_REMEMBERED = 600
+"""How much of each message tells what a thread is about."""
+ANSWERS_REMEMBERED = 3
 _SET_MODE = Failpoint("storage.set_follow_mode")
 _INPUTS = CompiledStatement(
-    select(thread_inputs.c.author_id, thread_inputs.c.author_name, thread_inputs.c.sent_at)
+    select(
+        thread_inputs.c.author_id,
+        thread_inputs.c.author_name,
+        thread_inputs.c.sent_at,
+        func.substr(thread_inputs.c.text, 1, CHARACTERS_REMEMBERED).label("text"),
+    )
     .where(
         thread_inputs.c.thread_id == bindparam("thread"),
         or_(thread_inputs.c.kind == "message", thread_inputs.c.kind == "answer"),
@@ -48,10 +57,21 @@ _INPUTS = CompiledStatement(
     .limit(PEOPLE_REMEMBERED)
 )
 _HEARD = CompiledStatement(
-    select(heard_messages.c.author_id, heard_messages.c.author_name, heard_messages.c.sent_at)
+    select(
+        heard_messages.c.author_id,
+        heard_messages.c.author_name,
+        heard_messages.c.sent_at,
+        func.substr(heard_messages.c.text, 1, CHARACTERS_REMEMBERED).label("text"),
+    )
     .where(heard_messages.c.thread_id == bindparam("thread"))
     .order_by(heard_messages.c.sent_at.desc())
     .limit(PEOPLE_REMEMBERED)
+)
+_ANSWERS = CompiledStatement(
+    select(messages.c.content)
+    .where(messages.c.thread_id == bindparam("thread"), messages.c.type == "assistant")
+    .order_by(messages.c.sequence.desc())
+    .limit(ANSWERS_REMEMBERED)
 )
 _MODES = CompiledStatement(
     select(follow_modes.c.thread_key, follow_modes.c.mode).where(
@@ -91,14 +111,25 @@ def read_talk(connection: Connection, snapshot: ThreadSnapshot) -> ThreadPartici
     inputs = _INPUTS.fetch_rows(connection, thread)
     heard = _HEARD.fetch_rows(connection, thread)
     people = {row["author_id"]: row["author_name"] for row in (*heard, *inputs)}
+    answers = _ANSWERS.fetch_rows(connection, thread)
     turns = [row["sent_at"] for row in inputs[:1]]
     if snapshot.last_run is not None and snapshot.last_run.finished_at is not None:
         turns.append(snapshot.last_run.finished_at)
+    turn = max(turns, default=_NEVER)
     return ThreadParticipants(
         participants=tuple(Person(person_id=key, name=name) for key, name in people.items() if key),
         last_requester_id=inputs[0]["author_id"] if inputs else "",
-        is_among_people=bool(heard) and heard[0]["sent_at"] > max(turns, default=_NEVER),
+        is_among_people=bool(heard) and heard[0]["sent_at"] > turn,
+        work="\n".join([*(row["text"] for row in inputs), *map(_said, answers)]),
+        talk="\n".join(row["text"] for row in heard if row["sent_at"] > turn),
     )
+
+
+def _said(answer: Row) -> str:
+    """Returns what a message of the agent says, in words or as an argument of a tool such as `complete`."""
+    calls = answer["content"].get("tool_calls") or ()
+    parts = (answer["content"].get("content"), *(one["function"]["arguments"] for one in calls))
+    return "\n".join(one[:CHARACTERS_REMEMBERED] for one in parts if isinstance(one, str))
 
 
 def read_card_ref(connection: Connection, run_id: str) -> str:
