@@ -254,7 +254,8 @@ class _Show:
         self._changed.set()
 
     async def _acknowledge(self, run: Run, poster: Poster) -> None:
-        """Reacts to each message or edit that arrives during the run, and tells in the status that it is read next."""
+        """Reacts to each message or edit that arrives during the run, and tells in the status that it is read next.
+        A message that may be meant for other people gets no sign."""
         signed: set[ThreadInput] = set()
         while not self._over.is_set():
             await wait_for_first(self._inputs_changed, self._over)
@@ -265,7 +266,8 @@ class _Show:
                 inputs = await self._deps.conversations.unread_inputs(run.thread_id)
             except StorageUnavailable:
                 continue
-            new = {one for one in inputs if one.is_news_for(run.request_ref)} - signed
+            news = (one for one in inputs if one.is_news_for(run.request_ref))
+            new = {one for one in news if one.attention != "unsure"} - signed
             refs = {one.message_ref for one in new}
             signed |= new
             self._unread |= refs

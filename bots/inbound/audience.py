@@ -56,14 +56,23 @@ _WORK = re.compile(
     re.IGNORECASE,
 )
 """What the agent's work is made of, and is rarely in talk."""
-_TAKES_UP = re.compile(
+_CONTINUES = re.compile(
     r"^(?:and|now|also|und|jetzt|auch|et|aussi|maintenant|y|ahora|e|agora)\b|"
-    r"\b(?:it|that|this|them|same|again|instead|only|without|don't|other|more|less|"
-    r"what about|how about|nochmal|noch|stattdessen|ohne|mehr|weniger|encore|plutôt|sans|même|"
-    r"otra|otro|sin|igual|mismo|outr[oa]|sem|mesm[oa])\b|もっと|もう一度|代わり|版|再|改成|换成|不要",
+    r"\b(?:same|again|instead|only|without|don't|other|what about|how about|nochmal|noch|stattdessen|ohne|encore|plutôt|"
+    r"sans|même|otra|otro|sin|igual|mismo|outr[oa]|sem|mesm[oa])\b|もっと|もう一度|代わり|版|再|改成|换成",
     re.IGNORECASE,
 )
-"""Words that refer back to what was said last."""
+"""Words that go on with what was said last."""
+_REFERS = re.compile(
+    r"\b(?:it|that|this|them|more|less|es|das|mehr|weniger|ça|plus|moins|eso|más|menos|isso|mais)\b|"
+    r"[-éaeiou](?:le|la|lo)\b|不要",
+    re.IGNORECASE,
+)
+"""In a request, words for what was said last. In a question, they may be about anything ("is it raining?")."""
+_PLEASE = re.compile(
+    r"\b(?:please|pls|plz|bitte|s'il|stp|svp|por favor|porfa)\b|请|麻烦|ください|お願い",
+    re.IGNORECASE,
+)
 _PERSONAL = re.compile(
     r"\b(?:you|your|yours|you're|my|mine|our|ours|we|let's|du|dich|dir|dein\w*|ihr|mein\w*|wir|uns|"
     r"tu|te|toi|ton|tes|vous|votre|vos|mon|mes|nous|tú|ti|tus|mi|mis|você|teu|tua|meu|minha)\b|"
@@ -182,21 +191,26 @@ def judge_attention(text: str, author: Person, talk: ThreadParticipants) -> Atte
 def _weigh(words: str, author: Person, talk: ThreadParticipants, against: int) -> Attention | None:
     """Judges a message in a thread of several people, where `against` is the evidence that it is talk."""
     is_turn, is_own = not talk.is_among_people, talk.last_requester_id == author.person_id
+    has_turn = is_turn and is_own
     shared, is_work = _subjects(words) & _subjects(talk.work), _WORK.search(words) is not None
-    if _is_statement(words) and not (is_turn and (shared or is_work)):
+    is_sure = is_work or len(shared) > 1
+    if _is_statement(words) and not (is_turn and is_sure):
         return None
-    is_sure = is_work or len(shared) > 1 or (is_turn and _TAKES_UP.search(words) is not None)
+    is_question, goes_on = _QUESTION.search(words), _CONTINUES.search(words)
+    goes_on = goes_on or (not is_question and _REFERS.search(words))
+    if not (has_turn or is_sure or is_question or goes_on or _PLEASE.search(words)):
+        return None
     in_favour = (2 if is_turn else 0) + is_own
     if shared:
         in_favour += (3 if shared - _subjects(talk.talk) else 2) + is_sure
     else:
-        in_favour += 2 if is_work else is_sure
-    if not (is_turn and is_own) and _REPLIES.match(words):
+        in_favour += 2 if is_work else bool(is_turn and goes_on)
+    if not has_turn and _REPLIES.match(words):
         against += 2
     margin = 2 if shared or is_sure else _NEEDED
     if in_favour < _NEEDED or in_favour - against < margin:
         return None
-    return "clear" if is_sure and not against else "unsure"
+    return "clear" if not against and (is_sure or (is_turn and goes_on)) else "unsure"
 
 
 def _is_statement(words: str) -> bool:

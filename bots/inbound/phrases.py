@@ -69,30 +69,35 @@ _PHRASES: dict[Meaning, str] = {
         rejected | i reject it | refuse | refused | i refuse | decline | declined | no thanks | no thank you
         absolutely not | definitely not | certainly not | of course not | not allowed | not approved | forbidden
         rather not | i'd rather not | better not | hell no | no don't | i don't approve | i do not approve
-        disapproved
+        disapproved | leave it | leave that | leave it be | leave it alone | forget it | never mind
+        let's not
         nein | nee | nö | nein danke | auf keinen fall | keinesfalls | bitte nicht | mach das nicht
         mach es nicht
         mach's nicht | tu das nicht | tu es nicht | lass das | lass es | lieber nicht | besser nicht | abgelehnt
         ich lehne ab | ich lehne das ab | nicht genehmigt | nicht erlaubt | niemals | kommt nicht in frage
-        verboten
+        verboten | lass es lieber | lass es bleiben | lass mal | lass lieber | vergiss es
         non | non merci | surtout pas | pas question | hors de question | ne fais pas ça | ne le fais pas
         ne faites pas ça | ne le faites pas | refusé | je refuse | rejeté | jamais | interdit
         je ne suis pas d'accord
         certainement pas | pas d'accord | il vaut mieux pas
+        laisse | laissez | laisse tomber | laissez tomber | pas la peine
         no gracias | de ninguna manera | ni hablar | no lo hagas | no lo haga | no hagas eso | no haga eso
         rechazado
         rechazo | lo rechazo | denegado | nunca | jamás | mejor no | prohibido | no estoy de acuerdo
         no apruebo
         no lo apruebo | claro que no | por supuesto que no | en absoluto
+        déjalo | dejalo | déjelo | mejor déjalo | olvídalo | no hace falta
         não | nao | não obrigado | não obrigada | de jeito nenhum | nem pensar | não faça | não faça isso
         não faz isso
         não faças isso | rejeitado | rejeito | recusado | recuso | negado | nunca | melhor não | proibido
         não aprovo | claro que não | não concordo | não pode
+        deixa | deixe | deixa estar | deixa para lá | deixa pra lá | esquece | esqueça | não precisa
         いいえ | いや | だめ | だめです | ダメ | ダメです | 駄目です | しないで | しないでください
         やらないで | やらないでください
         却下 | 却下します | 拒否 | 拒否します | 許可しません | 承認しません
+        結構です | やめておいて | やめておいてください | いりません | いらない | 必要ありません
         不 | 不行 | 不可以 | 不要 | 不同意 | 我不同意 | 拒绝 | 我拒绝 | 否 | 不批准 | 不要做 | 别做 | 不许
-        绝对不行
+        绝对不行 | 不用 | 不用了 | 不必 | 不必了 | 不需要 | 算了 | 别
         👎 | ❌ | 🚫 | ⛔ | :-1: | :thumbsdown: | :x: | :no_entry: | :no_entry_sign:
     """,
     "stop": """
@@ -175,6 +180,7 @@ _IN_CHANNEL = re.compile(
     r"neste canal)(?=\W*$)",
     re.IGNORECASE,
 )
+_PUNCTUATION = re.compile(r"[.,;!…。、，！；：\n–—]+|:(?=\s)")
 _INVISIBLE = re.compile("[\ufe0e\ufe0f\u200d\U0001f3fb-\U0001f3ff]|(?<=:):skin-tone-[2-6]:")
 
 
@@ -197,10 +203,19 @@ _MEANINGS = _index()
 
 
 def _meanings(text: str) -> frozenset[Meaning] | None:
-    """Returns the meanings of all phrases of the text, or None if a part of it is unknown."""
+    """Returns the meanings of all phrases of the text, or None if a part of it is unknown.
+
+    No phrase reaches beyond punctuation: "No, don't do it" is not "no don't" and "do it". Nothing is told by words such
+    as "don't stop", where the meanings meet without punctuation and differ.
+    """
     if len(text) > CHARACTERS_MAX:
         return None
-    tokens = _tokens(text)
+    parts = [_part_meanings(_tokens(part)) for part in _PUNCTUATION.split(text)]
+    known = [part for part in parts if part is not None and len(part) <= 1]
+    return frozenset[Meaning]().union(*known) if len(known) == len(parts) else None
+
+
+def _part_meanings(tokens: tuple[str, ...]) -> frozenset[Meaning] | None:
     found: set[Meaning] = set()
     at = 0
     while at < len(tokens):
@@ -215,6 +230,7 @@ def _meanings(text: str) -> frozenset[Meaning] | None:
 
 
 _YES, _NO = frozenset[Meaning](("yes",)), frozenset[Meaning](("no",))
+_REFUSALS = (_NO, frozenset[Meaning](("no", "stop")))
 _LONGEST = max(len(phrase) for phrase in _MEANINGS)
 _REASON = re.compile(r"\s*([^,.;:!\n–—-]{1,30})[,.;:!\n–—-]\s*([^\W\d].*)", re.DOTALL)
 _NOT_SO = re.compile(
@@ -249,7 +265,7 @@ def read_consent(text: str) -> bool | None:
     """
     found = _meanings(text)
     if found is not None:
-        return True if found == _YES else False if found == _NO else None
+        return True if found == _YES else False if found in _REFUSALS else None
     refused = _REASON.fullmatch(text) if len(text) <= CHARACTERS_MAX else None
     if refused is None or _meanings(refused[1]) != _NO:
         return None
@@ -261,7 +277,7 @@ def read_consent(text: str) -> bool | None:
 
 def is_refusal_only(text: str) -> bool:
     """Whether the message refuses without giving a reason."""
-    return _meanings(text) == _NO
+    return _meanings(text) in _REFUSALS
 
 
 def is_stop_wish(text: str) -> bool:
