@@ -17,6 +17,8 @@ CHARACTERS_READ_MAX = 600
 """The patterns here read no more of a message, so their lists of words may be long."""
 _NEEDED = 3
 """How much must speak for the agent. The weights are in `_weigh`."""
+_CALLS_OTHERS = 3
+"""How much it speaks against the agent that a message calls other people."""
 _LEAD = re.compile(
     r"(?:(?:ok(?:ay)?|great|perfect|nice|good|thanks|thank you|right|no|yes|wait|hmm?|actually|and|also|then|now|so|but|please|"
     r"pls|just|und|auch|dann|jetzt|nun|noch|aber|bitte|danke|super|gut|nein|ja|et|aussi|puis|maintenant|merci|mais|non|oui|"
@@ -65,7 +67,7 @@ _CONTINUES = re.compile(
 """Words that go on with what was said last."""
 _REFERS = re.compile(
     r"\b(?:it|that|this|them|more|less|es|das|mehr|weniger|ça|plus|moins|eso|más|menos|isso|mais)\b|"
-    r"[-éaeiou](?:le|la|lo)\b|不要",
+    r"不要",
     re.IGNORECASE,
 )
 """In a request, words for what was said last. In a question, they may be about anything ("is it raining?")."""
@@ -184,7 +186,7 @@ def judge_attention(text: str, author: Person, talk: ThreadParticipants) -> Atte
         return None
     against = _evidence_of_talk(words, others, is_turn=not talk.is_among_people)
     if is_alone:
-        return "unsure" if against else "clear"
+        return "unsure" if against >= _CALLS_OTHERS else "clear"
     return _weigh(words, author, talk, against)
 
 
@@ -201,8 +203,8 @@ def _weigh(words: str, author: Person, talk: ThreadParticipants, against: int) -
     if not (has_turn or is_sure or is_question or goes_on or _PLEASE.search(words)):
         return None
     in_favour = (2 if is_turn else 0) + is_own
-    if shared:
-        in_favour += (3 if shared - _subjects(talk.talk) else 2) + is_sure
+    if shared - _subjects(talk.talk):
+        in_favour += 3 + is_sure
     else:
         in_favour += 2 if is_work else bool(is_turn and goes_on)
     if not has_turn and _REPLIES.match(words):
@@ -223,8 +225,8 @@ def _is_statement(words: str) -> bool:
 def _evidence_of_talk(words: str, others: Sequence[Person], *, is_turn: bool) -> int:
     """Returns how much in the message speaks for other people as its readers. Right after the agent's words, "you" is
     probably the agent."""
-    weight = 3 if _CROWD.search(words) or _ASIDE.search(words) else 0
-    weight += 3 if _ends_with_name(words, others) else 0
+    weight = _CALLS_OTHERS if _CROWD.search(words) or _ASIDE.search(words) else 0
+    weight += _CALLS_OTHERS if _ends_with_name(words, others) else 0
     if _PERSONAL.search(_POLITE.sub(" ", words)):
         weight += 1 if is_turn else 3
     return weight
@@ -235,7 +237,7 @@ def is_talk(text: str, author: Person, talk: ThreadParticipants) -> bool:
     others = [one for one in talk.participants if one.person_id != author.person_id]
     words = _plain(text)
     return _names_person(words, others) or (
-        bool(others) and _evidence_of_talk(words, others, is_turn=True) > 1
+        bool(others) and _evidence_of_talk(words, others, is_turn=True) >= _CALLS_OTHERS
     )
 
 
