@@ -212,7 +212,7 @@ def _weigh(words: str, author: Person, talk: ThreadParticipants, against: int) -
     margin = 2 if shared or is_sure else _NEEDED
     if in_favour < _NEEDED or in_favour - against < margin:
         return None
-    return "clear" if not against and (is_sure or (is_turn and goes_on)) else "unsure"
+    return "clear" if not against and (is_sure or (has_turn and goes_on)) else "unsure"
 
 
 def _is_statement(words: str) -> bool:

@@ -180,7 +180,23 @@ _IN_CHANNEL = re.compile(
     r"neste canal)(?=\W*$)",
     re.IGNORECASE,
 )
-_PUNCTUATION = re.compile(r"[.,;!…。、，！；：\n–—]+|:(?=\s)")
+_NEGATIONS = frozenset(
+    [
+        "don't",
+        "dont",
+        "not",
+        "never",
+        "nicht",
+        "niemals",
+        "pas",
+        "jamais",
+        "nunca",
+        "不",
+        "别",
+        "要",
+    ]
+)
+_PUNCTUATION = re.compile(r"[.,;!…。、，！；：\n–—]+|:(?=\s)|\s-\s")
 _INVISIBLE = re.compile("[\ufe0e\ufe0f\u200d\U0001f3fb-\U0001f3ff]|(?<=:):skin-tone-[2-6]:")
 
 
@@ -205,8 +221,8 @@ _MEANINGS = _index()
 def _meanings(text: str) -> frozenset[Meaning] | None:
     """Returns the meanings of all phrases of the text, or None if a part of it is unknown.
 
-    No phrase reaches beyond punctuation: "No, don't do it" is not "no don't" and "do it". Nothing is told by words such
-    as "don't stop", where the meanings meet without punctuation and differ.
+    No phrase reaches beyond punctuation: "No, don't do it" is not "no don't" and "do it". Without punctuation between
+    them, phrases of different meanings, and a phrase after a negation ("don't forget it"), mean nothing.
     """
     if len(text) > CHARACTERS_MAX:
         return None
@@ -221,6 +237,8 @@ def _part_meanings(tokens: tuple[str, ...]) -> frozenset[Meaning] | None:
     while at < len(tokens):
         for length in range(min(_LONGEST, len(tokens) - at), 0, -1):
             if (meaning := _MEANINGS.get(tokens[at : at + length])) is not None:
+                if meaning != "filler" and at and tokens[at - 1] in _NEGATIONS:
+                    return None
                 found.add(meaning)
                 at += length
                 break
