@@ -268,6 +268,46 @@ async def test_a_message_during_a_run_is_acknowledged_at_once(platform: Platform
         assert len(stage.runs()) == 1
 
 
+REPORTING = """
+conversations:
+  - name: report
+    when: {user: {contains: "sales report"}}
+    steps: [{text: "The northern region sold most, and the southern region least."}]
+  - name: region
+    when: {user: {contains: "southern region"}}
+    steps: [{text: "It lost a customer."}]
+"""
+COLLEAGUES = """
+bob: can you check if the kitchen has oat milk
+carol: send me the invite for Friday's retro pls
+alice: did the build go green for you?
+bob: put my name down for the offsite
+carol: could you review my PR after lunch
+alice: I'll update the ticket later
+bob: which version are you on?
+carol: 会議室の予約を確認してもらえる？
+alice: 把周五会议的邀请发给我
+bob: schick mir bitte die Einladung
+""".strip().splitlines()
+
+
+@pytest.mark.slow
+@BOTH
+async def test_what_colleagues_ask_each_other_starts_nothing_and_the_subject_of_the_work_does(
+    platform: PlatformName,
+) -> None:
+    async with staged(platform, REPORTING) as stage:
+        stage.program.start()
+        await stage.connected()
+        await stage.say("Make the sales report, please.")
+        await stage.settled(1)
+        await said(stage, COLLEAGUES)
+        assert heard(stage) == 10, stage.rows("SELECT text FROM thread_input")
+        assert (stage.runs(), reacted_to(stage)) == (["completed"], 0)
+        await said(stage, ["carol: why did the southern region sell so little?"])
+        await stage.until(lambda: stage.shows("It lost a customer."), "it answers")
+
+
 DISPUTED = """
 conversations:
   - name: report
