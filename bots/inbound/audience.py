@@ -35,7 +35,7 @@ _POLITE = re.compile(
 """How people and the agent are asked alike, so its "you" tells nothing."""
 _QUESTION = re.compile(r"[?？]|(?:吗|呢|か)[。！\s]*$|什么|怎么|多少|なぜ|どう")
 _STATEMENT = re.compile(
-    r"(?:(?:i|we|he|she|it|they|you|that|this|there|those|these|the|my|our|his|her|ich|wir|er|sie|es|das|der|die|mein\w*|"
+    r"(?:(?:i|we|he|she|it|they|that|this|there|those|these|the|my|our|his|her|ich|wir|er|sie|es|das|der|die|mein\w*|"
     r"unser\w*|je|nous|on|il|elle|ce|le|la|les|mon|ma|mes|yo|el|los|las|es|mi|eu|o|os|a|as|é|meu|minha)\b|j'|c'|"
     r"我|他|她|这|那|私|僕|俺)|.*(?:です|ます|した|った|だ|よ|ね|了|的)[。！\s]*$",
     re.IGNORECASE | re.DOTALL,
@@ -46,6 +46,12 @@ _ASKS = re.compile(
     re.IGNORECASE,
 )
 """Requests in the form of a statement."""
+_CORRECTS = re.compile(
+    r"(?:that|this|it|these|those|das|es|die|ce|c'|ça|eso|esto|no es|isso|isto)\b.*"
+    r"(?:n['’]t|\b(?:not|wrong|missing|nicht|falsch|fehl\w+|pas|faux|manque|no|mal|falta\w*|não|errad[oa])\b)",
+    re.IGNORECASE | re.DOTALL,
+)
+"""What the agent's answer gets wrong."""
 _WORK = re.compile(
     r"\b(?:charts?|graphs?|plots?|axis|legend|tables?|spreadsheet|files?|csv|xlsx?|pdf|json|columns?|rows?|cells?|totals?|sum|"
     r"average|median|percent(?:age)?s?|figures?|numbers|dataset|code|query|output|paragraphs?|sentences?|headings?|headline|"
@@ -169,6 +175,8 @@ _AGREES = re.compile(
     r"\W*(?:yes|yeah|yep|sure|please|go|do|ja|gerne|mach|oui|vas|sí|si|sim|はい|お願い|是|好)",
     re.IGNORECASE,
 )
+_CJK_BEGINS = "\u3040"
+_ANSWER_WORD = re.compile(r"[\u3040-\u9fff]|(?:(?![\u3040-\u9fff])\w)+")
 _SHORTCODES = re.compile(r":[a-z0-9_+'-]+:")
 
 
@@ -196,11 +204,12 @@ def _weigh(words: str, author: Person, talk: ThreadParticipants, against: int) -
     has_turn = is_turn and is_own
     shared, is_work = _subjects(words) & _subjects(talk.work), _WORK.search(words) is not None
     is_sure = is_work or len(shared) > 1
-    if _is_statement(words) and not (is_turn and is_sure):
+    corrects = has_turn and _CORRECTS.match(words)
+    if _is_statement(words) and not (corrects or (is_turn and is_sure)):
         return None
-    is_question, goes_on = _QUESTION.search(words), _CONTINUES.search(words)
-    goes_on = goes_on or (not is_question and _REFERS.search(words))
-    if not (has_turn or is_sure or is_question or goes_on or _PLEASE.search(words)):
+    is_polite, is_question = _POLITE.search(words), _QUESTION.search(words)
+    goes_on = _CONTINUES.search(words) or ((is_polite or not is_question) and _REFERS.search(words))
+    if not (is_turn or is_sure or is_question or goes_on or _PLEASE.search(words)):
         return None
     in_favour = (2 if is_turn else 0) + is_own
     if shared - _subjects(talk.talk):
@@ -209,7 +218,7 @@ def _weigh(words: str, author: Person, talk: ThreadParticipants, against: int) -
         in_favour += 2 if is_work else bool(is_turn and goes_on)
     if not has_turn and _REPLIES.match(words):
         against += 2
-    margin = 2 if shared or is_sure else _NEEDED
+    margin = 2 if has_turn or shared or is_sure else _NEEDED
     if in_favour < _NEEDED or in_favour - against < margin:
         return None
     return "clear" if not against and (is_sure or (has_turn and goes_on)) else "unsure"
@@ -250,12 +259,15 @@ def reads_as_answer(text: str, ask: Ask) -> bool:
     named = [one for one in ask.options if f" {' '.join(_answer_words(one))} " in said]
     if ask.options and named:
         return len(named) == 1
-    shared = set(said.split()) & set(_answer_words(f"{ask.text} {' '.join(ask.options)}"))
-    return sum(len(one) >= 4 for one in shared) >= 2
+    asked = f"{ask.text} {' '.join(ask.options)}"
+    words = {one for one in said.split() if len(one) >= 4} & set(_answer_words(asked))
+    pairs = {one for one in _subjects(_plain(text)) & _subjects(asked) if one[0] >= _CJK_BEGINS}
+    return len(words) + len(pairs) >= 2
 
 
 def _answer_words(text: str) -> list[str]:
-    return re.findall(r"\w+", text[:CHARACTERS_READ_MAX].casefold())
+    """Returns words, and single characters of scripts that have no spaces."""
+    return _ANSWER_WORD.findall(text[:CHARACTERS_READ_MAX].casefold())
 
 
 def _is_pleasantry(words: str) -> bool:
@@ -291,10 +303,15 @@ def _names_person(words: str, others: Sequence[Person]) -> bool:
     start = _GREETING.sub("", words.casefold())
     return start.startswith("@") or any(
         start.startswith(name)
-        and not start[len(name) : len(name) + 1].isalnum()
+        and not _is_inside_word(start, len(name))
         and not _IS_RIGHT.match(start, len(name))
         for name in _names(others)
     )
+
+
+def _is_inside_word(text: str, at: int) -> bool:
+    """Whether a word goes on at this place. Scripts without spaces begin a new word."""
+    return text[at : at + 1].isalnum() and text[at] < _CJK_BEGINS
 
 
 def _ends_with_name(words: str, others: Sequence[Person]) -> bool:

@@ -1,12 +1,20 @@
 """Who a message without a mention is for, among three people who work with each other and with the agent."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
-from bots.inbound.audience import judge_attention
-from core.domain.threads import Attention, Person, ThreadParticipants
-from tests.unit.bots.thread_scenes import SCENES, Scene
+from bots.inbound.audience import judge_attention, reads_as_answer
+from core.domain.threads import Ask, Attention, Person, ThreadParticipants
+from tests.unit.bots.thread_scenes import (
+    BY_OTHERS,
+    BY_THE_REQUESTER,
+    OF_COLLEAGUES,
+    OFFERS,
+    SCENES,
+    Scene,
+)
 
 PEOPLE = {name: Person(person_id=name, name=name) for name in ("ann", "ben", "cy")}
 ALL = tuple(PEOPLE.values())
@@ -22,9 +30,9 @@ Judged = tuple[str, bool, Attention | None]
 
 def judged(scene: Scene) -> Iterator[Judged]:
     """Each line of the scene, whether it is meant for the agent, and how sure it is of that."""
-    requester, request, answer, lines = scene
+    requester, request, answer, every = scene
     requests, answers, talk = [request], [answer], list[str]()
-    for author, text, *answer_now in lines:
+    for author, text, *answer_now in every:
         now = ThreadParticipants(
             participants=ALL,
             last_requester_id=requester,
@@ -47,10 +55,32 @@ def test_talk_is_left_alone_and_what_means_the_agent_is_taken(scene: Scene) -> N
     assert [text for text, *_ in wrong if text != KNOWN_MISTAKE] == []
 
 
+def lines(text: str) -> list[str]:
+    return text.strip().splitlines()
+
+
+@pytest.mark.parametrize("text", lines(BY_THE_REQUESTER))
+def test_the_requester_goes_on_with_the_agent(text: str) -> None:
+    talk = replace(AFTER_THE_ANSWER, work="\n".join(OFFERS))
+    assert judge_attention(text, PEOPLE["ann"], talk)
+
+
+@pytest.mark.parametrize("text", lines(BY_OTHERS))
+def test_others_may_take_up_the_work_at_any_time(text: str) -> None:
+    talk = replace(AFTER_TALK, work="\n".join(OFFERS))
+    assert judge_attention(text, PEOPLE["cy"], talk)
+
+
+@pytest.mark.parametrize("text", lines(OF_COLLEAGUES))
+def test_while_people_talk_their_requests_are_theirs(text: str) -> None:
+    talk = replace(AFTER_TALK, work="\n".join(OFFERS))
+    assert [judge_attention(text, PEOPLE[one], talk) for one in ("ann", "ben")] == [None, None]
+
+
 def test_the_scenes_are_long_enough_to_tell() -> None:
-    lines = [line for scene in SCENES for line in scene[3]]
-    assert sum(len(line) == 2 for line in lines) >= 60
-    assert sum(len(line) == 3 for line in lines) >= 40
+    every = [line for scene in SCENES for line in scene[3]]
+    assert sum(len(line) == 2 for line in every) >= 60
+    assert sum(len(line) == 3 for line in every) >= 40
 
 
 def test_right_after_an_answer_most_talk_of_others_is_left_alone() -> None:
@@ -92,6 +122,8 @@ def test_requests_among_people_are_theirs(text: str, author: str) -> None:
         ("can you forward the report to Tom?", "ben", AFTER_TALK, "unsure"),
         ("and without Berlin?", "ann", AFTER_THE_ANSWER, "clear"),
         ("find a hotel for the meeting", "ann", AFTER_THE_ANSWER, "unsure"),
+        ("are you sure?", "ann", AFTER_THE_ANSWER, "unsure"),
+        ("are you sure?", "ben", AFTER_THE_ANSWER, None),
         ("find a hotel for the meeting", "ben", AFTER_THE_ANSWER, None),
         ("someone should print the sales report", "ann", AFTER_THE_ANSWER, "unsure"),
     ],
@@ -108,6 +140,32 @@ def test_words_that_people_have_just_used_are_not_the_agents() -> None:
     )
     assert judge_attention("why are the sales like that?", PEOPLE["ben"], AFTER_TALK)
     assert judge_attention("why are the sales like that?", PEOPLE["ben"], talk) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["田中さん、売上を確認して", "田中帮我看一下销售报告", "Bobさん、売上は？"]
+)
+def test_a_name_is_recognised_without_a_space_after_it(text: str) -> None:
+    others = (Person(person_id="U2", name="田中 太郎"), Person(person_id="U3", name="Bob Smith"))
+    talk = replace(AFTER_THE_ANSWER, participants=(*ALL, *others), work="売上 销售报告")
+    assert judge_attention(text, PEOPLE["ann"], talk) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "takes_up"),
+    [
+        ("年度開始でお願いします", True),
+        ("按年度开始时间", True),
+        ("お昼は12時？", False),
+        ("年度開始か年度終了か", False),
+        ("the start of the year", True),
+    ],
+)
+def test_an_answer_takes_up_the_question_in_any_script(text: str, takes_up: bool) -> None:
+    options = ("年度開始", "年度終了") if "開" in text else ()
+    question = "年度开始时间还是结束时间? Start or end of year?"
+    ask = Ask(ask_id="a", run_id="r", text=question, options=options)
+    assert reads_as_answer(text, ask) is takes_up
 
 
 @pytest.mark.parametrize("text", ["translate my letter", "did you look at my file?"])

@@ -344,3 +344,86 @@ SCENES: list[Scene] = [
         ],
     ),
 ]
+
+OFFERS = (
+    "compare the three cloud offers for our database",
+    "Offer A costs 400 euros a month with 2 TB of storage and daily backups. Offer B costs 350 euros but has no backups. Offer C costs 520 euros, with support by phone.",
+)
+BY_THE_REQUESTER = """
+are you sure?
+where did you get the prices?
+how do you know?
+which one would you take?
+what if we need 4 TB?
+and with yearly payment?
+put the cheapest first
+drop offer C
+you forgot the setup fee
+that can't be right
+no, per year
+I meant per year
+hm, what about Hetzner?
+please make a short recommendation for my boss
+in dollars please
+mach daraus eine Tabelle
+kannst du das auch für Hetzner prüfen?
+das stimmt nicht, B kostet 370
+et sans support ?
+fais plus court
+¿cuál recomiendas?
+qual é a mais barata?
+なぜBは安いの？
+ドルで
+一番安いのは？
+哪个最便宜？
+换成美元
+再短一点
+"""
+"""For the agent, if the person who asked for the offers writes it right after the answer."""
+BY_OTHERS = """
+which offer has phone support?
+is there a cheaper offer with backups?
+ask offer B's vendor about backups
+what does the storage of offer A cost per TB?
+can you add Hetzner to the offers?
+welches Angebot hat Backups?
+quelle offre a le support ?
+"""
+"""For the agent, even from somebody else and after talk."""
+OF_COLLEAGUES = """
+can you back me up in the meeting?
+the offer from Acme was a joke
+did your landlord accept the offer?
+how much did you pay for that?
+could you check the printer
+let me know when you're free
+file your timesheets please
+give me the short version later
+move your car please
+make sure the door is closed
+is the demo still at three?
+does anybody have a charger?
+I can show you how
+read the docs first
+write to HR about it
+start without me
+add me on LinkedIn
+what's the status of your migration?
+any news from legal?
+kann mal jemand den Drucker checken
+schaust du dir mein Review an?
+stell den Termin bitte auf Montag
+tu m'envoies le lien ?
+on se voit demain ?
+me pasas el enlace?
+avisa al cliente porfa
+manda o link da reunião
+já viste o meu email?
+リンク送って
+明日の会議、何時から？
+この件、部長に聞いて
+把链接发我
+你周一在办公室吗
+帮我占个座
+"""
+"""For each other."""
