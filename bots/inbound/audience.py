@@ -102,7 +102,9 @@ _COMMON = frozenset(
     first today tomor yeste bitte diese nicht haben hatte werde wurde kanns könnt könne schon immer jetzt heute morge
     danke welch warum cette celui leurs notre votre avoir faire comme quand après avant depui entre quell pourq puede
     tiene hacer desde hasta sobre donde dónde cuand cuánd quien quién ahora luego favor todos podes fazer depoi agora
-    obrig minha nossa porqu
+    obrig minha nossa porqu still until since under above below three seven eight never quite later early going gonna
+    think doing gegen durch unter zwisc damit davon sechs siebe trois quatr contr toujo aussi encor alors chaqu cinco
+    cuatr siemp nunca mient todav també sempr ainda
     """.split()
 )
 """Words, cut like those of `_subjects`, that do not tell what a text is about."""
