@@ -19,14 +19,14 @@ from bots.delivery.outbox import (
     wait_for_earlier_runs,
 )
 from bots.delivery.poster import DeliveryDeps, DeliverySurface, Poster
-from bots.delivery.run_view import RunView, apply_event, has_steps
+from bots.delivery.run_view import RunView, apply_event, has_steps, terminal_event
 from core.domain.errors import (
     LeaseLost,
     StorageUnavailable,
     SurfaceError,
     SurfaceRateLimited,
 )
-from core.domain.events import MessageAdded, RunFailed, RunFinished, Terminal
+from core.domain.events import MessageAdded
 from core.domain.threads import Address, Run, ThreadInput
 from core.observability import set_log_context
 from core.ports import Reaction
@@ -254,8 +254,10 @@ class _Show:
         self._changed.set()
 
     async def _acknowledge(self, run: Run, poster: Poster) -> None:
-        """Reacts to each message or edit that arrives during the run, and tells in the status that it is read next.
-        A message that may be meant for other people gets no sign."""
+        """Reacts to messages and edits during the run, and tells in the status that they are read next.
+
+        A message that may be meant for other people gets no sign.
+        """
         signed: set[ThreadInput] = set()
         while not self._over.is_set():
             await wait_for_first(self._inputs_changed, self._over)
@@ -266,8 +268,8 @@ class _Show:
                 inputs = await self._deps.conversations.unread_inputs(run.thread_id)
             except StorageUnavailable:
                 continue
-            news = (one for one in inputs if one.is_news_for(run.request_ref))
-            new = {one for one in news if one.attention != "unsure"} - signed
+            signs = (one for one in inputs if one.attention != "unsure")
+            new = {one for one in signs if one.is_news_for(run.request_ref)} - signed
             refs = {one.message_ref for one in new}
             signed |= new
             self._unread |= refs
@@ -480,15 +482,6 @@ async def _tell_long_wait(run: Run, poster: Poster) -> None:
         )
     except SurfaceError as error:
         log.info("the wait of run %s was not told: %s", run.run_id, error)
-
-
-def terminal_event(run: Run) -> Terminal | None:
-    """Returns the event that ended the run, without its message, or None if the run goes on."""
-    if run.status == "failed":
-        return RunFailed(public_message=run.error or "")
-    if run.status not in ("completed", "stopped"):
-        return None
-    return RunFinished(status=run.status, finish_reason=run.finish_reason or "stop")
 
 
 UNENDED_STATES = frozenset({"queued", "working", "waiting"})

@@ -18,6 +18,7 @@ from core.domain.events import (
     ResponseStarted,
     RunFailed,
     RunFinished,
+    Terminal,
     TextStreamed,
     ThinkingStreamed,
     ToolCallStreamed,
@@ -27,6 +28,7 @@ from core.domain.events import (
     TurnFinished,
     TurnStarted,
 )
+from core.domain.threads import Run
 from core.loop.calls import ENDING_TOOLS
 
 STEPS_KEPT = 40
@@ -379,3 +381,12 @@ def _ended(view: RunView, event: RunFinished | RunFailed) -> RunView:
     else:
         state = "completed"
     return replace(ended, state=state, message=event.message, can_continue=event.can_continue)
+
+
+def terminal_event(run: Run) -> Terminal | None:
+    """Returns the event that ended the run, without its message, or None if the run goes on."""
+    if run.status == "failed":
+        return RunFailed(public_message=run.error or "")
+    if run.status not in ("completed", "stopped"):
+        return None
+    return RunFinished(status=run.status, finish_reason=run.finish_reason or "stop")
