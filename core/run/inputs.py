@@ -21,6 +21,8 @@ from core.web_access.pictures import IMAGE_BYTES_MAX, prepare_for_model
 
 log = logging.getLogger(__name__)
 
+PICTURE_ENDINGS = (".png", ".jpg", ".jpeg", ".gif", ".webp")
+
 UPLOADS = "uploads"
 STORED = "[Attached file: /workspace/"
 UNHEARD = "\n[You cannot hear it. If it holds what they ask, as a voice message does, say so and ask them to write it.]"
@@ -53,7 +55,7 @@ async def prepare_user_message(
     for file in one.files:
         known = set(taken)
         files.append(await store_file(file, taken, machine, uploads))
-        if file.mime_type.startswith("image/") and len(pictures) < PICTURES_MAX:
+        if _may_be_picture(file) and len(pictures) < PICTURES_MAX:
             pictures += [
                 shown
                 for name in taken - known
@@ -61,6 +63,14 @@ async def prepare_user_message(
             ]
     text = "\n".join(line for line in (attributed_text(one), *files) if line)
     return (*pictures, build_user_message(one, run_id, text))
+
+
+def _may_be_picture(file: IncomingFile) -> bool:
+    """Whether the file's type, or its name if no type was given, is that of a picture."""
+    is_untyped = file.mime_type in ("", "application/octet-stream")
+    return file.mime_type.startswith("image/") or (
+        is_untyped and file.name.lower().endswith(PICTURE_ENDINGS)
+    )
 
 
 async def _picture(

@@ -134,9 +134,10 @@ async def test_each_drawing_of_one_answer_is_checked_against_the_budget(studio: 
 async def test_attached_pictures_are_shown_with_the_request(studio: World) -> None:
     content = {
         "one.png": picture(size=(3000, 40)),
-        "two.png": picture(color="blue"),
+        "two.PNG": picture(color="blue"),
         "no.png": b"?",
     }
+    untyped = {"two.PNG": "application/octet-stream"}
 
     class Source:
         async def open(self, file: IncomingFile, *, bytes_max: int) -> AsyncIterator[bytes]:
@@ -144,7 +145,12 @@ async def test_attached_pictures_are_shown_with_the_request(studio: World) -> No
 
     studio.with_deps(file_sources={"api": Source()}, file_bytes_max=1_000_000)
     files = tuple(
-        IncomingFile(file_ref=name, name=name, mime_type="image/png", size_bytes=len(data))
+        IncomingFile(
+            file_ref=name,
+            name=name,
+            mime_type=untyped.get(name, "image/png"),
+            size_bytes=len(data),
+        )
         for name, data in content.items()
     )
     studio.model.turns = [text("A red field and a blue one."), text("As I said.")]
@@ -153,7 +159,7 @@ async def test_attached_pictures_are_shown_with_the_request(studio: World) -> No
     await studio.run("sure?")
     for tail in studio.model.tails:
         told = json.loads(tail)[0]["content"][0]["text"]
-        assert told.endswith("in this order: uploads/one.png, uploads/two.png.")
+        assert told.endswith("in this order: uploads/one.png, uploads/two.PNG.")
         assert tail.count("data:image/png;base64,") == 2
     assert "image_url" not in json.dumps([one.messages for one in studio.model.requests])
 
