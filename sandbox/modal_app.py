@@ -61,6 +61,7 @@ async def execute_run(run_id: str) -> None:
     timeout=JANITOR_SECONDS_MAX,
     startup_timeout=START_SECONDS_MAX,
     max_containers=1,
+    enable_memory_snapshot=True,
 )
 async def janitor() -> None:
     """Stops idle sandboxes, archives old ones and terminates those without a record."""

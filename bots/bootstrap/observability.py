@@ -17,7 +17,6 @@ from bots.delivery.rate_limiter import RateLimiter
 from bots.observability.metrics import Metrics
 from bots.observability.tracing import CombinedMetrics, open_tracing
 from bots.settings import Settings
-from bots.web.app import monitoring_app, serve_app
 from bots.web.health import MonitoringDeps, ReadinessCheck
 from core.domain.threads import Address
 from core.observability import RunMetrics, SandboxOccupancy
@@ -266,6 +265,8 @@ async def serve_worker_health(
     if settings.worker_http_port is None:
         yield 0
         return
+    from bots.web.app import monitoring_app, serve_app  # only where it is served
+
     app = monitoring_app(observability.health, settings.api_token.get_secret_value())
     async with serve_app(
         app,

@@ -52,7 +52,6 @@ from bots.delivery.run_delivery import RunDelivery
 from bots.inbound.commands.erasure import forget_thread
 from bots.settings import Settings
 from bots.slack.install.manifest import BOT_SCOPES, OPTIONAL_SCOPES
-from bots.web.app import serve_app, web_app
 from bots.web.deps import AgentsDeps, WebDeps
 from bots.web.links import SignedLinks, load_link_secret, local_url
 from bots.web.mcp_consent import McpConsents
@@ -435,6 +434,8 @@ class _ProgramBuilder:
         return platforms
 
     async def _serve_http(self, stack: AsyncExitStack, slack: "SlackApp | None") -> int:
+        from bots.web.app import serve_app, web_app  # not every process serves the HTTP API
+
         host = self._settings.http_host
         web = web_app(self._web_ports(), self._observability.health)
         web.add_routes(self._consents.routes())

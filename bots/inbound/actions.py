@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal, cast
 
-from bots.inbound.audience import is_talk, judge_attention, reads_as_answer
 from bots.inbound.phrases import is_refusal_only, read_consent, read_follow_mode
 from core.agents.definition import AgentDefinition
 from core.agents.roster import unknown_agent_message
@@ -389,6 +388,8 @@ def _decide_reply(message: IncomingMessage, snapshot: ThreadSnapshot) -> Accept 
     ask = snapshot.open_ask
     if ask is None or message.is_to_others:
         return None
+    from bots.inbound.audience import is_talk, reads_as_answer  # see _decide_request
+
     asking = next(
         (
             run
@@ -441,6 +442,9 @@ def _decide_request(
         return Overhear(reason=f"follow mode {follow_mode}")
     if message.agent_id is not None:
         return Accept(is_steering=True)
+    # here, because compiling its patterns takes 20 ms, and functions at Modal need none of them
+    from bots.inbound.audience import judge_attention
+
     is_spoken = not message.text.strip() and any(file.is_audio for file in message.files)
     words = SPOKEN if is_spoken else message.text
     attention = judge_attention(words, message.author, snapshot.talk)

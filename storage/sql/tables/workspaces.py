@@ -24,6 +24,7 @@ from storage.sql.columns import (
 from storage.sql.full_text import FullTextTerms
 
 SQLModel.metadata.naming_convention = CONSTRAINT_NAMES
+SQLModel.model_config["defer_build"] = True  # rows are never validated
 
 
 class WorkspaceRow(SQLModel, table=True):

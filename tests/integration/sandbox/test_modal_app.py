@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from modal_proto import api_pb2
@@ -55,19 +56,47 @@ async def test_the_app_is_deployed_as_planned() -> None:
     assert run.autoscaler_settings.scaledown_window == 300
     assert (run.startup_timeout_secs, janitor.startup_timeout_secs) == (120, 120)
     assert run.checkpointing_enabled
+    assert (
+        janitor.checkpointing_enabled
+    )  # it is called every five minutes, by when its container has ended
     reserved = [(one.resources.milli_cpu, one.resources.memory_mb) for one in (run, janitor)]
     assert reserved == [(1000, 1024), (250, 512)]
     assert list(run.secret_ids) == list(janitor.secret_ids) == ["st-threadhand"]
     assert f"FROM {modal_image.BASE}" in layers
     assert "--require-hashes" in layers
+    copied, compiled = layers.index("COPY . /"), layers.index("-m compileall")
+    assert copied < compiled  # a container would compile the program at each start
     assert run.module_name == janitor.module_name
     assert "/root/bots/modal_worker.py" in mounted
     assert not [one for one in mounted if {"demo", "simulator", "tests"} & set(one.split("/"))]
 
 
+def test_the_program_of_the_image_is_compiled_in_advance(tmp_path: Path) -> None:
+    """Modal copies sources only, and their dates in a container need not be those of the build."""
+    source = tmp_path / "one_of_the_program.py"
+    source.write_text("answer = 1\n")
+    command = modal_image.COMPILED.replace("/root", str(tmp_path))
+    environment = {"PATH": str(Path(sys.executable).parent)}
+    subprocess.run(["/bin/sh", "-c", command], check=True, env=environment)
+    os.utime(source, (0, 0))
+    said = subprocess.run(
+        [sys.executable, "-v", "-B", "-c", "import one_of_the_program"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (how,) = [
+        line
+        for line in said.stderr.splitlines()
+        if line.startswith("# code object from") and "one_of_the_program" in line
+    ]
+    assert how.endswith(".pyc'")
+
+
 def test_a_function_imports_nothing_that_only_other_programs_need() -> None:
     unneeded = {"slack_bolt", "slack_sdk", "redis", "opentelemetry", "discord", "litellm", "mcp"}
-    unneeded |= {"simulator", "tests", "bots.demo"}
+    unneeded |= {"simulator", "tests", "bots.demo", "bots.inbound.audience", "bots.web.app"}
     script = f"import sys, bots.modal_worker; print({unneeded!r} & set(sys.modules))"
     said = subprocess.run(
         [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True
