@@ -1,6 +1,7 @@
 """The functions at Modal: one executes a run, one deletes forgotten sandboxes."""
 
 import asyncio
+import importlib
 import logging
 
 from bots.bootstrap.modal_queue import SingleRunQueue
@@ -23,6 +24,25 @@ SHARED_DATABASE_REQUIRED = (
 )
 
 log = logging.getLogger(__name__)
+
+
+def import_configured_clients() -> None:
+    """Imports what each start of the program needs besides this module, for a snapshot of the memory."""
+    try:
+        settings = load_process_settings()
+    except ConfigurationError:
+        return  # each call raises it
+    names = ["sandbox.local.parser_jail"]
+    if settings.database_url.startswith("postgres"):
+        names.append("storage.sql.postgresql")
+    if settings.redis_url:
+        names += ["storage.redis.event_bus", "storage.redis.rate_budget", "storage.redis.run_queue"]
+    if settings.slack_mode != "off":
+        names.append("bots.slack.app")
+    if settings.discord_token.get_secret_value():
+        names.append("bots.discord.app")
+    for name in names:
+        importlib.import_module(name)
 
 
 async def execute_run(run_id: str, settings: Settings | None = None) -> None:

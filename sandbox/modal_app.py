@@ -34,6 +34,8 @@ image = worker_image(FOLDER.parent / "requirements" / "run.txt")
 gc.disable()  # collections would find nothing to free, and take a seventh of the time
 with image.imports():  # pyright: ignore[reportUnknownMemberType] - the SDK leaves a type out
     from bots import modal_worker
+
+    modal_worker.import_configured_clients()
 gc.enable()
 
 

@@ -104,6 +104,42 @@ def test_a_function_imports_nothing_that_only_other_programs_need() -> None:
     assert said.stdout.strip() == "set()"
 
 
+@pytest.mark.parametrize(
+    ("configured", "wanted"),
+    [
+        ({}, set[str]()),
+        ({"THREADHAND_BUDGET_RUN_USD": "no number"}, set[str]()),
+        (
+            {
+                "THREADHAND_DATABASE_URL": "postgresql://nobody@localhost/none",
+                "THREADHAND_REDIS_URL": "redis://localhost",
+                "THREADHAND_SLACK_BOT_TOKEN": "xoxb-of-a-test",
+                "THREADHAND_SLACK_APP_TOKEN": "xapp-of-a-test",
+            },
+            {"asyncpg", "redis.asyncio", "slack_sdk"},
+        ),
+        ({"THREADHAND_DISCORD_TOKEN": "of-a-test"}, {"discord"}),
+    ],
+)
+def test_clients_that_are_configured_are_imported_before_the_memory_snapshot(
+    configured: dict[str, str], wanted: set[str], tmp_path: Path
+) -> None:
+    script = (
+        f"import sys; sys.path[:0] = [{str(REPOSITORY)!r}];"
+        f"import runpy; runpy.run_path({str(REPOSITORY / 'sandbox' / 'modal_app.py')!r});"
+        "print(*{'asyncpg', 'redis.asyncio', 'slack_sdk', 'discord'} & set(sys.modules))"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env={"THREADHAND_DATA_DIR": str(tmp_path), **configured},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert set(said.stdout.split()) == wanted
+
+
 @pytest.mark.parametrize("first", ["sandbox", "sandbox/../sandbox", str(REPOSITORY / "sandbox")])
 def test_its_folder_shadows_no_package_even_if_it_comes_first(first: str) -> None:
     """`modal deploy` and `python` put the app's folder first, and it has folders named modal, docker and client."""
