@@ -7,9 +7,13 @@ from dataclasses import dataclass
 import pytest
 from grpclib import Status
 
+from bots.bootstrap.sandboxes import build_modal_plan
+from bots.settings import load_settings
+from sandbox.modal.provider import ModalSandboxProvider
 from simulator.modal.calls import FunctionCall
 from simulator.modal.server import ModalSimulator
 from storage.redis.streams import create_redis_client
+from storage.sql.stores.sandboxes import SqlSandboxRecords
 from tests.chaos.cluster import NO_WORKER, Cluster, open_cluster
 from tests.chaos.invariants import settle_and_check
 from tests.chaos.program import REPOSITORY
@@ -115,7 +119,7 @@ async def test_a_function_answers_what_a_bot_took_in(account: Account) -> None:
 
 
 @pytest.mark.slow
-async def test_three_runs_of_a_thread_use_one_sandbox(account: Account) -> None:
+async def test_runs_of_a_thread_use_one_sandbox_until_it_is_stopped(account: Account) -> None:
     await account.cluster.start()
     first = await account.cluster.say("Work", "a1")
     await account.settle_and_check()
@@ -129,6 +133,25 @@ async def test_three_runs_of_a_thread_use_one_sandbox(account: Account) -> None:
         for call in ("SandboxCreateV2", "SandboxTerminateV2", "ImageGetOrCreate"):
             assert call not in made, call
     assert account.modal.calls.count("SandboxCreateV2") == 1
+
+    await stop_sandboxes(account)
+    begun = len(account.modal.calls)
+    await account.cluster.say("Work", "a4", thread_id=first.thread_id)
+    await account.settle_and_check()
+    made = account.modal.calls[begun:]
+    assert (made.count("FunctionMap"), made.count("SandboxCreateV2")) == (1, 1)
+    assert made.index("ImageFromId") < made.index("SandboxCreateV2")
+    assert "ImageGetOrCreate" not in made  # its snapshot is all that it needs
+
+
+async def stop_sandboxes(account: Account) -> None:
+    """As the janitor does it when they have been idle."""
+    plan = build_modal_plan(load_settings(account.cluster.stage.program.settings, None))
+    janitor = ModalSandboxProvider(plan, SqlSandboxRecords(account.cluster.database))
+    for (thread_id,) in await account.cluster.rows("SELECT thread_id FROM thread"):
+        await (await janitor.open(str(thread_id), fence=0)).close()
+    await janitor.close()
+    assert account.modal.world.living() == []
 
 
 @pytest.mark.slow
