@@ -32,17 +32,14 @@ def import_configured_clients() -> None:
         settings = load_process_settings()
     except ConfigurationError:
         return  # each call raises it
-    names = ["sandbox.local.parser_jail"]
-    if settings.database_url.startswith("postgres"):
-        names.append("storage.sql.postgresql")
-    if settings.redis_url:
-        names += ["storage.redis.event_bus", "storage.redis.rate_budget", "storage.redis.run_queue"]
-    if settings.slack_mode != "off":
-        names.append("bots.slack.app")
-    if settings.discord_token.get_secret_value():
-        names.append("bots.discord.app")
-    for name in names:
-        importlib.import_module(name)
+    for module, is_configured in (
+        ("storage.sql.postgresql", settings.database_url.startswith("postgres")),
+        ("storage.redis.event_bus", settings.redis_url),
+        ("bots.slack.app", settings.slack_mode != "off"),
+        ("bots.discord.app", settings.discord_token.get_secret_value()),
+    ):
+        if is_configured:
+            importlib.import_module(module)
 
 
 async def execute_run(run_id: str, settings: Settings | None = None) -> None:

@@ -55,18 +55,8 @@ class PackedProgram:
 
     def command(self, settings: dict[str, object], *, asks: bool = False) -> list[str]:
         """With `asks` the command first writes HAS_PROGRAM if the sandbox already has this content, and takes none."""
-        settings_json = json.dumps(settings)
-        return [
-            "python3",
-            "-I",
-            "-S",
-            "-c",
-            START,
-            str(len(self.content)),
-            self.digest,
-            settings_json,
-            "ask" if asks else "take",
-        ]
+        size, how = str(len(self.content)), "ask" if asks else "take"
+        return ["python3", "-I", "-S", "-c", START, size, self.digest, json.dumps(settings), how]
 
 
 @cache
@@ -77,10 +67,7 @@ def packed_program() -> PackedProgram:
     """
     origin = Path(sandbox.__file__).parent
     written = io.BytesIO()
-    with (
-        zipfile.ZipFile(written, "w") as archive,
-        tempfile.TemporaryDirectory() as folder,
-    ):
+    with zipfile.ZipFile(written, "w") as archive, tempfile.TemporaryDirectory() as folder:
         archive.writestr(_entry("sandbox/__init__.py"), b"")
         for path in sorted((origin / "inside").rglob("*")):
             if path.suffix not in (".py", ".js"):

@@ -88,9 +88,10 @@ class ModalRunQueue:
                 return
             try:
                 async with asyncio.timeout(SPAWN_SECONDS_MAX):
-                    function = await self._look_up_function()
+                    if self._function is None:
+                        self._function = await _get_function(self._account)
                     with _SPAWN:
-                        await function.spawn.aio(run_id)
+                        await self._function.spawn.aio(run_id)
             except SDK_ERRORS as error:
                 self._log_failure(error)
             else:
@@ -98,14 +99,8 @@ class ModalRunQueue:
                     self._is_failing = False
                     log.info("Modal accepts runs again")
 
-    async def _look_up_function(self) -> modal.Function[..., object, object]:
-        """Returns the cached Modal function. Each failure clears the cache, in case the app was redeployed."""
-        if self._function is None:
-            self._function = await _get_function(self._account)
-        return self._function
-
     def _log_failure(self, error: Exception) -> None:
-        self._function = None
+        self._function = None  # the app may have been deployed again
         if not self._is_failing:
             self._is_failing = True
             log.warning("runs wait: %s (%s)", describe_sdk_error(error)[1], str(error)[:300])

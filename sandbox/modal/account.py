@@ -33,14 +33,11 @@ SPEND_LIMIT = (
     "billing period",
 )
 SPEND_WORDS = ("spend limit", "spending limit", "budget", "billing", "usage limit")
-_TABLE: tuple[tuple[type[Exception], str, str], ...] = (
-    *(
-        (
-            kind,
-            "The sandbox ended just now. Try again.",
-            "Modal no longer has the sandbox, app or image: the next call looks for it anew",
-        )
-        for kind in GONE
+_TABLE: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, str], ...] = (
+    (
+        GONE,
+        "The sandbox ended just now. Try again.",
+        "Modal no longer has the sandbox, app or image: the next call looks for it anew",
     ),
     (
         modal.exception.AuthError,
@@ -74,10 +71,12 @@ _TABLE: tuple[tuple[type[Exception], str, str], ...] = (
         "Modal refuses the request: check the THREADHAND_MODAL settings",
     ),
     (modal.exception.ConnectionError, NO_ANSWER, "Modal cannot be reached"),
-    (modal.exception.ServiceError, NO_ANSWER, "Modal answers with an error"),
-    (modal.exception.InternalError, NO_ANSWER, "Modal answers with an error"),
-    (modal.exception.TimeoutError, NO_ANSWER, "Modal takes too long"),
-    (TimeoutError, NO_ANSWER, "Modal takes too long"),
+    (
+        (modal.exception.ServiceError, modal.exception.InternalError),
+        NO_ANSWER,
+        "Modal answers with an error",
+    ),
+    ((modal.exception.TimeoutError, TimeoutError), NO_ANSWER, "Modal takes too long"),
     (OSError, NO_ANSWER, "Modal cannot be reached"),
 )
 _ELSE = ("The sandbox could not be started. Try again.", "Modal failed")
@@ -124,16 +123,12 @@ class ModalAccount:
     of the function that this process executes."""
 
     def __init__(self, app: str) -> None:
-        self._app_name = app
+        self.app_name = app
         self._opening = asyncio.Lock()
         self._app: modal.App | None = None
         self._building: asyncio.Task[modal.Image] | None = None
         self._builds_failed = 0
         self._build_again_at = 0.0
-
-    @property
-    def app_name(self) -> str:
-        return self._app_name
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -152,7 +147,7 @@ class ModalAccount:
         async with self._opening:
             if self._app is None:
                 self._app = await modal.App.lookup.aio(
-                    self._app_name, create_if_missing=True, client=await self.client()
+                    self.app_name, create_if_missing=True, client=await self.client()
                 )
             return self._app
 
@@ -160,10 +155,11 @@ class ModalAccount:
         """Returns the built image. Cancelling the caller does not cancel the build. A failed build is retried after a
         pause that doubles each time; until then, its error is raised again."""
         app = await self.app()
-        has_failed = self._building and self._building.done() and failed(self._building)
-        if self._building is None or (has_failed and time.monotonic() >= self._build_again_at):
-            self._building = spawn(self._build(app), name="build the image of sandboxes")
-        return await asyncio.shield(self._building)
+        task = self._building
+        has_failed = task and task.done() and (task.cancelled() or task.exception() is not None)
+        if task is None or (has_failed and time.monotonic() >= self._build_again_at):
+            task = self._building = spawn(self._build(app), name="build the image of sandboxes")
+        return await asyncio.shield(task)
 
     def forget(self) -> None:
         """Drops the cached app and image, because Modal no longer knows one of them."""
@@ -187,7 +183,3 @@ class ModalAccount:
             raise
         self._builds_failed = 0
         return image
-
-
-def failed(task: "asyncio.Task[modal.Image]") -> bool:
-    return task.cancelled() or task.exception() is not None

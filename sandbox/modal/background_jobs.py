@@ -108,9 +108,8 @@ class ModalBackgroundJobs:
     async def _stop_one_abandoned(self, record: SandboxRecord) -> None:
         log.info("stopping the abandoned sandbox of thread %s", record.thread_id)
         if not await self._stop_abandoned(record):
-            self._missing_refs.add(
-                record.provider_ref
-            )  # reported when the thread opens it next; not searched again
+            # reported when the thread opens it next; not searched again
+            self._missing_refs.add(record.provider_ref)
 
     async def _run_periodically(self, work: Callable[[], Awaitable[None]]) -> None:
         while True:

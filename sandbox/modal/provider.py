@@ -50,12 +50,8 @@ async def modal_link(machine: RunningSandbox, port: int) -> str | None:
             with LINK:
                 given = await machine.sandbox.create_connect_token.aio(port=port)
     except SDK_ERRORS as error:
-        log.warning(
-            "Modal gives no address to port %d of a sandbox: %s (%s)",
-            port,
-            describe_sdk_error(error)[1],
-            error,
-        )
+        hint = describe_sdk_error(error)[1]
+        log.warning("Modal gives no address to port %d of a sandbox: %s (%s)", port, hint, error)
         return None
     return str(URL(given.url).with_query({QUERY: given.token}))
 

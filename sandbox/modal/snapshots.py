@@ -204,12 +204,8 @@ class ModalSnapshots:
         try:
             await self._delete(image_id)
         except SDK_ERRORS as error:
-            log.warning(
-                "the snapshot %s was not deleted: %s (%s)",
-                image_id,
-                describe_sdk_error(error)[1],
-                error,
-            )
+            hint = describe_sdk_error(error)[1]
+            log.warning("the snapshot %s was not deleted: %s (%s)", image_id, hint, error)
 
     async def _delete(self, image_id: str) -> None:
         client = await self._account.client()
