@@ -8,7 +8,13 @@ from bots.bootstrap.modal_queue import SingleRunQueue
 from bots.bootstrap.program import run_program
 from bots.bootstrap.sandboxes import build_sandboxes
 from bots.observability.logs import configure_logging
-from bots.settings import Settings, load_process_settings, secret_values
+from bots.settings import (
+    Settings,
+    load_process_settings,
+    load_settings,
+    process_environment,
+    secret_values,
+)
 from core.domain.errors import ConfigurationError
 from sandbox.modal.provider import ModalSandboxProvider
 from storage.sql.database import Database, open_database
@@ -29,7 +35,7 @@ log = logging.getLogger(__name__)
 def import_configured_clients() -> None:
     """Imports what each start of the program needs besides this module, for a snapshot of the memory."""
     try:
-        settings = load_process_settings()
+        settings = load_settings(process_environment(), None)
     except ConfigurationError:
         return  # each call raises it
     for module, is_configured in (

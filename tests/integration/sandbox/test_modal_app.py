@@ -124,9 +124,11 @@ def test_a_function_imports_nothing_that_only_other_programs_need() -> None:
 def test_clients_that_are_configured_are_imported_before_the_memory_snapshot(
     configured: dict[str, str], wanted: set[str], tmp_path: Path
 ) -> None:
+    (tmp_path / ".env").write_text("MODAL_TOKEN_ID=of-another-account\n")
     script = (
-        f"import sys; sys.path[:0] = [{str(REPOSITORY)!r}];"
+        f"import os, sys; sys.path[:0] = [{str(REPOSITORY)!r}];"
         f"import runpy; runpy.run_path({str(REPOSITORY / 'sandbox' / 'modal_app.py')!r});"
+        "assert 'MODAL_TOKEN_ID' not in os.environ;"  # `modal deploy` imports it, too
         "print(*{'asyncpg', 'redis.asyncio', 'slack_sdk', 'discord'} & set(sys.modules))"
     )
     said = subprocess.run(
