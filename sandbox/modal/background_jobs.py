@@ -145,9 +145,8 @@ async def find_orphaned_sandboxes(
     if not home:
         return []
     app, client = await account.app(), await account.client()
-    listed = modal.Sandbox.list.aio(
-        app_id=app.app_id, tags={HOME_TAG: legal_name(home)}, client=client
-    )
+    tags = {HOME_TAG: legal_name(home)}
+    listed = modal.Sandbox.list.aio(app_id=app.app_id, tags=tags, client=client)
     living = [sandbox async for sandbox in listed]
     sandbox_ids_in_use = await snapshots.sandbox_ids_of_threads()
     found: list[modal.Sandbox] = []
