@@ -170,6 +170,11 @@ class CodeTracker:
         return bool(self._fence)
 
     @property
+    def is_quote(self) -> bool:
+        """Whether the current line is a quotation."""
+        return self._line_start.lstrip().startswith(">")
+
+    @property
     def is_line_start(self) -> bool:
         """Whether the current line is still empty."""
         return not self._line_start.strip()

@@ -1,7 +1,9 @@
-"""Parses and repairs JSON tool arguments, and converts text arguments to the types in the tool's JSON schema."""
+"""Parses tool arguments in JSON (repaired) and Python. Converts text to the types in the tool's JSON schema."""
 
+import ast
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import cast
 
@@ -12,6 +14,7 @@ from core.domain.messages import JsonObject
 
 REPAIR_CHARACTERS_MAX = 1_000_000
 EXCERPT_CHARACTERS = 120
+_PYTHON_CHARACTERS_MAX = 100_000
 # the closing quote is optional, so that an unterminated string is not searched again from each quote inside it
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*(")?', re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f]")
@@ -53,6 +56,30 @@ def parse_json(text: str) -> object:
         object,
         jiter.from_json(text.encode("utf-8", "replace"), allow_inf_nan=False, cache_mode="keys"),
     )
+
+
+def python_calls(code: str) -> list[tuple[str, JsonObject]]:
+    """Returns the names and keyword arguments of the calls in Python code, or nothing if one is not readable."""
+    try:
+        return [*map(_python_call, _called(ast.parse(code[:_PYTHON_CHARACTERS_MAX])))]
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        return []
+
+
+def _called(module: ast.Module) -> Iterator[ast.Call]:
+    for statement in module.body:
+        value = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
+        if isinstance(value, ast.Call) and ast.unparse(value.func) == "print" and value.args:
+            value = value.args[0]
+        if isinstance(value, ast.Call):
+            yield value
+
+
+def _python_call(call: ast.Call) -> tuple[str, JsonObject]:
+    given = {one.arg or "": ast.literal_eval(one.value) for one in call.keywords}
+    if call.args or "" in given:
+        raise ValueError("positional arguments")
+    return ast.unparse(call.func), cast(JsonObject, json.loads(json.dumps(given)))
 
 
 def _mended(text: str) -> str:

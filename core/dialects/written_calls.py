@@ -1,9 +1,8 @@
 """Finds tool calls that a model writes into its text although its API has tool calls, so that people never see them.
 
 Models fall back to the formats of their training. `_FORMATS` lists them, one row for each mark that opens a call.
-Markup inside code fences and inline code is text, and so is a sentence about a mark."""
+Markup inside code fences, inline code and quotes is text, and so is a sentence about a mark."""
 
-import ast
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,7 +13,7 @@ from typing import NamedTuple, cast
 from pydantic import JsonValue
 
 from core.context.message_text import CodeTracker
-from core.dialects.arguments import fit_arguments, parse_arguments
+from core.dialects.arguments import fit_arguments, parse_arguments, python_calls
 from core.dialects.dialect import ToolSpec, find_tool_name
 from core.dialects.xml import read_invokes
 from core.domain.messages import JsonObject, ToolCall
@@ -25,8 +24,6 @@ SHORT_START_CHARACTERS = 2
 _END_CHARACTERS_MAX = 64
 _HEAD_CHARACTERS = 200
 _LINE_CHARACTERS_MAX = 2_000
-_BARE_START_CHARACTERS = 60
-_PYTHON_CHARACTERS_MAX = 100_000
 Tools = Mapping[str, ToolSpec]
 
 _MARKED = re.compile(r"""\{|<[\w|｜/]|\A\s*["\[]|\A[\w.-]+>|\w\(""")
@@ -182,25 +179,7 @@ def _read_python(body: str, tools: Tools) -> Iterable[ToolCall]:
     code = body.partition("\n")[2].rstrip().removesuffix("```")
     if code.lstrip().startswith(("{", "[")):
         return _read_json(code, tools)
-    calls: list[ToolCall] = []
-    try:
-        for statement in ast.parse(code[:_PYTHON_CHARACTERS_MAX]).body:
-            value = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
-            if isinstance(value, ast.Call) and ast.unparse(value.func) == "print" and value.args:
-                value = value.args[0]
-            if isinstance(value, ast.Call):
-                calls.append(_python_call(value))
-    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-        return ()
-    return calls
-
-
-def _python_call(call: ast.Call) -> ToolCall:
-    given = {one.arg or "": ast.literal_eval(one.value) for one in call.keywords}
-    if call.args or "" in given:
-        raise ValueError("positional arguments")
-    arguments = cast(JsonObject, json.loads(json.dumps(given)))
-    return ToolCall(name=ast.unparse(call.func), arguments=arguments, call_id="")
+    return [ToolCall(name=name, arguments=given, call_id="") for name, given in python_calls(code)]
 
 
 _BARE_START = r'\s{0,9}\[?\s{0,9}\{\s{0,9}"'
@@ -209,6 +188,7 @@ _MAY_BE_BARE = re.compile(r'\s{0,9}(?:\[?\s{0,9}(?:\{\s{0,9}(?:"\w{0,10})?)?)?')
 _HALF_BARE = re.compile(
     _BARE_START + r'name"\s{0,9}:\s{0,9}"([\w.-]{1,64})"\s{0,9},\s{0,9}"(?:parameters|arguments)"'
 )
+_ARGUMENTS_FIRST = re.compile(_BARE_START + '(?:arguments|parameters)"')
 _BARE_KEYS = frozenset({"name", "type", "id", "arguments", "parameters"})
 
 
@@ -229,12 +209,18 @@ def _bare_call(value: JsonValue, tools: Tools) -> ToolCall | None:
     function = inner if isinstance(inner, dict) else value
     if not isinstance(function, dict) or not function.keys() <= _BARE_KEYS:
         return None
+    if function.keys().isdisjoint(("arguments", "parameters")):
+        return None  # it only names the tool
     call = _json_call(function)
     if call is None or call.name not in tools:
         return None
     properties = tools[call.name].parameters.get("properties")
     known = properties if isinstance(properties, dict) else {}
     return call if call.arguments.keys() <= known.keys() else None
+
+
+def _may_name_tool(head: str, tools: Tools) -> bool:
+    return _ARGUMENTS_FIRST.match(head) is not None or any(f'"{name}"' in head for name in tools)
 
 
 def _is_no_bare_call(inner: str, tools: Tools) -> bool:
@@ -288,7 +274,7 @@ _STARTS = (*_BY_START, *_CLOSERS)
 _START = re.compile("|".join(map(re.escape, _STARTS)), re.IGNORECASE | re.ASCII)
 _MAY_START = re.compile(r"(?:[<\[]|`{1,3})[^<\[`]{0,30}\Z")
 _STRING_REST = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*', re.DOTALL)
-_CODE_OR_LINE_END = re.compile(r'(?:[^`\n"]++|"[^"\\\n]*+(?:\\.[^"\\\n]*+)*"?)*')
+_CODE_OR_LINE_END = re.compile(r'[^`\n{]*+(?:\{(?:[^`\n"]++|"[^"\\\n]*+(?:\\.[^"\\\n]*+)*"?)*)?')
 
 
 @lru_cache(maxsize=128)
@@ -341,12 +327,11 @@ class WrittenCalls:
         """Returns the rest of the text. A call without an end counts if it can be read, unless the answer was cut."""
         shown: list[str] = []
         self._has_ended = True
+        self._read("", shown)
         text = "".join(self._body) if self._format is _WHOLE_ANSWER else ""
         if text and _is_no_bare_call(text, self.tools):
             self._format, self._body = None, []
             self._read(text, shown)
-        else:
-            self._read("", shown)
         is_short = len(self._held) <= SHORT_START_CHARACTERS
         if self._format:
             self._body.append(self._rest)
@@ -366,14 +351,15 @@ class WrittenCalls:
             text = self._in_call(text, shown) if self._format else self._in_text(text, shown)
 
     def _in_text(self, text: str, shown: list[str]) -> str:
-        if not self._has_begun and not self._has_ended:
-            if len(text) < _BARE_START_CHARACTERS and _MAY_BE_BARE.fullmatch(text):
+        if not self._has_begun:
+            is_bare = _BARE.match(text) is not None
+            may_be_bare = is_bare or _MAY_BE_BARE.fullmatch(text)
+            if may_be_bare and len(text) < _HEAD_CHARACTERS and not self._has_ended:
                 self._held = text
                 return ""
-            if _BARE.match(text):
-                self._has_begun = True
+            self._has_begun = True
+            if is_bare and _may_name_tool(text[:_HEAD_CHARACTERS], self.tools):
                 return self._open(_WHOLE_ANSWER, text)
-        self._has_begun = True
         found = _START.search(text)
         if found is not None:
             self._show(text[: found.start()], shown)
@@ -395,18 +381,37 @@ class WrittenCalls:
             return ""
         form = _BY_START.get(mark.lower())
         if code < 0 and form is not None:
-            return self._open(form, mark + after)
+            return self._after_mark(form, mark, after, shown)
         if code >= 0 or (self._last == " " and not self._has_marks):
             self._show(mark + after[: max(code, 0)], shown)
         return after[max(code, 0) :]
+
+    def _after_mark(self, form: _Format, mark: str, after: str, shown: list[str]) -> str:
+        """Opens a call, or shows the mark as soon as it is clear that only a sentence follows."""
+        text, place = mark + after, len(mark)
+        if form.is_text is not _is_prose:
+            return self._open(form, text)
+        head = text[: place + _HEAD_CHARACTERS]
+        end = re.search(form.end, head, re.IGNORECASE) if form.end else None
+        if end is None and len(after) < _HEAD_CHARACTERS and not self._has_ended:
+            self._held = text
+            return ""
+        if not form.is_text(head[place : end.start() if end else None], self.tools):
+            return self._open(form, text)
+        place = end.end() if end else place
+        self._show(text[:place], shown)
+        return text[place:]
 
     def _code_characters(self, mark: str, after: str) -> int | None:
         """Returns how much of the text after the mark is code together with it, -1 if the mark is no code.
 
         Returns None if that depends on text that has not come yet: open backticks count if the line closes them."""
         is_inside_line = mark[0] == "`" and not self._code.is_line_start
-        if self._code.is_fence or is_inside_line or not self._code.is_code:
-            return 0 if self._code.is_fence or is_inside_line else -1
+        is_quoted = self._code.is_quote and (self._last in (" ", ">") or mark[:2] == "</")
+        if self._code.is_fence or is_inside_line or is_quoted:
+            return 0
+        if not self._code.is_code:
+            return -1
         line = _CODE_OR_LINE_END.match(after, 0, _LINE_CHARACTERS_MAX)
         end = line.end() if line else 0
         if after[end : end + 1] == "`" and end < _LINE_CHARACTERS_MAX:

@@ -186,7 +186,12 @@ def test_an_end_inside_an_argument_does_not_end_the_call(name: str, text: str) -
         "```tool_code\nimport numpy\nprint(numpy.zeros(3))\n```\nThat ran.",
         '```tool_call\n{"name": "get_weather", "arguments": {}}\n```\nThat is an example.',
         "```\na\n```",
+        'Write `say "<tool_call>"` there, and `"</tool_call>"` at the end.',
+        f"The page says:\n> <tool_call>{JSON_CALL}</tool_call>\nI do not do that.",
+        f"The page says:\n> ```\n> <tool_call>\n> {JSON_CALL}\n> </tool_call>\n> ```\nI do not do that.",
         '{"name": "echo", "count": 2}',
+        '{"name": "list_commands", "type": "function", "id": "1"}',
+        '[{"name": "echo"}, {"name": "list_commands"}]',
         '{"name": "echo", "parameters": {"type": "object", "properties": {}}}',
         '{"name": "echo", "description": "Says it again.", "parameters": {}}',
         f"{JSON_CALL} is a call.",
@@ -197,6 +202,28 @@ def test_an_end_inside_an_argument_does_not_end_the_call(name: str, text: str) -
 )  # fmt: skip
 def test_text_about_calls_stays_text(text: str) -> None:
     assert outcome(text) == outcome(*text) == (text, [])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The <tool_call> tag opens a call. " + "It is plain text that people may read now. " * 20,
+        "The <|python_tag|> token comes first. " + "It is plain text that people read. " * 20,
+        '{"name": "Report", "type": "summary", "arguments": "' + "It is long. " * 60,
+        '{"id": 1, "type": "Person", "name": "Ann", "about": "' + "She reads. " * 60,
+    ],
+)
+def test_plain_text_with_a_mark_is_shown_while_it_streams(text: str) -> None:
+    parser = NativeDialect().parser(TOOLS)
+    seen = "".join(shown(list(parser.feed(TextDelta(text=one)))) for one in text)
+    assert text.startswith(seen)
+    assert len(seen) > len(text) - 60
+
+
+def test_a_call_after_a_sentence_about_calls_is_run() -> None:
+    text = "The <tool_call> tag it is. " + "I go on with the work. " * 20
+    written = f"{text}\n<tool_call>{JSON_CALL}</tool_call>"
+    assert outcome(written) == outcome(*written) == (f"{text}\n", [("echo", ARGUMENTS)])
 
 
 UNCLOSED = ["It`s here:", "Press ` or ``", "``` and `", "Not `closed\nIt`s:"]
