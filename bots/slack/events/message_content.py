@@ -95,28 +95,33 @@ def _urls(message: JsonObject) -> Iterator[str]:
 def _tables(message: JsonObject, names: Mapping[str, str]) -> list[str]:
     """Returns the tables that the writer pasted. Slack puts them into an attachment that has no other text, with the
     fallback "[no preview available]" (github.com/vercel/chat/issues/803)."""
-    others = [one for one in get_objects(message, "attachments") if not _is_forward(one)]
-    rows = [
-        _table_row(row, names)
-        for holder in (message, *others[:APP_ATTACHMENTS_MAX])
-        for block in get_objects(holder, "blocks")
-        if get_text(block, "type") in ("table", "data_table")
-        for row in _lists(block.get("rows"))
-    ]
-    room, kept = TABLE_CHARACTERS_MAX, list[str]()
-    for row in rows:
-        room -= len(row) + 1
+    room, kept, rows = TABLE_CHARACTERS_MAX, list[str](), table_rows(message)
+    for row in rows[:TABLE_ROWS_MAX]:
+        shown = _table_row(row, names)
+        room -= len(shown) + 1
         if room < 0:
             break
-        kept.append(row)
+        kept.append(shown)
     left_out = len(rows) - len(kept)
     ending = [f"({left_out:,} more rows are left out)"] if left_out else []
     return ["Table:", *kept, *ending] if rows else []
 
 
-def _lists(value: JsonValue) -> list[list[JsonValue]]:
-    found = value[:TABLE_ROWS_MAX] if isinstance(value, list) else []
-    return [one for one in found if isinstance(one, list)]
+def table_rows(message: JsonObject) -> list[list[JsonValue]]:
+    """Returns the cells of the tables that the writer pasted, row by row."""
+    others = [one for one in get_objects(message, "attachments") if not _is_forward(one)]
+    return [
+        row
+        for holder in (message, *others[:APP_ATTACHMENTS_MAX])
+        for block in get_objects(holder, "blocks")
+        if get_text(block, "type") in ("table", "data_table")
+        for row in _list(block.get("rows"))
+        if isinstance(row, list)
+    ]
+
+
+def _list(value: JsonValue) -> list[JsonValue]:
+    return value if isinstance(value, list) else []
 
 
 def _table_row(cells: list[JsonValue], names: Mapping[str, str]) -> str:

@@ -269,8 +269,8 @@ def _edit(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
     edited = get_text(message, "edited", "ts")
     if (reason := _not_a_persons(message, context)) or not (channel and _TS.fullmatch(ts)):
         return Ignored(reason=reason or "malformed")
-    is_same_text = bool(before) and message_mrkdwn(before) == message_mrkdwn(message)
-    if not edited or edited == get_text(before, "edited", "ts") or is_same_text:
+    is_same = bool(before) and _written(before) == _written(message)
+    if not edited or edited == get_text(before, "edited", "ts") or is_same:
         return Ignored(reason="no edit by a person")
     if _is_foreign(channel, message, before, context):
         return Ignored(reason="not addressed")
@@ -285,6 +285,11 @@ def _edit(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
         sent_at=parse_ts(edited),
         written_at=parse_ts(ts),
     )
+
+
+def _written(message: JsonObject) -> object:
+    """Returns what its writer wrote, without what Slack adds, such as previews of links."""
+    return message_mrkdwn(message), message_content.table_rows(message)
 
 
 def _deletion(event: JsonObject, context: ParseContext) -> UserAction | Ignored:

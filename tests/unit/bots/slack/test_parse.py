@@ -17,6 +17,7 @@ from bots.slack.events.parse import Ignored, ParseContext, parse_event, parse_ts
 from bots.slack.web_api.client import Identity
 from core.domain.messages import JsonObject
 from core.domain.threads import Address, IncomingFile, Person
+from tests.fakes.cpu_seconds import seconds_of
 from tests.paths import FIXTURES
 
 SLACK_FIXTURES = FIXTURES / "slack"
@@ -166,6 +167,12 @@ def test_of_a_huge_table_the_first_rows_are_read_and_the_rest_is_counted():
     assert parsed.text.endswith("more rows are left out)")
 
 
+def test_a_table_of_many_cells_costs_no_more_than_what_is_read_of_it():
+    rows = [[_rich("<" * 300)] * 50] * 1000
+    event = message("<@U0> sum", attachments=[{"blocks": [{"type": "table", "rows": rows}]}])
+    assert seconds_of(lambda: parse_event(event, KNOWN), seconds_max=0.2) < 0.2
+
+
 def test_a_reply_needs_no_mention():
     parsed = parse_event(message("go on", ts=REPLY, thread_ts=ROOT), KNOWN)
     assert isinstance(parsed, IncomingMessage)
@@ -269,6 +276,18 @@ def test_an_edit_by_a_person_counts_once_per_edit():
         sent_at=datetime.fromtimestamp(1700000009, UTC),
         written_at=parse_ts(ROOT),
     )
+
+
+def test_an_edit_that_changes_only_a_pasted_table_counts():
+    event = fixture("message_edited")
+    for key, amount in (("previous_message", "10"), ("message", "12")):
+        part = event[key]
+        assert isinstance(part, dict)
+        table: JsonObject = {"type": "table", "rows": [[{"type": "raw_text", "text": amount}]]}
+        part |= {"text": "<@U0> sum", "blocks": [], "attachments": [{"blocks": [table]}]}
+    parsed = parse_event(event, KNOWN)
+    assert isinstance(parsed, MessageEdited)
+    assert parsed.text == "sum\nTable:\n| 12 |"
 
 
 def test_an_unfurled_link_is_no_edit():
