@@ -356,6 +356,8 @@ class _ProgramBuilder:
         if worker is None:
             self._start_jobs(stack, self._jobs_without_worker())
         await platforms.start(stack, receives=with_chat)
+        for left_out in {"slack", "discord"} - platforms.surfaces.keys():
+            self._observability.health.checks.pop(left_out, None)
         if worker is not None:
             worker.start()  # runs read the thread and its files, which needs a client that is signed in
         if with_chat:

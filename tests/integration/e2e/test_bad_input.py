@@ -7,6 +7,7 @@ import socket
 import sqlite3
 from contextlib import closing
 
+import aiohttp
 import pytest
 
 from bots.demo.thread_reader import text_of
@@ -133,9 +134,16 @@ async def test_a_wrong_discord_token_is_named() -> None:
         await refused(stage, "THREADHAND_DISCORD_TOKEN")
 
 
-@pytest.mark.parametrize("works", ["slack", "discord"])
+@pytest.mark.parametrize(
+    ("works", "name", "wrong"),
+    [
+        ("slack", "discord_token", "wrong"),
+        ("discord", "slack_bot_token", "xoxb-wrong"),
+        ("discord", "slack_app_token", "xapp-wrong"),
+    ],
+)
 async def test_a_refused_token_leaves_one_platform_out_and_the_other_works(
-    works: PlatformName,
+    works: PlatformName, name: str, wrong: str
 ) -> None:
     refuses: PlatformName = "discord" if works == "slack" else "slack"
     async with staged(works, HELLO) as stage, staged(refuses, HELLO) as other:
@@ -144,8 +152,7 @@ async def test_a_refused_token_leaves_one_platform_out_and_the_other_works(
             for name, value in other.program.settings.items()
             if refuses.upper() in name
         }
-        name = "discord_token" if refuses == "discord" else "slack_bot_token"
-        stage.program.change(**tokens | {name: "xoxb-wrong"})
+        stage.program.change(**tokens | {name: wrong})
         stage.program.start()
         await stage.connected()
         log = stage.program.log
@@ -156,6 +163,9 @@ async def test_a_refused_token_leaves_one_platform_out_and_the_other_works(
         assert f"THREADHAND_{name.upper()}" in line
         await stage.say("Hello")
         await stage.until(lambda: stage.shows("Hi there."), "it answers")
+        address = f"http://127.0.0.1:{stage.http_port}"
+        async with aiohttp.ClientSession(address) as http, http.get("/readyz") as answer:
+            assert answer.status == 200, await answer.text()
 
 
 @pytest.mark.slow
