@@ -275,6 +275,13 @@ _DOUBT = re.compile(
 )
 
 
+_ACKNOWLEDGES = re.compile(
+    r"\W*(?:ok(?:ay)?|vale)\W+(?:thanks|thank you|thx|ty|danke|merci|gracias|obrigad[oa])\W*",
+    re.IGNORECASE,
+)
+"""Ends a talk rather than approves something."""
+
+
 def read_consent(text: str) -> bool | None:
     """Returns whether the message clearly approves or clearly denies what was asked, or None if it does neither.
 
@@ -283,7 +290,8 @@ def read_consent(text: str) -> bool | None:
     """
     found = _meanings(text)
     if found is not None:
-        return True if found == _YES else False if found in _REFUSALS else None
+        is_yes = found == _YES and not _ACKNOWLEDGES.fullmatch(text)
+        return True if is_yes else False if found in _REFUSALS else None
     refused = _REASON.fullmatch(text) if len(text) <= CHARACTERS_MAX else None
     if refused is None or _meanings(refused[1]) != _NO:
         return None

@@ -132,6 +132,10 @@ NO_REFUSAL = [
 ]
 """Sentences that begin like a refusal and are none."""
 UNCLEAR = [
+    "ok thanks",
+    "Okay, thank you!",
+    "ok merci",
+    "vale, gracias",
     *NO_REFUSAL,
     "yes but first rename the file",
     "no problem",
