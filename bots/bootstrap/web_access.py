@@ -91,7 +91,8 @@ def _build_image_generator(settings: Settings, guard: AddressGuard) -> ImageGene
         base_url=settings.image_api_url,
         silence_seconds=DRAWING_SECONDS,
     )
-    unpriced_usd = UNPRICED_PICTURE_USD if settings.budget.counts_unpriced else 0.0
+    # a configured price of 0 says that pictures are free, too; another one is for language models
+    unpriced_usd = 0.0 if settings.price_input_per_million_usd == 0 else UNPRICED_PICTURE_USD
     return ImageGenerator(source, settings.image_model, guard, unpriced_usd)
 
 

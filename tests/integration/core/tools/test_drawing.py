@@ -284,6 +284,19 @@ def test_it_is_offered_with_a_model_only() -> None:
     )
 
 
+@pytest.mark.parametrize(("price", "counted"), [("", 0.2), ("3", 0.2), ("0", 0.0)])
+def test_only_a_price_of_0_makes_pictures_of_unknown_price_free(price: str, counted: float) -> None:
+    settings = {
+        "THREADHAND_DATA_DIR": "/nowhere",
+        "THREADHAND_IMAGE_MODEL": "openai/gpt-image-1",
+        "THREADHAND_PRICE_INPUT_PER_MILLION_USD": price,
+        "THREADHAND_PRICE_OUTPUT_PER_MILLION_USD": price,
+    }
+    drawer = build_web_services(load_settings(settings, None)).image_generator
+    assert drawer is not None
+    assert drawer.unpriced_usd == counted
+
+
 def test_the_title_says_what_is_drawn() -> None:
     prepared = prepare_call(
         "image_edit_or_generate", {"mode": "generate", "prompt": "a cat"}, build_tool_set()
