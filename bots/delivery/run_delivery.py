@@ -446,7 +446,7 @@ class _Show:
                 return
         sign: Reaction = "queued" if self._view.state == "queued" else "seen"
         refused = await poster.set_reaction(run.request_ref, sign, is_patient=False)
-        if refused in poster.surface.closed_reasons:
+        if refused != "missing_scope" and refused in poster.surface.closed_reasons:
             self._may_be_closed.set()  # the status message finds out, before much work is done
 
     async def _sign_late(self, run: Run, address: Address, surface: DeliverySurface) -> None:
