@@ -12,6 +12,7 @@ from core.domain.messages import JsonObject, ToolCall
 from core.loop.calls import execute_call
 from core.loop.run_context import LoopPolicy
 from core.ports import Sandbox
+from core.tasks import StopSwitch
 from core.tools.catalogue import build_tool_set
 from core.tools.shell import execute_command
 from core.tools.tool import (
@@ -30,7 +31,7 @@ from core.tools.workspace.files import (
 )
 from core.tools.workspace.reading import read_file
 from tests.fakes.memory_run import MemoryRun
-from tests.fakes.sandbox_memory import MemorySandbox, MemorySandboxes, Terminal
+from tests.fakes.sandbox_memory import MemorySandbox, MemorySandboxes, Script, Terminal
 from tests.fakes.streamed_model import StreamedModel, calls, text
 
 TOOLS = [create_file, delete_file, full_file_rewrite, read_file, str_replace, execute_command]
@@ -49,14 +50,23 @@ async def append_line(terminal: Terminal) -> int:
 async def one_answer(
     answered: list[Call], strategy: Strategy
 ) -> tuple[dict[str, bytes], list[JsonObject]]:
-    """Runs the calls as one answer of a model. Returns the files and the results in call order."""
-    machine, sandbox = await open_machine()
+    """Runs the calls as one answer of a model. The command `stop` stops the run. Returns the files and the results in
+    call order."""
+    switch = StopSwitch()
+
+    async def stop(_terminal: Terminal) -> int:
+        switch.turn_on()
+        await asyncio.Event().wait()
+        raise AssertionError("unreachable")
+
+    machine, sandbox = await open_machine({"stop": stop})
     played = calls(*((name, json.dumps(arguments)) for name, arguments in answered))
     run = MemoryRun(
         StreamedModel([played, text("done")]),
         tools=TOOLS,
         sandbox=sandbox,
         policy=LoopPolicy(strategy=strategy),
+        switch=switch,
     )
     await run.start("go")
     told = [str(one.content["content"]) for one in run.log.messages if one.type == "tool"]
@@ -79,8 +89,8 @@ async def one_by_one(answered: list[Call]) -> tuple[dict[str, bytes], list[JsonO
     return machine.content, results
 
 
-async def open_machine() -> tuple[MemorySandbox, Sandbox]:
-    provider = MemorySandboxes({"append": append_line})
+async def open_machine(scripts: dict[str, Script] | None = None) -> tuple[MemorySandbox, Sandbox]:
+    provider = MemorySandboxes({"append": append_line, **(scripts or {})})
     sandbox = await provider.open("thread", fence=1)
     return provider.machines["thread"], sandbox
 
@@ -107,6 +117,29 @@ def test_an_answer_leaves_the_workspace_as_if_its_calls_had_run_in_turn(
 ) -> None:
     at_once = asyncio.run(one_answer(answered, strategy))
     assert at_once == asyncio.run(one_by_one(answered))
+
+
+stop_call: Call = ("execute_command", {"command": "stop", "blocking": True})
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(any_call, max_size=5),
+    st.lists(any_call, max_size=5),
+    st.sampled_from(get_args(Strategy)),
+)
+def test_a_stop_leaves_what_the_calls_with_results_did_and_nothing_else(
+    before: list[Call], after: list[Call], strategy: Strategy
+) -> None:
+    answered = [*before, stop_call, *after]
+    content, results = asyncio.run(one_answer(answered, strategy))
+    is_cut = ["Stopped by a person" in str(one["error"]) for one in results]
+    assert is_cut[len(before)]
+    done = [at for at, cut in enumerate(is_cut) if not cut]
+    assert done[: len(before)] == list(range(len(before)))
+    whole, told = asyncio.run(one_by_one([answered[at] for at in done]))
+    assert content == whole
+    assert [results[at] for at in done] == told
 
 
 def prepared(name: str, **arguments: JsonValue) -> PreparedCall:
