@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple, cast
 
-from sqlalchemy import ColumnElement, Connection, and_, case, func, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, case, func, select, update
 
 from core.domain.audit import AuditEntry
 from core.domain.budget import (
@@ -40,6 +40,53 @@ _RESERVED: _Columns = (
     runs.c.reserved_microdollars / 1e6,
     runs.c.reserved_tokens,
     case((runs.c.reserved_microdollars == 0, runs.c.reserved_tokens), else_=0),
+)
+
+
+def _sums_of(
+    columns: _Columns, person: ColumnElement[str | None], channel: ColumnElement[str]
+) -> list[ColumnElement[float]]:
+    """Returns the sums over the person, over the channel, and over all rows. Their ids are parameters."""
+    is_person = person.is_not_distinct_from(bindparam("person_id"))
+    in_channel = channel == bindparam("channel_id")
+    chosen = [case((is_person, column), else_=0) for column in columns]
+    chosen += [case((in_channel, column), else_=0) for column in columns]
+    return [func.coalesce(func.sum(column), 0) for column in (*chosen, *columns)]
+
+
+# Built once: each turn of a run runs these statements, and building them took longer than running them.
+_SELECT_PLACE = (
+    select(threads.c.platform, threads.c.workspace_id, threads.c.channel_id, runs.c.requester_id)
+    .join(runs, runs.c.thread_id == threads.c.thread_id)
+    .where(runs.c.run_id == bindparam("run_id"))
+)
+_SUM_OF_RUN = select(*(func.coalesce(func.sum(column), 0) for column in _COUNTED)).where(
+    usages.c.run_id == bindparam("run_id")
+)
+_SUM_OF_DAY = select(*_sums_of(_COUNTED, usages.c.user_id, usages.c.channel_id)).where(
+    usages.c.platform == bindparam("platform"),
+    usages.c.workspace_id == bindparam("workspace_id"),
+    usages.c.created_at >= bindparam("since"),
+)
+_SELECT_LIMITS = select(budget_limits.c.scope, budget_limits.c.usd, budget_limits.c.tokens).where(
+    budget_limits.c.platform == bindparam("platform"),
+    budget_limits.c.workspace_id == bindparam("workspace_id"),
+)
+_SUM_OF_RESERVED = (
+    select(*_sums_of(_RESERVED, runs.c.requester_id, threads.c.channel_id))
+    .join(threads, threads.c.thread_id == runs.c.thread_id)
+    .where(
+        runs.c.status == "running",
+        runs.c.reserved_tokens > 0,
+        runs.c.run_id != bindparam("run_id"),
+        threads.c.platform == bindparam("platform"),
+        threads.c.workspace_id == bindparam("workspace_id"),
+    )
+)
+_UPDATE_RESERVED = (
+    update(runs)
+    .where(runs.c.run_id == bindparam("of_run"))
+    .values(reserved_tokens=bindparam("tokens"), reserved_microdollars=bindparam("microdollars"))
 )
 
 
@@ -123,87 +170,45 @@ def _reserve(
     if connection.dialect.name == "postgresql":  # SQLite has one writer at a time
         key = func.hashtext(f"budget {place.platform} {place.workspace_id}")
         connection.execute(select(func.pg_advisory_xact_lock(key)))
-    spending = _spending(connection, run_id, since)
-    reserved = _reserved(connection, place, run_id)
-    if find_exhausted(budget, spending.plus_reserved(reserved)) is not None:
+    spending = _spending_at(connection, run_id, place, since)
+    others = connection.execute(_SUM_OF_RESERVED, {"run_id": run_id, **place._asdict()}).one()
+    if find_exhausted(budget, spending.plus_reserved(_spending_from(others, place))) is not None:
         return Reservation(spending, is_granted=False)
-    connection.execute(
-        update(runs)
-        .where(runs.c.run_id == run_id)
-        .values(reserved_tokens=most.tokens, reserved_microdollars=round(most.cost_usd * 1e6))
-    )
+    microdollars = round(most.cost_usd * 1e6)
+    reserved = {"of_run": run_id, "tokens": most.tokens, "microdollars": microdollars}
+    connection.execute(_UPDATE_RESERVED, reserved)
     return Reservation(spending, is_granted=True)
 
 
-def _reserved(connection: Connection, place: _Place, run_id: str) -> Spending:
-    """Returns what the model calls of other runs in the workspace may cost."""
-    others = (
-        select(*_sums_of(_RESERVED, runs.c.requester_id, threads.c.channel_id, place))
-        .join(threads, threads.c.thread_id == runs.c.thread_id)
-        .where(
-            runs.c.status == "running",
-            runs.c.reserved_tokens > 0,
-            runs.c.run_id != run_id,
-            threads.c.platform == place.platform,
-            threads.c.workspace_id == place.workspace_id,
-        )
-    )
-    return _spending_from(connection.execute(others).one(), place)
-
-
 def _place(connection: Connection, run_id: str) -> _Place | None:
-    found = connection.execute(
-        select(
-            threads.c.platform, threads.c.workspace_id, threads.c.channel_id, runs.c.requester_id
-        )
-        .join(runs, runs.c.thread_id == threads.c.thread_id)
-        .where(runs.c.run_id == run_id)
-    ).one_or_none()
+    found = connection.execute(_SELECT_PLACE, {"run_id": run_id}).one_or_none()
     return _Place(*found) if found else None
 
 
 def _spending(connection: Connection, run_id: str, since: datetime) -> Spending:
-    of_run = connection.execute(
-        select(*(func.coalesce(func.sum(column), 0) for column in _COUNTED)).where(
-            usages.c.run_id == run_id
-        )
-    ).one()
     place = _place(connection, run_id)
     if place is None:
-        return Spending(run=_spent(of_run))
-    return replace(_of_days(connection, place, since), run=_spent(of_run))
+        return Spending(run=_of_run(connection, run_id))
+    return _spending_at(connection, run_id, place, since)
+
+
+def _spending_at(connection: Connection, run_id: str, place: _Place, since: datetime) -> Spending:
+    return replace(_of_days(connection, place, since), run=_of_run(connection, run_id))
+
+
+def _of_run(connection: Connection, run_id: str) -> Spent:
+    return _spent(connection.execute(_SUM_OF_RUN, {"run_id": run_id}).one())
 
 
 def _of_days(connection: Connection, place: _Place, since: datetime) -> Spending:
-    here = and_(
-        usages.c.platform == place.platform,
-        usages.c.workspace_id == place.workspace_id,
-        usages.c.created_at >= since,
-    )
-    sums = _sums_of(_COUNTED, usages.c.user_id, usages.c.channel_id, place)
-    found = connection.execute(select(*sums).where(here)).one()
+    found = connection.execute(_SUM_OF_DAY, {"since": since, **place._asdict()}).one()
     changed = connection.execute(
-        select(budget_limits.c.scope, budget_limits.c.usd, budget_limits.c.tokens).where(
-            budget_limits.c.platform == place.platform,
-            budget_limits.c.workspace_id == place.workspace_id,
-        )
+        _SELECT_LIMITS, {"platform": place.platform, "workspace_id": place.workspace_id}
     )
     limits = {
         cast(BudgetScope, scope): Limit(usd=usd, tokens=tokens) for scope, usd, tokens in changed
     }
     return replace(_spending_from(found, place), changed_limits=limits)
-
-
-def _sums_of(
-    columns: _Columns,
-    person: ColumnElement[str | None],
-    channel: ColumnElement[str],
-    place: _Place,
-) -> list[ColumnElement[float]]:
-    """Returns the sums over the person, over the channel, and over all rows."""
-    of_person = [case((person == place.person_id, column), else_=0) for column in columns]
-    in_channel = [case((channel == place.channel_id, column), else_=0) for column in columns]
-    return [func.coalesce(func.sum(column), 0) for column in (*of_person, *in_channel, *columns)]
 
 
 def _spending_from(sums: "tuple[float, ...]", place: _Place) -> Spending:
