@@ -120,7 +120,7 @@ class Guild:
 @dataclass(slots=True, kw_only=True, eq=False)
 class Interaction:
     """`answered` is set by the first callback; `original` is the message that @original names; `choices` are what an
-    autocompletion offers."""
+    autocompletion offers; `opened_by` opened the form that this one submits."""
 
     interaction_id: str
     token: str
@@ -130,6 +130,7 @@ class Interaction:
     created_at: float
     answered: asyncio.Future[None]
     source: Message | None = None
+    opened_by: "Interaction | None" = None
     original: Message | None = None
     messages: dict[str, Message] = field(default_factory=dict[str, Message])
     choices: list[Json] = field(default_factory=list[Json])
@@ -143,7 +144,7 @@ class Form:
     title: str
     custom_id: str
     components: list[Json]
-    source: Message | None
+    opened_by: Interaction
 
 
 @dataclass(slots=True, kw_only=True)

@@ -67,6 +67,8 @@ def guild_json(world: World, guild: Guild) -> Json:
         "nsfw": False,
         "nsfw_level": 0,
         "premium_progress_bar_enabled": False,
+        "hub_type": None,
+        "incidents_data": None,
     }
 
 
@@ -116,12 +118,16 @@ def application_json(world: World) -> Json:
         "owner": user_json(owner),
         "team": None,
         "summary": "",
-        "flags": world.settings.application_flags,
-        "tags": [],
+        **_flags_json(world),
         "interactions_endpoint_url": None,
         "role_connections_verification_url": None,
         "approximate_guild_count": len(world.guilds),
     }
+
+
+def _flags_json(world: World) -> Json:
+    flags = world.settings.application_flags
+    return {"flags": flags, "flags_new": str(flags)}
 
 
 def is_on(guild_id: str, shard: tuple[int, int]) -> bool:
@@ -143,7 +149,7 @@ def ready_json(world: World, session_id: str, shard: tuple[int, int]) -> Json:
         "relationships": [],
         "presences": [],
         "guild_join_requests": [],
-        "application": {"id": world.bot.user_id, "flags": world.settings.application_flags},
+        "application": {"id": world.bot.user_id, **_flags_json(world)},
         "shard": list(shard),
         "_trace": [],
     }

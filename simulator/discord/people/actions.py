@@ -311,8 +311,15 @@ async def submit(world: World, person: User, form_id: str, values: dict[str, str
         "components": submitted(form.components, values),
     }
     channel = world.channels[form.channel_id]
+    opened_by = form.opened_by
     interaction = start_interaction(
-        world, MODAL_SUBMIT, person, channel, payload, source=form.source
+        world,
+        MODAL_SUBMIT,
+        person,
+        channel,
+        payload,
+        source=opened_by.source,
+        opened_by=opened_by,
     )
     await wait_for_answer(world, interaction)
     if world.forms.pop(form_id, None) is not None:

@@ -28,6 +28,7 @@ def start_interaction(
     payload: Json,
     *,
     source: Message | None = None,
+    opened_by: Interaction | None = None,
 ) -> Interaction:
     interaction = Interaction(
         interaction_id=snowflake(),
@@ -38,6 +39,7 @@ def start_interaction(
         created_at=time.time(),
         answered=asyncio.get_running_loop().create_future(),
         source=source,
+        opened_by=opened_by,
     )
     if world.faults.take("INTERACTION_CREATE", "expire_trigger") is not None:
         interaction.created_at -= world.settings.token_seconds + 1
@@ -74,6 +76,8 @@ def metadata(world: World, interaction: Interaction) -> Json:
     }
     if interaction.kind == COMPONENT and interaction.source is not None:
         body["interacted_message_id"] = interaction.source.message_id
+    if interaction.opened_by is not None:
+        body["triggering_interaction_metadata"] = metadata(world, interaction.opened_by)
     return body
 
 

@@ -134,7 +134,7 @@ def _open_form(world: World, interaction: Interaction, modal: Json) -> None:
         title=text_of(modal, "title"),
         custom_id=text_of(modal, "custom_id"),
         components=complete(world, objects_of(modal, "components"), []),
-        source=interaction.source,
+        opened_by=interaction,
     )
     for form_id, other in list(world.forms.items()):
         if other.person is form.person:

@@ -10,7 +10,7 @@ from simulator.slack.events import message_events
 from simulator.slack.events.delivery import Outbox
 from simulator.slack.events.payloads import Payload
 from simulator.slack.people.typed_text import encode, rich_text
-from simulator.slack.shapes import message_form
+from simulator.slack.shapes import bot_form, message_form
 from simulator.slack.world import Channel, Member, Message, StoredFile, Workspace
 from simulator.view import SentFile
 
@@ -106,7 +106,8 @@ class People:
         channel = self.channel(channel_id)
         app: Payload = {"bot_id": f"B{app_id[1:]}", "app_id": app_id, "username": name}
         if user_id:
-            profile = {"id": app["bot_id"], "app_id": app_id, "name": name, "deleted": False}
+            own = {"id": app["bot_id"], "app_id": app_id, "name": name, "user_id": user_id}
+            profile = bot_form(self.workspace) | own
             app = {
                 "bot_id": app["bot_id"],
                 "app_id": app_id,

@@ -68,6 +68,11 @@ async def test_a_form_is_opened_filled_in_and_sent(simulator: DiscordSimulator) 
         await simulator.submit("alice", form.form_id, values)
         assert simulator.view().forms == ()
         assert texts(simulator) == ["press", "Ann b True"]
+        *_, told = simulator.world.channels[GENERAL].messages.values()
+        assert told.interaction is not None
+        opened_by = told.interaction["triggering_interaction_metadata"]
+        assert isinstance(opened_by, dict)
+        assert (opened_by["type"], opened_by["interacted_message_id"]) == (3, str(message.id))
 
 
 async def test_selects_of_values_and_of_people(simulator: DiscordSimulator) -> None:

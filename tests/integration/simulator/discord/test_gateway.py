@@ -58,6 +58,9 @@ async def test_ready_tells_who_the_bot_is_and_where_to_resume(simulator: Discord
         guild = await socket.event("GUILD_CREATE")
         assert [channel["name"] for channel in guild["channels"]] == ["general", "random"]
         assert len(guild["members"]) == guild["member_count"] == 3
+        assert (guild["hub_type"], guild["incidents_data"]) == (None, None)
+        application = ready["application"]
+        assert application["flags_new"] == str(application["flags"])
 
 
 @pytest.mark.parametrize(

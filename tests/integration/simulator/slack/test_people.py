@@ -34,6 +34,16 @@ async def test_a_direct_message_is_no_mention(slack: SlackSimulator, bot: Record
         await slack.say("bob", direct.channel_id, "hi")
 
 
+async def test_another_apps_message_has_the_whole_profile_of_its_bot(
+    slack: SlackSimulator, bot: Recorder
+) -> None:
+    await slack.post_as_app("general", "down", name="Monitor", user_id="U0MONITOR")
+    await until(lambda: bot.events)
+    profile = bot.events[0]["bot_profile"]
+    assert profile.keys() >= {"id", "name", "app_id", "team_id", "icons", "updated", "deleted"}
+    assert (profile["name"], profile["user_id"]) == ("Monitor", "U0MONITOR")
+
+
 async def test_both_orders_of_a_mention_and_its_message_occur(
     slack: SlackSimulator, bot: Recorder
 ) -> None:
