@@ -1,0 +1,45 @@
+"""The program on a stage whose simulated platform is recorded."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from importlib.resources import files
+
+from bots.demo.environment import STORY_AGENT
+from bots.demo.mcp_notice_board import mcp_settings
+from tests.chaos.harness import PlatformName, Stage, staged
+from tests.chaos.stories import TALK, WRITING
+from tests.integration.simulator.witnesses.recording_proxy import RecordingProxy, recording
+
+FAILING = """
+  - name: failing
+    when: {user: {contains: "Fail"}}
+    steps:
+      - text: "No."
+        fault: {kind: status, status: 401, message: "bad key"}
+"""
+_OWN = TALK + WRITING.partition("conversations:")[2] + FAILING
+SCENARIO = (
+    files("bots.demo").joinpath("story.yaml").read_text("utf-8").replace("conversations:", _OWN, 1)
+)
+"""The stories of the demo. Its last conversation answers everything, so those of the tests stand first."""
+
+
+@asynccontextmanager
+async def recorded(platform: PlatformName) -> AsyncGenerator[tuple[Stage, RecordingProxy], None]:
+    """Context manager: the program runs the stories of the demo, and is connected."""
+    async with (
+        staged(platform, SCENARIO) as stage,
+        recording(stage.platform.api_url) as proxy,
+    ):
+        folder = stage.program.folder
+        (folder / "agents").mkdir()
+        (folder / "agents" / "threadhand.yaml").write_text(STORY_AGENT, "utf-8")
+        (folder / "mcp.json").write_text(mcp_settings(folder / "notices.txt"), "utf-8")
+        stage.program.change(
+            agents_dir=str(folder / "agents"),
+            mcp_config=str(folder / "mcp.json"),
+            **{f"{platform}_api_url": proxy.url(stage.platform.api_url)},
+        )
+        stage.program.start()
+        await stage.connected()
+        yield stage, proxy
