@@ -1,10 +1,12 @@
-"""What the simulated Slack and the bot say to each other, by the types of the npm package @slack/types."""
+"""What the simulated Slack and the bot say to each other, by the types of the npm package @slack/types, and the bot's
+blocks also by the models of slack_sdk."""
 
 import asyncio
 from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
+from slack_sdk.models.blocks import Block
 
 from bots.demo import file_stories, handbook_story
 from simulator.administration import AppPost, Forward, Membership, PasteTable, administer
@@ -72,6 +74,12 @@ async def test_slack_and_the_bot_say_what_the_types_allow(published: PublishedTy
         check(published, proxy)
     assert {"message", "app_mention", "blocks", "view"} <= published.seen.keys()
     assert published.report() == ""
+    blocks = [block for one in proxy.exchanges for block in find_blocks(one.body)]
+    assert {"section", "plan", "actions", "input"} <= {block["type"] for block in blocks}
+    for block in blocks:
+        parsed = Block.parse(block)
+        assert parsed is not None, f"slack_sdk knows no such block: {block}"
+        parsed.validate_json()
 
 
 def check(published: PublishedTypes, proxy: RecordingProxy) -> None:
@@ -111,6 +119,13 @@ def find_bodies(value: object) -> Iterator[tuple[str, Any]]:
                 yield name, item
             else:
                 yield from find_bodies(item)
+
+
+def find_blocks(body: object) -> Iterator[dict[str, Any]]:
+    """The blocks of the messages and views of a request."""
+    for name, value in find_bodies(body):
+        if name in ("blocks", "view"):
+            yield from value if name == "blocks" else value["blocks"]
 
 
 async def play_stories(stage: Stage) -> None:
