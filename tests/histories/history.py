@@ -101,6 +101,7 @@ class _History:
         self._chance = chance = Chance(seed)
         self._memory = memory
         self._said: list[ChatMessage] = []
+        self._arrived: dict[str, int] = {}
         self._acknowledged: set[str] = set()
         self._sent: set[str] = set()
         self._clicks = 0
@@ -152,7 +153,8 @@ class _History:
                 return self._broken + [f"not settled: {one}" for one in waits]
             await asyncio.sleep(LOOK_SECONDS)
         await asyncio.sleep(3 * LOOK_SECONDS)
-        seen = Seen(self._said, self._servers.chat.messages, self._servers.notebook.lines)
+        chat, noted = self._servers.chat.messages, self._servers.notebook.lines
+        seen = Seen(self._said, chat, noted, self._arrived)
         return find_problems(self._memory, seen)
 
     def _waits(self) -> list[str]:
@@ -260,6 +262,7 @@ class _History:
             self.note(f"{program.process.name} cannot store {key}")
             return
         self.note(f"{program.process.name} received {key}: run {(outcome.run_id or '')[-4:]}")
+        self._arrived.setdefault(key, len(self._arrived))
         if not self._chance.fails(0.1):
             self._loop.later(self._chance.delay(0.02), lambda: self._acknowledged.add(key))
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from bots.delivery.content import AnswerPart, AskPrompt, Content, RunStatus
 from tests.histories.chat import ChatMessage
@@ -24,11 +25,13 @@ _UNSETTLED = {
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What people said, what the chat shows, and how often each line was noted by the tool."""
+    """What people said, what the chat shows, how often each line was noted by the tool, and the order in which messages
+    were stored, by their dedupe keys."""
 
     said: Sequence[ChatMessage]
     messages: Mapping[str, ChatMessage]
     noted: Counter[str]
+    arrived: Mapping[str, int]
 
 
 def unsettled(memory: SqliteMemory, messages: Mapping[str, ChatMessage]) -> list[str]:
@@ -100,7 +103,7 @@ def _of_status(run_id: str, status: str, shown: Sequence[ChatMessage]) -> Iterat
 
 def _of_reactions(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
     """The newest run of a request decides its reaction."""
-    runs = memory.rows("SELECT request_ref, run_id, status FROM run ORDER BY run_id")
+    runs = memory.rows("SELECT request_ref, run_id, status FROM run ORDER BY number")
     newest_of = {ref: (run_id, status) for ref, run_id, status in runs if ref}
     for ref, (run_id, status) in newest_of.items():
         request = seen.messages[ref]
@@ -183,7 +186,10 @@ def _reply_text(content: Content) -> str:
 
 
 def _of_order(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
-    """The results of a thread's runs appear in the order of the runs, and runs read inputs in their order."""
+    """The results of a thread's runs appear in the order of the runs, and runs read inputs in their order.
+
+    A message that was stored after a later one may be read after it, because a run may have been reading that one.
+    """
     run_of = dict(memory.rows("SELECT delivery_id, run_id FROM delivery"))
     numbers = dict(memory.rows("SELECT run_id, number FROM run"))
     by_thread: dict[str, list[tuple[int, str]]] = {}
@@ -197,8 +203,10 @@ def _of_order(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
         if posted != sorted(posted, key=lambda pair: pair[0]):
             yield f"the answers in {thread} are out of order: {posted}"
     taken = memory.rows(
-        "SELECT i.thread_id, number FROM thread_input i LEFT JOIN run ON run_id = taken_by"
+        "SELECT i.thread_id, number, dedupe_key FROM thread_input i JOIN run ON run_id = taken_by"
         " ORDER BY i.thread_id, position"
     )
-    if taken != sorted(taken):
-        yield f"runs read inputs out of order: {taken}"
+    for (thread, number, key), (other, later_number, later_key) in combinations(taken, 2):
+        is_late = seen.arrived.get(key, -1) > seen.arrived.get(later_key, -1)
+        if thread == other and number > later_number and not is_late:
+            yield f"runs read inputs out of order: {taken}"
