@@ -32,19 +32,18 @@ _Convert = Callable[[Any], object] | None
 
 
 class _Plan(NamedTuple):
-    """`parameters` in bind order; `constants` are values fixed in the statement; `columns` are those of a SELECT.
+    """`parameters` in bind order, each with the function that converts a value to the driver's type, or None.
 
-    Each name comes with the function that converts a value to or from the driver's type, or None.
+    `constants` are values fixed in the statement.
     """
 
     text: str
     parameters: tuple[tuple[str, _Convert], ...]
     constants: dict[str, object]
-    columns: tuple[tuple[str, _Convert], ...]
 
 
 class CompiledStatement:
-    """A statement with named parameters. State: its compiled text and parameters for each dialect.
+    """A statement with named parameters. State: its compiled text, parameters and columns for each dialect.
 
     Pass a function of the dialect's name if the statement differs between databases. All rows passed to an INSERT must
     have the same columns.
@@ -53,6 +52,7 @@ class CompiledStatement:
     def __init__(self, statement: Statement | Callable[[str], Statement]) -> None:
         self._statement = statement
         self._plans: dict[str, _Plan] = {}
+        self._columns: dict[str, tuple[tuple[str, _Convert], ...]] = {}
 
     def execute(self, connection: Connection, *rows: Mapping[str, object]) -> int:
         """Runs the statement for each row of values in one round trip. Returns the affected row count if there is
@@ -85,7 +85,10 @@ class CompiledStatement:
     def fetch_rows(self, connection: Connection, row: Mapping[str, object]) -> list[dict[str, Any]]:
         """Returns the rows of a SELECT as dictionaries by column name, with converted values."""
         found = self.fetch_tuples(connection, row)
-        columns = self._plan(connection.dialect, row).columns
+        dialect = connection.dialect
+        columns = self._columns.get(dialect.name)
+        if columns is None:
+            columns = self._columns[dialect.name] = _columns(self._made(dialect), dialect)
         return [
             {
                 name: value if convert is None else convert(value)
@@ -108,7 +111,7 @@ class CompiledStatement:
 
     def _compiled(self, dialect: Dialect, given: Sequence[str]) -> _Plan:
         """An INSERT lists only the given columns and does not return a generated key."""
-        made = self._statement(dialect.name) if callable(self._statement) else self._statement
+        made = self._made(dialect)
         if isinstance(made, Insert):
             compiled = made.inline().compile(dialect=dialect, column_keys=given)
         else:
@@ -120,8 +123,10 @@ class CompiledStatement:
             text=compiled.string,
             parameters=tuple((name, _binding(binds[name].type, dialect)) for name in names),
             constants={name: bind.value for name, bind in binds.items() if name not in given},
-            columns=_columns(made, dialect) if isinstance(made, Select) else (),
         )
+
+    def _made(self, dialect: Dialect) -> Statement:
+        return self._statement(dialect.name) if callable(self._statement) else self._statement
 
 
 def _filled(plan: _Plan, row: Mapping[str, object]) -> tuple[object, ...]:
@@ -134,7 +139,9 @@ def _filled(plan: _Plan, row: Mapping[str, object]) -> tuple[object, ...]:
     )
 
 
-def _columns(made: Select[*tuple[Any, ...]], dialect: Dialect) -> tuple[tuple[str, _Convert], ...]:
+def _columns(made: Statement, dialect: Dialect) -> tuple[tuple[str, _Convert], ...]:
+    """Returns the columns of a SELECT, each with the function that converts the driver's value, or None."""
+    assert isinstance(made, Select)  # noqa: S101 - only a SELECT has rows
     return tuple(
         (column.key or "", column.type.dialect_impl(dialect).result_processor(dialect, None))
         for column in made.selected_columns

@@ -23,6 +23,7 @@ from core.failpoints import Failpoint
 from core.stores import UsageEntry
 from storage.sql.database import Database
 from storage.sql.rows import RowValues, usage_to_row
+from storage.sql.statements import CompiledStatement
 from storage.sql.stores.audit import insert_entry
 from storage.sql.tables import budget_limits, runs, threads, usages
 
@@ -54,25 +55,31 @@ def _sums_of(
     return [func.coalesce(func.sum(column), 0) for column in (*chosen, *columns)]
 
 
-# Built once: each turn of a run runs these statements, and building them took longer than running them.
-_SELECT_PLACE = (
+# Each turn of a run runs these statements.
+_SELECT_PLACE = CompiledStatement(
     select(threads.c.platform, threads.c.workspace_id, threads.c.channel_id, runs.c.requester_id)
     .join(runs, runs.c.thread_id == threads.c.thread_id)
     .where(runs.c.run_id == bindparam("run_id"))
 )
-_SUM_OF_RUN = select(*(func.coalesce(func.sum(column), 0) for column in _COUNTED)).where(
-    usages.c.run_id == bindparam("run_id")
+_SUM_OF_RUN = CompiledStatement(
+    select(*(func.coalesce(func.sum(column), 0) for column in _COUNTED)).where(
+        usages.c.run_id == bindparam("run_id")
+    )
 )
-_SUM_OF_DAY = select(*_sums_of(_COUNTED, usages.c.user_id, usages.c.channel_id)).where(
-    usages.c.platform == bindparam("platform"),
-    usages.c.workspace_id == bindparam("workspace_id"),
-    usages.c.created_at >= bindparam("since"),
+_SUM_OF_DAY = CompiledStatement(
+    select(*_sums_of(_COUNTED, usages.c.user_id, usages.c.channel_id)).where(
+        usages.c.platform == bindparam("platform"),
+        usages.c.workspace_id == bindparam("workspace_id"),
+        usages.c.created_at >= bindparam("since"),
+    )
 )
-_SELECT_LIMITS = select(budget_limits.c.scope, budget_limits.c.usd, budget_limits.c.tokens).where(
-    budget_limits.c.platform == bindparam("platform"),
-    budget_limits.c.workspace_id == bindparam("workspace_id"),
+_SELECT_LIMITS = CompiledStatement(
+    select(budget_limits.c.scope, budget_limits.c.usd, budget_limits.c.tokens).where(
+        budget_limits.c.platform == bindparam("platform"),
+        budget_limits.c.workspace_id == bindparam("workspace_id"),
+    )
 )
-_SUM_OF_RESERVED = (
+_SUM_OF_RESERVED = CompiledStatement(
     select(*_sums_of(_RESERVED, runs.c.requester_id, threads.c.channel_id))
     .join(threads, threads.c.thread_id == runs.c.thread_id)
     .where(
@@ -83,7 +90,7 @@ _SUM_OF_RESERVED = (
         threads.c.workspace_id == bindparam("workspace_id"),
     )
 )
-_UPDATE_RESERVED = (
+_UPDATE_RESERVED = CompiledStatement(
     update(runs)
     .where(runs.c.run_id == bindparam("of_run"))
     .values(reserved_tokens=bindparam("tokens"), reserved_microdollars=bindparam("microdollars"))
@@ -171,18 +178,18 @@ def _reserve(
         key = func.hashtext(f"budget {place.platform} {place.workspace_id}")
         connection.execute(select(func.pg_advisory_xact_lock(key)))
     spending = _spending_at(connection, run_id, place, since)
-    others = connection.execute(_SUM_OF_RESERVED, {"run_id": run_id, **place._asdict()}).one()
+    [others] = _SUM_OF_RESERVED.fetch_tuples(connection, {"run_id": run_id, **place._asdict()})
     if find_exhausted(budget, spending.plus_reserved(_spending_from(others, place))) is not None:
         return Reservation(spending, is_granted=False)
     microdollars = round(most.cost_usd * 1e6)
     reserved = {"of_run": run_id, "tokens": most.tokens, "microdollars": microdollars}
-    connection.execute(_UPDATE_RESERVED, reserved)
+    _UPDATE_RESERVED.execute(connection, reserved)
     return Reservation(spending, is_granted=True)
 
 
 def _place(connection: Connection, run_id: str) -> _Place | None:
-    found = connection.execute(_SELECT_PLACE, {"run_id": run_id}).one_or_none()
-    return _Place(*found) if found else None
+    found = _SELECT_PLACE.fetch_tuples(connection, {"run_id": run_id})
+    return _Place(*found[0]) if found else None
 
 
 def _spending(connection: Connection, run_id: str, since: datetime) -> Spending:
@@ -197,21 +204,21 @@ def _spending_at(connection: Connection, run_id: str, place: _Place, since: date
 
 
 def _of_run(connection: Connection, run_id: str) -> Spent:
-    return _spent(connection.execute(_SUM_OF_RUN, {"run_id": run_id}).one())
+    [sums] = _SUM_OF_RUN.fetch_tuples(connection, {"run_id": run_id})
+    return _spent(sums)
 
 
 def _of_days(connection: Connection, place: _Place, since: datetime) -> Spending:
-    found = connection.execute(_SUM_OF_DAY, {"since": since, **place._asdict()}).one()
-    changed = connection.execute(
-        _SELECT_LIMITS, {"platform": place.platform, "workspace_id": place.workspace_id}
-    )
+    [sums] = _SUM_OF_DAY.fetch_tuples(connection, {"since": since, **place._asdict()})
+    workspace = {"platform": place.platform, "workspace_id": place.workspace_id}
+    changed = _SELECT_LIMITS.fetch_tuples(connection, workspace)
     limits = {
         cast(BudgetScope, scope): Limit(usd=usd, tokens=tokens) for scope, usd, tokens in changed
     }
-    return replace(_spending_from(found, place), changed_limits=limits)
+    return replace(_spending_from(sums, place), changed_limits=limits)
 
 
-def _spending_from(sums: "tuple[float, ...]", place: _Place) -> Spending:
+def _spending_from(sums: Sequence[float], place: _Place) -> Spending:
     width = len(_COUNTED)
     requester = _spent(sums[:width])
     is_app = place.person_id is not None and place.person_id.startswith(APP_PREFIX)
@@ -223,6 +230,6 @@ def _spending_from(sums: "tuple[float, ...]", place: _Place) -> Spending:
     )
 
 
-def _spent(sums: "tuple[float, ...]") -> Spent:
+def _spent(sums: Sequence[float]) -> Spent:
     cost, tokens, unpriced = sums
     return Spent(cost_usd=float(cost), tokens=int(tokens), unpriced_tokens=int(unpriced))
