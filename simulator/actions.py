@@ -1,11 +1,26 @@
 """An action of a person, as the page and the control API receive it, checked and carried out on a platform."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from simulator.view import SelectOption, SentFile, SimulatedPlatform
+
+ActionKind = Literal[
+    "say",
+    "edit",
+    "delete",
+    "react",
+    "press",
+    "submit",
+    "command",
+    "shortcut",
+    "open_app",
+    "misbehave",
+    "suggest",
+]
+KINDS: tuple[str, ...] = get_args(ActionKind)
 
 
 class Action(BaseModel):
@@ -13,19 +28,7 @@ class Action(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    kind: Literal[
-        "say",
-        "edit",
-        "delete",
-        "react",
-        "press",
-        "submit",
-        "command",
-        "shortcut",
-        "open_app",
-        "misbehave",
-        "suggest",
-    ]
+    kind: ActionKind
     person: str = ""
     channel_id: str = ""
     thread_id: str | None = None

@@ -16,7 +16,7 @@ from aiohttp.typedefs import Handler
 from grpclib import Status
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from simulator import administration
+from simulator import actions, administration
 from simulator.actions import Action, carry_out
 from simulator.discord.server import DiscordSimulator
 from simulator.discord.settings import DiscordSettings
@@ -30,18 +30,7 @@ PREFIX = "/v1"
 BODY_BYTES_MAX = 256 * 1024 * 1024
 WAIT_SECONDS_MAX = 60.0
 SILENT_BOT = "The bot did not answer in time."
-ACTION_KINDS = (
-    "say",
-    "edit",
-    "delete",
-    "react",
-    "press",
-    "submit",
-    "command",
-    "shortcut",
-    "open_app",
-    "suggest",
-)
+ACTION_KINDS = tuple(kind for kind in actions.KINDS if kind != "misbehave")
 
 Json = dict[str, object]
 Platform = SlackSimulator | DiscordSimulator

@@ -10,7 +10,7 @@ from typing import cast
 import jiter
 from pydantic import JsonValue
 
-from core.domain.messages import JsonObject
+from core.domain.messages import JsonObject, ToolCall
 
 REPAIR_CHARACTERS_MAX = 1_000_000
 EXCERPT_CHARACTERS = 120
@@ -20,6 +20,8 @@ _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*(")?', re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _TRAILING_COMMA = re.compile(r",(\s*+)(?=[}\]])")
 _CLOSERS = {"{": "}", "[": "]"}
+_ARGUMENT_KEYS = ("arguments", "parameters", "args", "input")
+_NOTHING: JsonObject = {}
 
 
 def parse_arguments(text: str) -> JsonObject:
@@ -80,6 +82,22 @@ def _python_call(call: ast.Call) -> tuple[str, JsonObject]:
     if call.args or "" in given:
         raise ValueError("positional arguments")
     return ast.unparse(call.func), cast(JsonObject, json.loads(json.dumps(given)))
+
+
+def json_call(value: JsonObject) -> ToolCall | None:
+    """Returns the call that an object with name and arguments describes; None if it describes none."""
+    inner = value.get("function")
+    function = inner if isinstance(inner, dict) else value
+    name = function.get("name", function.get("tool_name"))
+    given = next((function[key] for key in _ARGUMENT_KEYS if key in function), _NOTHING)
+    try:
+        # some models write the arguments as JSON inside JSON
+        arguments = parse_arguments(given) if isinstance(given, str) else given
+    except ValueError:
+        return None
+    if isinstance(name, str) and isinstance(arguments, dict):
+        return ToolCall(name=name, arguments=arguments, call_id="")
+    return None
 
 
 def _mended(text: str) -> str:

@@ -13,10 +13,10 @@ from typing import NamedTuple, cast
 from pydantic import JsonValue
 
 from core.context.message_text import CodeTracker
-from core.dialects.arguments import fit_arguments, parse_arguments, python_calls
+from core.dialects.arguments import fit_arguments, json_call, python_calls
 from core.dialects.dialect import ToolSpec, find_tool_name
 from core.dialects.xml import read_invokes
-from core.domain.messages import JsonObject, ToolCall
+from core.domain.messages import ToolCall
 
 UNREADABLE = "You wrote a call as text, and it could not be read. Nothing was run. Make it a tool call, not text."
 SHORT_START_CHARACTERS = 2
@@ -24,10 +24,12 @@ SHORT_START_CHARACTERS = 2
 _END_CHARACTERS_MAX = 64
 _HEAD_CHARACTERS = 200
 _LINE_CHARACTERS_MAX = 2_000
+_CALL_WORDS_MAX = 3
 Tools = Mapping[str, ToolSpec]
 
 _MARKED = re.compile(r"""\{|<[\w|｜/]|\A\s*["\[]|\A[\w.-]+>|\w\(""")
 _WORD = re.compile(r"[\w.-]+")
+_CALLING = re.compile(r"[{=(]|arg_key")
 _TAG = re.compile(r"<[^<>]{1,40}>")
 _FUNCTION_TAG = re.compile(
     r"<function=([\w.-]{1,64})>(.*?)(?:(</function>)(?=\s{0,9}(?:<function=|</tool_call>|\Z))|\Z)",
@@ -43,8 +45,6 @@ _TAG_NAME = re.compile(
 )
 _REVERSED_NAME = re.compile(r"(?:\d{1,4}:)?([\w-]{1,64})")
 _CALL_ID = re.compile(r"\[CALL_ID\][\w-]{1,64}\Z", re.IGNORECASE)
-_ARGUMENT_KEYS = ("arguments", "parameters", "args", "input")
-_NOTHING: JsonObject = {}
 _DECODER = json.JSONDecoder(strict=False)
 
 
@@ -54,6 +54,13 @@ def _is_prose(inner: str, tools: Tools) -> bool:
     word = _WORD.search(head)
     is_long = len(head.split()) > 1 or inner[:1] == inner[-1:] == " "
     return is_long and not _MARKED.search(head) and not (word and word[0] in tools)
+
+
+def _calls_nothing(body: str, tools: Tools) -> bool:
+    """Returns whether the text between marks is a sentence or a list of marks, and has neither name nor arguments."""
+    names = _WORD.findall(body)
+    is_long = len(body.split()) > _CALL_WORDS_MAX
+    return is_long and not _CALLING.search(body) and tools.keys().isdisjoint(names)
 
 
 def _never(_inner: str, _tools: Tools) -> bool:
@@ -104,24 +111,9 @@ def _read_json(body: str, tools: Tools) -> Iterator[ToolCall]:
         except (ValueError, RecursionError):
             return  # what stands inside half a call is no call
         name = _name_before(body[max(0, start - _HEAD_CHARACTERS) : start])
-        call = None if find_tool_name(name, tools) in tools else _json_call(value)
+        call = None if find_tool_name(name, tools) in tools else json_call(value)
         if call or name:
             yield call or ToolCall(name=name, arguments=value, call_id="")
-
-
-def _json_call(value: JsonObject) -> ToolCall | None:
-    inner = value.get("function")
-    function = inner if isinstance(inner, dict) else value
-    name = function.get("name", function.get("tool_name"))
-    given = next((function[key] for key in _ARGUMENT_KEYS if key in function), _NOTHING)
-    try:
-        # some models write the arguments as JSON inside JSON
-        arguments = parse_arguments(given) if isinstance(given, str) else given
-    except ValueError:
-        return None
-    if isinstance(name, str) and isinstance(arguments, dict):
-        return ToolCall(name=name, arguments=arguments, call_id="")
-    return None
 
 
 def _name_before(text: str) -> str:
@@ -211,7 +203,7 @@ def _bare_call(value: JsonValue, tools: Tools) -> ToolCall | None:
         return None
     if function.keys().isdisjoint(("arguments", "parameters")):
         return None  # it only names the tool
-    call = _json_call(function)
+    call = json_call(function)
     if call is None or call.name not in tools:
         return None
     properties = tools[call.name].parameters.get("properties")
@@ -336,7 +328,7 @@ class WrittenCalls:
         if self._format:
             self._body.append(self._rest)
             self._finish(self._format, "", shown, is_dropped=not is_whole)
-        elif self._held[:1] == "`" or (is_short and not self._has_marks):
+        elif self._held[:1] == "`" or ((is_short or is_whole) and not self._has_marks):
             shown.append(self._held)
         return "".join(shown)
 
@@ -476,11 +468,16 @@ class WrittenCalls:
                 self._open(follows, "")
                 self._body = [body + end] if follows is _HARMONY_CALL else []
         elif not is_dropped and form is not _HARMONY_THOUGHT:
-            self._take(form, body + end)
+            self._take(form, body + end, shown)
 
-    def _take(self, form: _Format, body: str) -> None:
-        if not _ONLY_END.fullmatch(body.strip()):
-            self.calls += list(form.read(body, self.tools) or ()) or [_unreadable(body)]
+    def _take(self, form: _Format, body: str, shown: list[str]) -> None:
+        if calls := list(form.read(body, self.tools) or ()):
+            self.calls += calls
+        elif _calls_nothing(body, self.tools):
+            self._show(body, shown)
+        elif not _ONLY_END.fullmatch(body.strip()):
+            call = ToolCall(name="", arguments={}, call_id="", raw=body, problem=UNREADABLE)
+            self.calls.append(call)
 
     def _show(self, text: str, shown: list[str]) -> None:
         """Adds text that people may read."""
@@ -494,7 +491,3 @@ class WrittenCalls:
         self._untracked.clear()
         self._code.feed(text)
         self._last = text[-1:] or self._last
-
-
-def _unreadable(body: str) -> ToolCall:
-    return ToolCall(name="", arguments={}, call_id="", raw=body, problem=UNREADABLE)

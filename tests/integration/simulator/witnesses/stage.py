@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from importlib.resources import files
 
+from bots.demo import file_stories, handbook_story
 from bots.demo.environment import STORY_AGENT
 from bots.demo.mcp_notice_board import mcp_settings
 from tests.chaos.harness import PlatformName, Stage, staged
@@ -43,3 +44,12 @@ async def recorded(platform: PlatformName) -> AsyncGenerator[tuple[Stage, Record
         stage.program.start()
         await stage.connected()
         yield stage, proxy
+
+
+async def play_stories(stage: Stage) -> None:
+    """Plays the stories of the demo in which a table is read and a notice is approved."""
+    await file_stories.play_table(stage.platform)
+    stage.thread_id = min(stage.threads())
+    await stage.details()
+    stage.thread_id = ""
+    await handbook_story.play_approval(stage.platform, stage.program.folder / "notices.txt")

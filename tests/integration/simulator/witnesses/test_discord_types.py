@@ -5,7 +5,6 @@ from typing import Any, cast
 import aiohttp
 import pytest
 
-from bots.demo import file_stories, handbook_story
 from simulator.administration import Archive, Lock, OpenThread, Permissions, Purge, administer
 from simulator.discord.rest.routes import find_route
 from simulator.discord.server import DiscordSimulator
@@ -18,7 +17,7 @@ from tests.integration.simulator.witnesses.published_types import (
     install_packages,
 )
 from tests.integration.simulator.witnesses.recording_proxy import RecordingProxy
-from tests.integration.simulator.witnesses.stage import recorded
+from tests.integration.simulator.witnesses.stage import play_stories, recorded
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -161,15 +160,6 @@ def without_null_labels(value: object) -> object:
         kept = {name: one for name, one in value.items() if name != "label" or one is not None}
         return {name: without_null_labels(one) for name, one in kept.items()}
     return value
-
-
-async def play_stories(stage: Stage) -> None:
-    discord = stage.platform
-    await file_stories.play_table(discord)
-    stage.thread_id = min(stage.threads())
-    await stage.details()
-    stage.thread_id = ""
-    await handbook_story.play_approval(discord, stage.program.folder / "notices.txt")
 
 
 async def act_as_people(stage: Stage) -> None:

@@ -8,7 +8,6 @@ from typing import Any, cast
 import pytest
 from slack_sdk.models.blocks import Block
 
-from bots.demo import file_stories, handbook_story
 from simulator.administration import AppPost, Forward, Membership, PasteTable, administer
 from simulator.slack.server import SlackSimulator
 from simulator.view import SentFile
@@ -19,7 +18,7 @@ from tests.integration.simulator.witnesses.published_types import (
     install_packages,
 )
 from tests.integration.simulator.witnesses.recording_proxy import RecordingProxy
-from tests.integration.simulator.witnesses.stage import recorded
+from tests.integration.simulator.witnesses.stage import play_stories, recorded
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -126,15 +125,6 @@ def find_blocks(body: object) -> Iterator[dict[str, Any]]:
     for name, value in find_bodies(body):
         if name in ("blocks", "view"):
             yield from value if name == "blocks" else value["blocks"]
-
-
-async def play_stories(stage: Stage) -> None:
-    slack = stage.platform
-    await file_stories.play_table(slack)
-    stage.thread_id = min(stage.threads())
-    await stage.details()
-    stage.thread_id = ""
-    await handbook_story.play_approval(slack, stage.program.folder / "notices.txt")
 
 
 async def act_as_people(stage: Stage) -> None:

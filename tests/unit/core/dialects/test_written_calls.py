@@ -198,6 +198,11 @@ def test_an_end_inside_an_argument_does_not_end_the_call(name: str, text: str) -
         f"A call: {JSON_CALL}",
         '[{"name": "Ann"}, {"name": "echo"',
         '{"name',
+        "Formats:\n- <tool_call>\n- <function_calls>\n- [TOOL_CALLS]\nThese are of Qwen, Claude and Mistral.",
+        "| Model | Mark |\n|---|---|\n| Qwen | <tool_call> |\n| Llama | <|python_tag|> |\n\nPick one.",
+        "Some write <tool_call> <|tool_call_begin|> and so on before a call.\n\nThat is all.",
+        "See the list [tool",
+        "The tag is <tool_call",
     ],
 )  # fmt: skip
 def test_text_about_calls_stays_text(text: str) -> None:
