@@ -10,6 +10,7 @@ from collections.abc import Generator
 
 import pytest
 from _pytest.unraisableexception import collect_unraisable
+from aiohttp import web_app
 
 _OPENING = {"socket.connect", "socket.bind", "subprocess.Popen", "os.posix_spawn"}
 
@@ -36,6 +37,8 @@ class LeakCheck:
         result = yield
         if self._has_opened:
             self._has_opened = False
+            # it keeps a thousand applications with all that they use, and every collection looks through them
+            web_app._cached_build_middleware.cache_clear()
             gc.collect()
             collect_unraisable(item.config)
         return result
