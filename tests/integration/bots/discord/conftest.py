@@ -13,6 +13,7 @@ with warnings.catch_warnings():
     import discord as _discord_py  # noqa: F401 - imported first, so that later imports warn no more
 
 from bots.discord.app import DiscordApp
+from bots.discord.gateway import client
 from bots.inbound.actions import Outcome, UserAction
 from core.domain.errors import StorageUnavailable
 from simulator.discord import DiscordSettings, DiscordSimulator
@@ -97,6 +98,12 @@ async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0.005)
+
+
+@pytest.fixture(autouse=True)
+def quickly_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client waits so long for further servers; the simulator sends all at once."""
+    monkeypatch.setattr(client, "GUILD_READY_SECONDS", 0.1)
 
 
 @pytest.fixture
