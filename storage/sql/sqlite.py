@@ -4,8 +4,9 @@ import asyncio
 import sqlite3
 import threading
 import time
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
@@ -56,14 +57,24 @@ class SqliteDatabase:
     ) -> ResultT:
         del is_long  # transactions have no time limit here
         with point:
-            changes = self._writing.changes
-            result = await self._in_thread(self._writing, work)
-            if is_durable and self._writing.changes != changes:
-                await self._wal_sync.wait()
+            result, sync = await self._in_thread(
+                self._writing, partial(self._commit, work, is_durable)
+            )
+            if sync is not None:
+                await _wait_for(sync)
             return result
 
+    def _commit(
+        self, work: Work[ResultT], is_durable: bool
+    ) -> "tuple[ResultT, Future[None] | None]":
+        """Runs a transaction in the writing thread. Also returns the sync that makes its changes durable."""
+        changes = self._writing.changes
+        result = self._writing.run(work)
+        must_sync = is_durable and self._writing.changes != changes
+        return result, self._wal_sync.begin() if must_sync else None
+
     async def read(self, work: Work[ResultT]) -> ResultT:
-        return await self._in_thread(self._reading, work)
+        return await self._in_thread(self._reading, partial(self._reading.run, work))
 
     async def write_statement(
         self,
@@ -87,19 +98,28 @@ class SqliteDatabase:
         self._is_closed = True
         for threads in (self._reading, self._writing):
             await asyncio.to_thread(threads.close)
-        await self._wal_sync.close()
+        await asyncio.to_thread(self._wal_sync.close)
 
-    async def _in_thread(self, threads: "_ConnectionThreads", work: Work[ResultT]) -> ResultT:
+    async def _in_thread(
+        self, threads: "_ConnectionThreads", work: Callable[[], ResultT]
+    ) -> ResultT:
         if self._is_closed:
             raise StorageUnavailable("the database is closed")
         try:
-            return await asyncio.get_running_loop().run_in_executor(
-                threads.executor, threads.run, work
-            )
+            return await asyncio.get_running_loop().run_in_executor(threads.executor, work)
         except (IntegrityError, sqlite3.IntegrityError):
             raise
         except (SQLAlchemyError, sqlite3.Error) as error:
             raise StorageUnavailable(describe_driver_error(error)) from error
+
+
+async def _wait_for(sync: Future[None]) -> None:
+    try:
+        if not sync.done():
+            await asyncio.shield(asyncio.wrap_future(sync))
+        sync.result()
+    except OSError as error:
+        raise StorageUnavailable(f"the disk does not store the database: {error}") from error
 
 
 class _ConnectionThreads:

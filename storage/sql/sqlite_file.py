@@ -1,6 +1,5 @@
 """What an SQLite file needs beside its transactions: syncing them to disk, and a check for damage at the start."""
 
-import asyncio
 import fcntl
 import logging
 import os
@@ -8,14 +7,14 @@ import shutil
 import sqlite3
 import struct
 import sys
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from core.domain.errors import ConfigurationError, StorageUnavailable
-from core.tasks import spawn
+from core.domain.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
 
@@ -31,42 +30,42 @@ class WalSync:
         self._path = Path(f"{path}-wal")
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="storage-sync")
         self._descriptor: int | None = None
-        self._current: asyncio.Task[None] | None = None
-        self._next: asyncio.Task[None] | None = None
+        self._lock = threading.Lock()
+        self._next: Future[None] | None = None
         self._error: OSError | None = None
 
-    async def wait(self) -> None:
-        """Returns once every transaction committed so far is on disk. Raises StorageUnavailable if the disk fails."""
-        if self._next is None:
-            # a sync that is already running may have begun before the newest commit
-            self._next = spawn(self._sync_after(self._current), name="sync the database")
-        await asyncio.shield(self._next)
-        if self._error is not None:
-            raise StorageUnavailable(f"the disk does not store the database: {self._error}")
+    def begin(self) -> Future[None]:
+        """Returns the sync of every transaction committed so far. It raises OSError if the disk fails.
 
-    async def close(self) -> None:
-        await asyncio.to_thread(self._executor.shutdown)
+        The writing thread calls this, so that the sync goes on while the event loop wakes up.
+        """
+        with self._lock:
+            if self._next is None:
+                self._next = self._executor.submit(self._sync)
+            return self._next
+
+    def close(self) -> None:
+        """Waits for the syncs that have begun."""
+        self._executor.shutdown()
         if self._descriptor is not None:
             os.close(self._descriptor)
 
-    async def _sync_after(self, before: asyncio.Task[None] | None) -> None:
-        if before is not None:
-            await asyncio.wait([before])
-        self._current, self._next = self._next, None
+    def _sync(self) -> None:
+        with self._lock:
+            self._next = None  # whoever commits from now on needs another sync
         try:
-            await asyncio.get_running_loop().run_in_executor(self._executor, self._sync)
+            if self._descriptor is None:
+                self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+                sync_folder(self._path.parent)
+            if sys.platform == "darwin":
+                fcntl.fcntl(self._descriptor, fcntl.F_FULLFSYNC)
+            else:
+                os.fdatasync(self._descriptor)
         except OSError as error:
             # a later sync can succeed although the kernel has dropped the pages that it could not write
             self._error = self._error or error
-
-    def _sync(self) -> None:
-        if self._descriptor is None:
-            self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-            sync_folder(self._path.parent)
-        if sys.platform == "darwin":
-            fcntl.fcntl(self._descriptor, fcntl.F_FULLFSYNC)
-        else:
-            os.fdatasync(self._descriptor)
+        if self._error is not None:
+            raise self._error
 
 
 def sync_folder(folder: Path) -> None:
