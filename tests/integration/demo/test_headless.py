@@ -88,6 +88,7 @@ def check_told(ended: Ended) -> None:
         assert figures["files"] == (2 if "browser" in ended.skipped else 3)
 
 
+@pytest.mark.slow
 def test_the_story_is_told_and_counted(tmp_path: Path) -> None:
     ended = play(tmp_path)
     check_told(ended)
