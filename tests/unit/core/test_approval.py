@@ -37,7 +37,7 @@ from core.domain.threads import Ask, Person
 ALICE = Person(person_id="U1", name="alice")
 
 
-def call(index: int = 0, **arguments: object) -> CallToApprove:
+def call(index: int = 0, /, **arguments: object) -> CallToApprove:
     values: JsonObject = json.loads(json.dumps(arguments))
     return CallToApprove(index=index, tool="send", headline="mail: send", arguments=values)
 
