@@ -63,13 +63,18 @@ _REASONS: dict[str, FinishReason] = {
     "max_tokens": "length",
     "max_output_tokens": "length",
     "model_length": "length",
+    "model_context_window_exceeded": "length",
     "tool_calls": "tool_calls",
     "function_call": "tool_calls",
     "content_filter": "content_filter",
-    "safety": "content_filter",
-}
-_FAILURES = frozenset({"error", "insufficient_system_resource", "abort"})
-"""How OpenRouter, DeepSeek and vLLM end an answer that broke at their side."""
+    **dict.fromkeys(
+        ("content_filtered", "safety", "recitation", "blocklist", "prohibited_content", "spii", "sensitive", "refusal"),
+        "content_filter",
+    ),
+}  # fmt: skip
+"""The last eight are those of Bedrock, Gemini, GLM and Claude."""
+_FAILURES = frozenset({"error", "insufficient_system_resource", "abort", "network_error"})
+"""How OpenRouter, DeepSeek, vLLM and GLM end an answer that broke at their side."""
 _UNREADABLE = re.compile(r"malformed_(?:function|tool)_call|unexpected_tool_call", re.IGNORECASE)
 """How Gemini ends an answer whose call it cannot read."""
 
@@ -106,6 +111,8 @@ class AnswerReader:
         if body.get("error") or more.get("error"):
             raise to_model_error(parse_error_body(body if body.get("error") else more))
         choices = body.get("choices")
+        if choices is None and _is_bare_error(body):
+            raise to_model_error(parse_error_body(body))
         chosen = cast("list[object]", choices) if isinstance(choices, list) else []
         choice = json_fields(chosen[0] if chosen else None)
         # Groq and Kimi put the usage of a streamed answer elsewhere
@@ -115,7 +122,8 @@ class AnswerReader:
         if isinstance(reason, str) and reason:
             self._finish = reason
         # some servers send both; the message then repeats the text of all deltas
-        return self._said(json_fields(choice.get("delta", choice.get("message"))))
+        delta = choice.get("delta")
+        return self._said(json_fields(choice.get("message") if delta is None else delta))
 
     def cut_off(self) -> None:
         """Ends the answer as if it had reached its length limit."""
@@ -137,7 +145,7 @@ class AnswerReader:
         AnswerRejected if it could not read the model's call."""
         if _UNREADABLE.search(self._finish):
             raise AnswerRejected(error_mapping.UNREADABLE_CALL, detail=self._finish[:100])
-        if self._finish in _FAILURES:
+        if self._finish.lower() in _FAILURES:
             raise ModelUnavailable(
                 error_mapping.ANSWER_BROKE_OFF, detail=f"finish_reason {self._finish}"
             )
@@ -155,8 +163,8 @@ class AnswerReader:
             self._thoughts.has_thought = True
         for key in ("content", "refusal"):
             text = said.get(key)
-            if isinstance(text, list):
-                text = _joined(cast(list[object], text))
+            if isinstance(text, list | dict):
+                text = _joined(cast("list[object]", text if isinstance(text, list) else [text]))
             if isinstance(text, str) and (text := self._halves.joined(key, text)):
                 deltas += self._thoughts.read(text) if key == "content" else (TextDelta(text=text),)
         for position, call in enumerate(_calls(said)):
@@ -178,9 +186,15 @@ def _calls(said: dict[str, object]) -> list[object]:
 
 
 def _joined(parts: list[object]) -> str:
-    """Returns the concatenated text of content parts, which some servers send instead of a string."""
-    texts = (json_fields(part).get("text") for part in parts)
+    """Returns the concatenated text of content parts, which some servers send instead of a string, without thinking."""
+    fields = (json_fields({"text": part} if isinstance(part, str) else part) for part in parts)
+    texts = (one.get("text") for one in fields if one.get("type") not in ("thinking", "reasoning"))
     return "".join(text for text in texts if isinstance(text, str))
+
+
+def _is_bare_error(body: dict[str, object]) -> bool:
+    """Returns whether the body is an error without the field `error`, as vLLM, FastAPI and DashScope send it."""
+    return body.get("object") == "error" or "detail" in body or {"code", "message"} <= body.keys()
 
 
 def _call_delta(call: dict[str, object], position: int, halves: SurrogateJoiner) -> ToolCallDelta:
@@ -246,7 +260,8 @@ def parse_error_body(
         if isinstance(inner, dict):
             facts = cast(dict[str, object], inner)
             code = str(facts.get("code") or facts.get("type") or "")
-            message = str(facts.get("message") or facts.get("detail") or facts.get("msg") or "")
+            said = facts.get("message") or facts.get("detail") or facts.get("msg")
+            message = str(said or ("" if code else facts or ""))
             if failed := facts.get("failed_generation"):
                 message = f"{message} The model wrote: {failed}"
         else:
@@ -270,6 +285,8 @@ def to_json(value: object) -> bytes:
 
 
 LINE_BYTES_MAX = 8 * 1024 * 1024
+_OTHER_LINES = (b":", b"event:", b"id:", b"retry:", b"\r")
+"""How the lines of a stream begin that are no data."""
 
 
 class BodyReader(Protocol):
@@ -288,12 +305,13 @@ class ServerSentEventReader:
 
     Holds back an incomplete last line until the rest arrives. `is_over` is True after the server has sent [DONE]."""
 
-    __slots__ = ("_answer", "_pending", "_pending_bytes", "is_over")
+    __slots__ = ("_answer", "_pending", "_pending_bytes", "_stray", "is_over")
 
     def __init__(self, answer: BodyReader) -> None:
         self._answer = answer
         self._pending: list[bytes] = []
         self._pending_bytes = 0
+        self._stray = b""
         self.is_over = False
 
     def feed(self, piece: bytes) -> Iterator[ModelDelta]:
@@ -310,6 +328,8 @@ class ServerSentEventReader:
                 yield from self._read(line[5:].strip())
                 if self.is_over:
                     return
+            elif line and not self._stray and not line.startswith(_OTHER_LINES):
+                self._stray = line[:ERROR_TEXT_CHARACTERS_MAX]
         if rest:
             self._pending.append(rest)
             self._pending_bytes += len(rest)
@@ -321,12 +341,15 @@ class ServerSentEventReader:
     def close(self) -> Iterator[ModelDelta]:
         """Yields the remaining deltas after the stream has ended, even if its last line has no line break.
 
-        Raises ModelUnavailable if the stream ended before the answer did."""
+        Raises ModelUnavailable if the stream ended before the answer did, or was no stream but a web page, for example.
+        """
         if self._pending and not self.is_over:
             yield from self.feed(b"\n")
         if not self.is_over and not self._answer.is_finished:
+            stray = self._stray.decode("utf-8", "replace")
             raise ModelUnavailable(
-                error_mapping.ANSWER_BROKE_OFF, detail="the stream ended without its end"
+                error_mapping.UNREADABLE_RESPONSE if stray else error_mapping.ANSWER_BROKE_OFF,
+                detail=f"the stream ended without its end {stray}".strip(),
             )
         yield from self._answer.flush()
 
@@ -352,10 +375,9 @@ def json_object(content: bytes) -> dict[str, object]:
 
 
 def _parsed(content: bytes) -> object:
-    """Parses JSON. Accepts lone surrogates, because the other half of the pair may follow in the next chunk."""
+    """Parses JSON. Accepts lone surrogates, because the other half of the pair may follow in the next chunk, bytes that
+    are no UTF-8, and control characters in strings."""
     try:
         return cast(object, jiter.from_json(content, cache_mode="keys"))
     except ValueError:
-        if b"\\ud" not in content.lower():
-            raise
-        return cast(object, json.loads(content))
+        return cast(object, json.loads(content.decode("utf-8", "replace"), strict=False))

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 from aiohttp import web
 
-from core.domain.errors import ModelRejected, ModelUnavailable
+from core.domain.errors import ModelError, ModelRejected, ModelUnavailable
 from core.llm.openai_client import OpenAIChatClient
 from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta, ToolCallDelta
 from tests.integration.core.llm.test_openai_stream import endpoint as served
@@ -69,6 +69,61 @@ async def test_the_message_beside_the_deltas_is_not_said_twice():
     assert got == [HI, STOPPED]
 
 
+async def test_the_message_counts_where_the_delta_is_null():
+    whole = b'{"choices":[{"delta":null,"message":{"content":"Hi"},"finish_reason":"stop"}]}'
+    assert await answered(whole) == [HI, STOPPED]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '["H","i"]',
+        '{"type":"text","text":"Hi"}',
+        '[{"type":"thinking","thinking":[{"text":"Hm"}]},{"type":"text","text":"Hi"}]',
+        '[{"type":"reasoning","text":"Hm"},"Hi"]',
+    ],
+)
+async def test_content_in_parts_is_read_without_its_thinking(content: str):
+    got = await answered(chunk(f'{{"delta":{{"content":{content}}},"finish_reason":"stop"}}'))
+    assert got == [HI, STOPPED]
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [(b"caf\xe9", "caf\ufffd"), (b"a\tb", "a\tb"), (b"\xf0\x9f\x98", "\ufffd")],
+)
+async def test_a_piece_that_is_not_quite_json_does_not_lose_the_answer(content: bytes, text: str):
+    broken = b'data: {"choices":[{"delta":{"content":"' + content + b'"}}]}\n\n'
+    assert await answered(broken + STREAM) == [TextDelta(text=text), HI, STOPPED]
+
+
+VLLM = (
+    '{"object":"error","message":"The model `m` does not exist.","type":"NotFoundError","code":404}'
+)
+DASHSCOPE = '{"code":"InvalidParameter","message":"The tool call is odd.","request_id":"1"}'
+
+
+@pytest.mark.parametrize(
+    ("body", "expected", "detail"),
+    [
+        (VLLM, ModelRejected, "does not exist"),
+        (f"data: {VLLM}\n\ndata: [DONE]\n\n", ModelRejected, "does not exist"),
+        (f"event:error\ndata:{DASHSCOPE}\n\n", ModelUnavailable, "tool call is odd"),
+        ('{"detail":"Not Found"}', ModelUnavailable, "Not Found"),
+        ('{"message":"no Route matched"}', ModelUnavailable, "no Route matched"),
+        ('{"errors":[{"why":"no such path"}]}', ModelUnavailable, "no such path"),
+        ("<!DOCTYPE html><title>Welcome</title>", ModelUnavailable, "<title>Welcome"),
+        ("Bad gateway", ModelUnavailable, "Bad gateway"),
+    ],
+)
+async def test_what_is_no_answer_is_told_in_the_services_words(
+    body: str, expected: type[ModelError], detail: str
+):
+    with pytest.raises(expected) as caught:
+        await answered(body.encode())
+    assert detail in caught.value.detail
+
+
 async def test_a_call_of_the_older_interface_is_a_call():
     got = await answered(
         chunk('{"delta":{"function_call":{"name":"bash","arguments":""}}}')
@@ -82,13 +137,25 @@ async def test_a_call_of_the_older_interface_is_a_call():
     ]
 
 
-@pytest.mark.parametrize("reason", ["model_length", "max_output_tokens", "MAX_TOKENS"])
+@pytest.mark.parametrize(
+    "reason", ["model_length", "max_output_tokens", "MAX_TOKENS", "model_context_window_exceeded"]
+)
 async def test_an_answer_that_was_cut_for_its_length_is_told_as_such(reason: str):
     got = await answered(chunk(f'{{"delta":{{"content":"Hi"}},"finish_reason":"{reason}"}}'))
     assert got == [HI, ModelFinished(finish_reason="length")]
 
 
-@pytest.mark.parametrize("reason", ["error", "insufficient_system_resource", "abort"])
+@pytest.mark.parametrize(
+    "reason", ["sensitive", "refusal", "RECITATION", "SPII", "content_filtered"]
+)
+async def test_an_answer_that_a_filter_ended_is_told_as_such(reason: str):
+    got = await answered(chunk(f'{{"delta":{{"content":"Hi"}},"finish_reason":"{reason}"}}'))
+    assert got == [HI, ModelFinished(finish_reason="content_filter")]
+
+
+@pytest.mark.parametrize(
+    "reason", ["error", "ERROR", "insufficient_system_resource", "abort", "network_error"]
+)
 async def test_an_answer_that_the_service_gave_up_is_no_answer(reason: str):
     with pytest.raises(ModelUnavailable):
         await answered(chunk(f'{{"delta":{{"content":"Hi"}},"finish_reason":"{reason}"}}'))
