@@ -18,6 +18,8 @@ _PYTHON_CHARACTERS_MAX = 100_000
 # the closing quote is optional, so that an unterminated string is not searched again from each quote inside it
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*(")?', re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f]")
+_GEMMA_QUOTE = re.compile(r'<\|"\|>|<escape>')
+_GEMMA_KEY = re.compile(r"([{,]\s{0,9})([A-Za-z_][\w-]{0,63})\s{0,9}:")
 _TRAILING_COMMA = re.compile(r",(\s*+)(?=[}\]])")
 _CLOSERS = {"{": "}", "[": "]"}
 _ARGUMENT_KEYS = ("arguments", "parameters", "args", "input")
@@ -58,6 +60,14 @@ def parse_json(text: str) -> object:
         object,
         jiter.from_json(text.encode("utf-8", "replace"), allow_inf_nan=False, cache_mode="keys"),
     )
+
+
+def gemma_to_json(text: str) -> str:
+    """Converts Gemma's notation to JSON: its keys are bare, and special tokens stand around its strings."""
+    parts = _GEMMA_QUOTE.split(text)
+    parts[::2] = (_GEMMA_KEY.sub(r'\1"\2":', part) for part in parts[::2])
+    parts[1::2] = map(json.dumps, parts[1::2])
+    return "".join(parts)
 
 
 def python_calls(code: str) -> list[tuple[str, JsonObject]]:

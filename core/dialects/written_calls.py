@@ -13,7 +13,7 @@ from typing import NamedTuple, cast
 from pydantic import JsonValue
 
 from core.context.message_text import CodeTracker
-from core.dialects.arguments import fit_arguments, json_call, python_calls
+from core.dialects.arguments import fit_arguments, gemma_to_json, json_call, python_calls
 from core.dialects.dialect import ToolSpec, find_tool_name
 from core.dialects.xml import read_invokes
 from core.domain.messages import ToolCall
@@ -114,6 +114,10 @@ def _read_json(body: str, tools: Tools) -> Iterator[ToolCall]:
         call = None if find_tool_name(name, tools) in tools else json_call(value)
         if call or name:
             yield call or ToolCall(name=name, arguments=value, call_id="")
+
+
+def _read_gemma(body: str, tools: Tools) -> Iterator[ToolCall]:
+    return _read_json(gemma_to_json(body), tools)
 
 
 def _name_before(text: str) -> str:
@@ -234,7 +238,7 @@ class _Format(NamedTuple):
 
 
 _SPECIAL_END = r"<[|｜]/?tool[_▁a-z]{0,24}[_▁]end[|｜]>|<[|｜]/tool_calls?[|｜]>"
-_ONLY_END = re.compile(rf"{_SPECIAL_END}|<[|｜]/?tool[_▁a-z]{{0,30}}[|｜]?", re.IGNORECASE)
+_ONLY_END = re.compile(rf"{_SPECIAL_END}|<[|｜]/?tool[_▁a-z]{{0,30}}[|｜]?>?", re.IGNORECASE)
 _HARMONY_END = r"(?=<\|(?:end|call|return|start|channel)\|>)"
 _FENCE_END = r"(?<=\n)[ \t]{0,3}```"
 _NAMES = ("function_calls", "tool_calls", "tool_call", "function_call")
@@ -243,6 +247,8 @@ _FORMATS = (
     *(_Format(f"<{p}{name}>", f"</{re.escape(p)}{name}>") for p in _PREFIXES for name in _NAMES),
     *(_Format(f"<{p}invoke name=", f"</{re.escape(p)}invoke>") for p in _PREFIXES),
     _Format("<function=", "</function>"),
+    _Format("<|tool_call>", r"<tool_call\|>", _read_gemma, inside="all"),
+    _Format("<start_function_call>", "<end_function_call>", _read_gemma, inside="all"),
     *(_Format(start, _SPECIAL_END) for start in ("<|tool", "<|/tool", "<｜tool", "<｜/tool")),
     _Format("<|start_action|>", r"<\|end_action\|>"),
     _Format("<|python_tag|>", ""),
@@ -258,9 +264,9 @@ _WHOLE_ANSWER = _Format("", "", _read_bare, _is_no_bare_call)
 _BY_START = {one.start: one for one in _FORMATS}
 _CLOSERS = (
     *(f"</{name}>" for name in (*_NAMES, "invoke", "minimax:tool_call")),
-    *(f"<|{name}|>" for name in ("end", "return", "call", "message", "end_action")),
-    *("<|eot_id|>", "<|eom_id|>", "<|im_end|>"),
-)
+    *(f"<|{name}|>" for name in ("end", "return", "call", "message", "end_action", "eot_id", "eom_id", "im_end")),
+    *("<|end_response|>", "<|end_of_solution|>", "<end_of_turn>", "<turn|>"),
+)  # fmt: skip
 _STARTS = (*_BY_START, *_CLOSERS)
 # without ASCII, other letters such as the Kelvin sign would count as lower-case ones
 _START = re.compile("|".join(map(re.escape, _STARTS)), re.IGNORECASE | re.ASCII)

@@ -23,8 +23,6 @@ _NOT_TAKEN = re.compile(
 _IS_MISSING = re.compile(r"missing|required|must be (?:passed|sent|provided)", re.IGNORECASE)
 """What DeepSeek and Kimi say about a message without `reasoning_content`."""
 _OTHER_NAMES = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
-
-
 CACHE_FIELD = "cache_control"
 _EXPLICIT = re.compile(r"claude|anthropic", re.IGNORECASE)
 _MARK: JsonObject = {"type": "ephemeral"}
@@ -37,13 +35,8 @@ class RequestEncoder:
     objects are never modified, and because the cache keeps a reference so that no other object gets the same id."""
 
     __slots__ = (
-        "_kept",
-        "_model_prefix",
-        "_needs_reasoning",
-        "_not_taken",
-        "_provider",
-        "_tokens_key",
-        "cached_bytes",
+        *("_kept", "_model_prefix", "_needs_reasoning", "_not_taken"),
+        *("_provider", "_tokens_key", "cached_bytes"),
     )
 
     _messages_key = b"messages"
@@ -89,13 +82,8 @@ class RequestEncoder:
     def body(self, request: ModelRequest) -> bytes:
         """Returns the request's HTTP body."""
         parts = [to_json(self._options(request))[:-1]]
-        parts += (
-            b',"',
-            self._messages_key,
-            b'":[',
-            b",".join(self._messages(request)),
-            b"]",
-        )
+        messages = b",".join(self._messages(request))
+        parts += (b',"', self._messages_key, b'":[', messages, b"]")
         if request.tools:
             parts += (b',"tools":[', b",".join(self._encoded(request.tools, request.model)), b"]")
         parts.append(b"}")

@@ -14,12 +14,7 @@ from core.domain.threads import Usage
 from core.llm import error_mapping
 from core.llm.call_ids import with_usable_call_ids
 from core.llm.error_mapping import to_model_error
-from core.llm.openai_answer import (
-    SurrogateJoiner,
-    parse_error_body,
-    parse_usage,
-    to_json,
-)
+from core.llm.openai_answer import SurrogateJoiner, parse_error_body, parse_usage, to_json
 from core.llm.openai_request import RequestEncoder
 from core.llm.reasoning import ReasoningOrigin, json_fields, kept_fields, snapshot
 from core.ports import (
@@ -129,14 +124,8 @@ class ResponsesReader:
     """Reads the events of one answer, or a whole answer."""
 
     __slots__ = (
-        "_argued",
-        "_end",
-        "_halves",
-        "_has_calls",
-        "_layout",
-        "_origin",
-        "_told",
-        "_usage",
+        *("_argued", "_end", "_halves", "_has_calls"),
+        *("_layout", "_origin", "_told", "_usage"),
     )
 
     def __init__(self, origin: ReasoningOrigin) -> None:

@@ -6,9 +6,11 @@ from core.context.message_text import CodeTracker
 from core.ports import TextDelta, ThinkingDelta
 
 _MARK = re.compile(
-    r"(?i)<(/?)(?:think|thinking|thought|reasoning|seed:think)>|\[(/?)think\]|◁(/?)think▷"
+    r"(?i)</?(?:think|thinking|thought|reasoning|seed:think)>|\[/?think\]|◁/?think▷|<channel\|>|<\|channel>thought"
+    r"|<\|(?:start_thinking|end_thinking|start_response|begin_of_thought|end_of_thought|begin_of_solution)\|>"
 )
-_MAY_BE_MARK = re.compile(r"[<\[◁][/\w:]{0,14}\Z")
+_IS_END = re.compile(r"(?i)./|<channel|<\|end_|<\|start_response|<\|begin_of_solution")
+_MAY_BE_MARK = re.compile(r"[<\[◁][|/\w:>]{0,20}\Z")
 _SPACE_MAX = 200
 _DOUBT_CHARACTERS_MAX = 64 * 1024
 Deltas = list[TextDelta | ThinkingDelta]
@@ -70,7 +72,7 @@ class ThinkingReader:
         self._unread: list[str] = []
 
     def _take_mark(self, mark: str, deltas: Deltas) -> None:
-        is_end = mark[1] == "/"
+        is_end = _IS_END.match(mark) is not None
         if self._is_thinking and is_end:
             self.has_end_only |= self._expects_end
             self._doubt = []

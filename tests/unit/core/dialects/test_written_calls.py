@@ -98,6 +98,8 @@ def formats(text: str) -> dict[str, str]:
         f"{given}<|call|>",
         "gemini": f"```tool_code\nprint(default_api.echo(text={text!r}, count=2))\n```",
         "gemma": f"```tool_call\n{named}\n```",
+        "gemma 4": f'<|tool_call>call:echo{{text:<|"|>{text}<|"|>,count:2}}<tool_call|>',
+        "functiongemma": f"<start_function_call>call:echo{{text:<escape>{text}<escape>,count:2}}<end_function_call>",
     }  # fmt: skip
 
 
@@ -283,7 +285,14 @@ def test_the_channels_of_gpt_oss_are_told_apart() -> None:
 
 
 def test_a_token_that_ends_an_answer_is_not_shown() -> None:
-    assert outcome("Done.<|im_end|>") == outcome(*"Done.<|im_end|>") == ("Done.", [])
+    for end in (
+        "<|im_end|>",
+        "<|END_RESPONSE|>",
+        "<|end_of_solution|>",
+        "<end_of_turn>",
+        "<turn|>",
+    ):
+        assert outcome(f"Done.{end}") == outcome(*f"Done.{end}") == ("Done.", [])
     assert outcome("ChatML ends with <|im_end|> always.") == (
         "ChatML ends with <|im_end|> always.",
         [],
@@ -323,6 +332,13 @@ def test_what_cannot_be_read_is_told_to_the_model_and_not_shown() -> None:
     assert call.problem is not None
     assert "call as text" in call.problem
     assert shown(found) == ""
+
+
+def test_what_gemma_writes_around_and_inside_a_call_is_read() -> None:
+    text = 'I look.<|tool_call>call:echo{text:<|"|>{a:1, b:"c}<|"|>}<tool_call|>'
+    text += "<|tool_call>call:list_commands{}<tool_call|>"
+    calls = [("echo", {"text": '{a:1, b:"c}'}), ("list_commands", {})]
+    assert outcome(f"{text}<|tool_response>") == outcome(*f"{text}<turn|>") == ("I look.", calls)
 
 
 def test_a_call_that_is_also_made_as_a_real_call_runs_once() -> None:
