@@ -95,15 +95,8 @@ class LimitedSite(web.TCPSite):
 
 class _Connection(web.RequestHandler):
     __slots__ = (
-        "_address",
-        "_has_head",
-        "_limits",
-        "_received",
-        "_request",
-        "_request_at",
-        "_taken",
-        "_taken_at",
-        "_timer",
+        *("_address", "_has_head", "_limits", "_received", "_request", "_request_at"),
+        *("_taken", "_taken_at", "_timer"),
     )
 
     def __init__(

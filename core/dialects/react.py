@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from core.dialects.dialect import ToolSpec, format_tool_result
 from core.dialects.react_parser import ReactParser
-from core.dialects.xml import example_arguments
+from core.dialects.xml import TextCallParser, example_arguments
 from core.domain.messages import JsonObject, ToolCall
 
 _RULES = """# Calling tools
@@ -41,9 +41,9 @@ class ReactDialect:
         """Returns no schemas, but a text for the system prompt that describes the tools."""
         return (), "\n\n".join((_RULES, *map(_described, tools))) if tools else ""
 
-    def parser(self, tools: Mapping[str, ToolSpec], *, calls_max: int = 0) -> ReactParser:
+    def parser(self, tools: Mapping[str, ToolSpec], *, calls_max: int = 0) -> TextCallParser:
         """Returns a parser for one answer."""
-        return ReactParser(tools, calls_max=calls_max)
+        return TextCallParser(ReactParser(tools, calls_max=calls_max), tools)
 
     def assistant_content(self, text: str, calls: Sequence[ToolCall]) -> JsonObject:
         """Returns an assistant message without `tool_calls`, because the text contains the calls."""

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from core.context.message_text import CodeTracker
 from core.dialects.arguments import fit_arguments, gemma_to_json, json_call, python_calls
 from core.dialects.dialect import ToolSpec, find_tool_name
-from core.dialects.xml import read_invokes
+from core.dialects.xml_parser import read_invokes
 from core.domain.messages import ToolCall
 
 UNREADABLE = "You wrote a call as text, and it could not be read. Nothing was run. Make it a tool call, not text."
@@ -299,6 +299,7 @@ class WrittenCalls:
     """Separates text for people from calls in one streamed answer. The work is linear in the length of the text."""
 
     tools: Tools
+    text_marks: frozenset[str] = frozenset()
     calls: list[ToolCall] = field(default_factory=list[ToolCall])
     _held: str = ""
     _format: _Format | None = None
@@ -373,7 +374,7 @@ class WrittenCalls:
     def _at_mark(self, mark: str, after: str, shown: list[str]) -> str:
         """Takes the mark as text or as the start of a call. Returns the text to read on."""
         self._track_code()
-        code = self._code_characters(mark, after)
+        code = 0 if mark.lower() in self.text_marks else self._code_characters(mark, after)
         if code is None:
             self._held = mark + after
             return ""

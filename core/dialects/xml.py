@@ -1,18 +1,25 @@
 """The XML dialect: calls as XML tags in the model's text, for models whose API does not support tool calls."""
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
 
 from pydantic import JsonValue
 
-from core.dialects.dialect import CallComplete, ToolSpec, format_tool_result, xml_tag_name
-from core.dialects.xml_lexer import BLOCK_TAGS, TagGrammar
-from core.dialects.xml_parser import XmlParser, XmlTools
+from core.dialects.dialect import (
+    CallComplete,
+    CallParser,
+    DisplayText,
+    ParsedPart,
+    ToolSpec,
+    find_tool_name,
+    format_tool_result,
+)
+from core.dialects.written_calls import WrittenCalls
+from core.dialects.xml_parser import new_xml_parser
+from core.domain.ids import new_call_id
 from core.domain.messages import JsonObject, ToolCall
-from core.ports import TextDelta
+from core.ports import TextDelta, ToolCallDelta
 
 _RULES = """# Calling tools
 
@@ -120,6 +127,55 @@ def _sample(name: str, schema: JsonValue) -> JsonValue:
     return {**samples, **structures}.get(kind, f"{name} here")
 
 
+_OWN_MARKS = frozenset({"<function_calls>", "</function_calls>", "<invoke name=", "</invoke>"})
+
+
+class TextCallParser:
+    """Parses one answer in a text dialect, and looks for calls in other formats in what its parser takes for text.
+
+    Models without tool calls fall back to the formats of their training, too. Such calls are completed at the end."""
+
+    __slots__ = ("_calls_count", "_parser", "_tools", "_written")
+
+    def __init__(
+        self, parser: CallParser, tools: Mapping[str, ToolSpec], own: frozenset[str] = frozenset()
+    ) -> None:
+        """`own` are the marks that the parser reads itself, so they are text wherever it takes them for text."""
+        self._parser, self._tools = parser, tools
+        self._written = WrittenCalls(tools, own)
+        self._calls_count = 0
+
+    @property
+    def raw_text(self) -> str:
+        """The text of the answer with its calls, as the parser of the dialect returns it."""
+        return self._parser.raw_text
+
+    def feed(self, delta: TextDelta | ToolCallDelta) -> Sequence[ParsedPart]:
+        """Returns the text and calls that are certain after this delta."""
+        return (*self._read(self._parser.feed(delta)),)
+
+    def close(self, *, is_whole: bool, cut: str = "") -> Sequence[ParsedPart]:
+        """Returns the remaining text and calls. Marks that contain no call count only if there is no other call."""
+        parsed = [*self._read(self._parser.close(is_whole=is_whole, cut=cut))]
+        if text := self._written.close(is_whole=is_whole):
+            parsed.append(DisplayText(text=text))
+        for call in self._written.calls if is_whole else ():
+            if not (call.problem and self._calls_count):
+                name = find_tool_name(call.name, self._tools)
+                call = replace(call, name=name, call_id=new_call_id())
+                parsed.append(CallComplete(index=self._calls_count, call=call))
+                self._calls_count += 1
+        return parsed
+
+    def _read(self, parts: Sequence[ParsedPart]) -> Iterator[ParsedPart]:
+        for part in parts:
+            if not isinstance(part, DisplayText):
+                self._calls_count += isinstance(part, CallComplete)
+                yield part
+            elif text := self._written.feed(part.text):
+                yield DisplayText(text=text)
+
+
 @dataclass(frozen=True, slots=True)
 class XmlDialect:
     """The dialect that writes calls as `<function_calls>` blocks, or in the older format with one tag per tool."""
@@ -131,18 +187,9 @@ class XmlDialect:
         """Returns no schemas, but a text for the system prompt that describes the tools."""
         return (), describe_tools(tools)
 
-    def parser(self, tools: Mapping[str, ToolSpec], *, calls_max: int = 0) -> XmlParser:
-        """Returns a parser for one answer. Tags of the older call format may use dashes or underscores."""
-        by_tag = {
-            tag.lower(): tool
-            for tool in tools.values()
-            for tag in (tool.name, xml_tag_name(tool.name))
-            if tag.lower() not in BLOCK_TAGS
-        }
-        xml_tools = XmlTools(
-            by_name=tools, by_tag=by_tag, grammar=_grammar(tuple(by_tag)), calls_max=calls_max
-        )
-        return XmlParser(xml_tools)
+    def parser(self, tools: Mapping[str, ToolSpec], *, calls_max: int = 0) -> TextCallParser:
+        """Returns a parser for one answer."""
+        return TextCallParser(new_xml_parser(tools, calls_max), tools, _OWN_MARKS)
 
     def assistant_content(self, text: str, calls: Sequence[ToolCall]) -> JsonObject:
         """Returns an assistant message without `tool_calls`, because the text contains the calls."""
@@ -160,25 +207,3 @@ class XmlDialect:
             "function_name": call.name,
             "raw_parameters": {key: format_value(value) for key, value in call.arguments.items()},
         }
-
-
-_PREFIX = re.compile(
-    r"(</?)(?:antml:|minimax:|[|｜]{1,2}DSML[|｜]{1,2})(?=(?:invoke|parameter)\b)", re.IGNORECASE
-)
-
-
-def read_invokes(body: str, tools: Mapping[str, ToolSpec]) -> Iterator[ToolCall]:
-    """Yields the calls in a block of `<invoke>` elements. Tags may have the prefix of a model."""
-    plain = _PREFIX.sub(r"\1", body)
-    head, _, tag = plain.rstrip().rpartition("</")
-    block = head if tag.lower() in ("function_calls>", "tool_call>", "tool_calls>") else plain
-    parser = XmlDialect().parser(tools)
-    delta = TextDelta(text=f"<function_calls>{block[block.find('<invoke') :]}</function_calls>")
-    for part in (*parser.feed(delta), *parser.close(is_whole=True)):
-        if isinstance(part, CallComplete):
-            yield part.call
-
-
-@lru_cache(maxsize=64)
-def _grammar(tool_names: tuple[str, ...]) -> TagGrammar:
-    return TagGrammar(block=True, tool_names=tool_names, has_prose=True)

@@ -1,8 +1,9 @@
 """Parses the calls of the XML dialect in a streamed answer. All other text is shown to people."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 from core.dialects.dialect import (
@@ -12,9 +13,10 @@ from core.dialects.dialect import (
     ParsedPart,
     ToolSpec,
     cut_off_call,
+    xml_tag_name,
 )
 from core.dialects.xml_call_reader import ElementReader, InvokeReader
-from core.dialects.xml_lexer import CodeTracker, InlineCodeEnd, Lexer, TagGrammar, Token
+from core.dialects.xml_lexer import BLOCK_TAGS, CodeTracker, InlineCodeEnd, Lexer, TagGrammar, Token
 from core.domain.ids import new_call_id
 from core.domain.messages import ToolCall
 from core.ports import TextDelta, ToolCallDelta
@@ -84,17 +86,8 @@ class XmlParser:
     the length of the text, regardless of how the text was split."""
 
     __slots__ = (
-        "_block",
-        "_call",
-        "_code_end",
-        "_lexer",
-        "_offset",
-        "_output",
-        "_prose",
-        "_raw",
-        "_stage",
-        "_stored",
-        "_tools",
+        *("_block", "_call", "_code_end", "_lexer", "_offset", "_output", "_prose"),
+        *("_raw", "_stage", "_stored", "_tools"),
     )
 
     def __init__(self, tools: XmlTools) -> None:
@@ -295,3 +288,37 @@ class XmlParser:
             visible.extend((*space, words))
             space.clear()
         space.append(token.raw[len(words) :])
+
+
+def new_xml_parser(tools: Mapping[str, ToolSpec], calls_max: int = 0) -> XmlParser:
+    """Returns a parser for one answer. Tags of the older call format may use dashes or underscores."""
+    by_tag = {
+        tag.lower(): tool
+        for tool in tools.values()
+        for tag in (tool.name, xml_tag_name(tool.name))
+        if tag.lower() not in BLOCK_TAGS
+    }
+    grammar = _grammar(tuple(by_tag))
+    return XmlParser(XmlTools(by_name=tools, by_tag=by_tag, grammar=grammar, calls_max=calls_max))
+
+
+_PREFIX = re.compile(
+    r"(</?)(?:antml:|minimax:|[|｜]{1,2}DSML[|｜]{1,2})(?=(?:invoke|parameter)\b)", re.IGNORECASE
+)
+
+
+def read_invokes(body: str, tools: Mapping[str, ToolSpec]) -> Iterator[ToolCall]:
+    """Yields the calls in a block of `<invoke>` elements. Tags may have the prefix of a model."""
+    plain = _PREFIX.sub(r"\1", body)
+    head, _, tag = plain.rstrip().rpartition("</")
+    block = head if tag.lower() in ("function_calls>", "tool_call>", "tool_calls>") else plain
+    parser = new_xml_parser(tools)
+    delta = TextDelta(text=f"<function_calls>{block[block.find('<invoke') :]}</function_calls>")
+    for part in (*parser.feed(delta), *parser.close(is_whole=True)):
+        if isinstance(part, CallComplete):
+            yield part.call
+
+
+@lru_cache(maxsize=64)
+def _grammar(tool_names: tuple[str, ...]) -> TagGrammar:
+    return TagGrammar(block=True, tool_names=tool_names, has_prose=True)

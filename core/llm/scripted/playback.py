@@ -9,13 +9,7 @@ from typing import cast
 from pydantic import JsonValue
 
 from core.domain.messages import JsonObject
-from core.llm.scripted.scenario import (
-    Conversation,
-    Expectation,
-    Scenario,
-    ScriptedCall,
-    Step,
-)
+from core.llm.scripted.scenario import Conversation, Expectation, Scenario, ScriptedCall, Step
 
 _PLACE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 

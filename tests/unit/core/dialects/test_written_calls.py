@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from core.dialects.dialect import CallComplete, DisplayText, ParsedPart, ToolSpec
 from core.dialects.native import NativeDialect
+from core.dialects.react import ReactDialect
+from core.dialects.xml import XmlDialect
 from core.domain.messages import JsonObject
 from core.ports import TextDelta, ToolCallDelta
 from tests.fakes.cpu_seconds import seconds_of
@@ -339,6 +341,24 @@ def test_what_gemma_writes_around_and_inside_a_call_is_read() -> None:
     text += "<|tool_call>call:list_commands{}<tool_call|>"
     calls = [("echo", {"text": '{a:1, b:"c}'}), ("list_commands", {})]
     assert outcome(f"{text}<|tool_response>") == outcome(*f"{text}<turn|>") == ("I look.", calls)
+
+
+@pytest.mark.parametrize("dialect", [XmlDialect(), ReactDialect()], ids=["xml", "react"])
+@pytest.mark.parametrize("name", [*WRITTEN, "bare"])
+def test_a_text_dialect_reads_other_formats_too(
+    dialect: XmlDialect | ReactDialect, name: str
+) -> None:
+    written = WRITTEN.get(name, JSON_CALL)
+    text = written if name == "bare" else f"I look.\n{written}"
+    # the tags of these are read as those of the XML dialect, and the model learns what is missing
+    is_half_known = dialect.name == "xml" and name in ("invoke with JSON", "qwen3 coder")
+    for pieces in (text, [text]):
+        parser = dialect.parser(TOOLS)
+        found = [part for piece in pieces for part in parser.feed(TextDelta(text=piece))]
+        found += parser.close(is_whole=True)
+        assert is_half_known or called(found) == [("echo", ARGUMENTS)]
+        assert len(called(found)) == 1
+        assert shown(found).strip() == text.removesuffix(written).strip()
 
 
 def test_a_call_that_is_also_made_as_a_real_call_runs_once() -> None:
