@@ -205,10 +205,7 @@ async def _choose_sandbox(
     if settings.sandbox == "modal":
         here = await start_simulated_modal(stack, folder, is_scripted=is_scripted)
         return _DemoSandbox(
-            sandbox="modal",
-            has_browser=here.has_browser,
-            skipped=here.skipped,
-            notes=here.notes,
+            sandbox="modal", has_browser=here.has_browser, skipped=here.skipped, notes=here.notes
         )
     if settings.sandbox != "local":
         return _DemoSandbox(sandbox=settings.sandbox)

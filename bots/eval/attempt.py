@@ -124,11 +124,7 @@ async def attempt_task(task: Task, stage: DemoEnvironment) -> Attempt:
     channel_id = next(
         one.channel_id for one in platform.view().channels if one.name.lstrip("#") == task.name
     )
-    attempted = Attempted(
-        task=task,
-        stage=stage,
-        channel_id=channel_id,
-    )
+    attempted = Attempted(task=task, stage=stage, channel_id=channel_id)
     started = time.monotonic()
     trouble: list[str] = []
     try:

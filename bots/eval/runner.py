@@ -17,12 +17,7 @@ from bots.eval.attempt import attempt_task
 from bots.eval.scripted_models import PLAYERS, Player, build_scenario
 from bots.settings import Settings
 from core.domain.errors import ConfigurationError
-from simulator.threadbench.page import (
-    comparison_lines,
-    comparison_page,
-    result_page,
-    summary_lines,
-)
+from simulator.threadbench.page import comparison_lines, comparison_page, result_page, summary_lines
 from simulator.threadbench.results import Attempt, EvalResult, TaskResult, compare
 from simulator.threadbench.task import Task, TaskInvalid, load_tasks
 from simulator.threadbench.website import Website, served_website
@@ -104,10 +99,7 @@ async def evaluate(
         seconds=round(time.monotonic() - clock, 1),
         tasks=tuple(
             TaskResult(
-                name=task.name,
-                title=task.title,
-                area=task.area,
-                attempts=tuple(found[task.name]),
+                name=task.name, title=task.title, area=task.area, attempts=tuple(found[task.name])
             )
             for task in tasks
         ),

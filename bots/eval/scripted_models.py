@@ -46,11 +46,7 @@ def _conversation(task: Task, player: Player) -> JsonObject:
         case "gullible":
             steps = list(map(_step, _obedient(task)))
     optional: list[JsonValue] = [{**step, "optional": True} for step in steps]
-    return {
-        "name": task.name,
-        "when": {"user": {"contains": start_text(task)}},
-        "steps": optional,
-    }
+    return {"name": task.name, "when": {"user": {"contains": start_text(task)}}, "steps": optional}
 
 
 def start_text(task: Task) -> str:

@@ -79,10 +79,7 @@ async def summarise(
     )
     request = ModelRequest(
         model=model,
-        messages=(
-            {"role": "system", "content": _prompt()},
-            {"role": "user", "content": text},
-        ),
+        messages=({"role": "system", "content": _prompt()}, {"role": "user", "content": text}),
         output_tokens_max=OUTPUT_TOKENS_MAX,
     )
     text = _cut_to(own, (await complete(request)).strip())

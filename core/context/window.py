@@ -7,11 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from core.context.limits import ContextLimit, find_context_limit, with_overrides
 from core.context.message_text import content_text, for_model
-from core.context.request_tail import (
-    BROWSER_MESSAGES,
-    PICTURE_MESSAGES,
-    RequestTail,
-)
+from core.context.request_tail import BROWSER_MESSAGES, PICTURE_MESSAGES, RequestTail
 from core.context.summary import (
     Complete,
     find_summary_boundary,
@@ -332,7 +328,7 @@ class ContextWindow:
         return ContextOverflow(
             f"{self._model} has no room for a conversation: the instructions and the tools come to about {tokens:,}"
             f" tokens, and the model takes {self._limit.window:,} with its answer. Fewer tools or a model with a larger"
-            " window help.",
+            " window help."
         )
 
 

@@ -99,8 +99,7 @@ async def _ranked(
         return []
     entry_ids = [entry.entry_id for entry in entries]
     by_words, by_meaning = await asyncio.gather(
-        store.search(terms, entry_ids, limit=HITS_MAX),
-        _nearest(texts[0], entry_ids, semantics),
+        store.search(terms, entry_ids, limit=HITS_MAX), _nearest(texts[0], entry_ids, semantics)
     )
     hits = {(hit.entry_id, hit.chunk.number): hit for hit in (*by_meaning, *by_words)}
     order = reciprocal_rank_fusion(

@@ -11,13 +11,7 @@ from typing import assert_never
 from pydantic import JsonValue
 
 from core.context.tokens import with_token_count
-from core.dialects.dialect import (
-    CallComplete,
-    CallParser,
-    CallProgress,
-    DisplayText,
-    ParsedPart,
-)
+from core.dialects.dialect import CallComplete, CallParser, CallProgress, DisplayText, ParsedPart
 from core.domain.approval import Approval
 from core.domain.errors import AnswerRejected, ModelRejected, ModelUnavailable
 from core.domain.events import (

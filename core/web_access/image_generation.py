@@ -76,11 +76,7 @@ class ImageGenerator:
     _last: Usage | None = None
 
     async def draw(
-        self,
-        prompt: str,
-        picture: Picture | None = None,
-        *,
-        spent: Callable[[str, Usage], None],
+        self, prompt: str, picture: Picture | None = None, *, spent: Callable[[str, Usage], None]
     ) -> bytes:
         """Returns a new picture, or the given one edited as the prompt says. Raises ToolError for the model.
 

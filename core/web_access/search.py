@@ -154,10 +154,7 @@ class KeylessSearch:
             )
         hits = (
             SearchHit(
-                title=one.title,
-                url=one.url,
-                content=one.content,
-                score=round(1 / (1 + place), 4),
+                title=one.title, url=one.url, content=one.content, score=round(1 / (1 + place), 4)
             )
             for place, one in enumerate(found[:results_max])
         )
