@@ -45,6 +45,8 @@ UNREADABLE_CALL = (
     "The model wrote calls that its service cannot read. Try again, or choose another model."
 )
 
+NO_TOOL_CALLS = "This model takes no tool calls. The operator has to set `THREADHAND_DIALECT=xml` or another model."
+
 _BY_STATUS: Mapping[int, tuple[type[ModelError], str]] = {
     401: (ModelRejected, KEY_REJECTED),
     402: (ModelRejected, NO_CREDIT),
@@ -84,10 +86,16 @@ _CREDIT = (
     r"(?i)credit balance is too low|insufficient[ _](?:balance|quota|credits?|funds)|exceeded_current_quota|arrearage"
     r"|(?:no|out of|used all available) credits|specified (?:api )?usage limits|billing_(?:error|hard_limit)"
 )
+_NO_TOOLS = (
+    r"(?i)(?:not|n't) support (?:tools\b|(?:tool|function)[ _](?:use|call))|that support tool use"
+    r"|enable-auto-tool-choice|tools param requires"
+    r"|(?<!_)(?:tool|function)[ _]call(?:s|ing)\W{1,3}(?:is|are) not (?:supported|enabled)"
+)
 _BY_WORDS: Sequence[tuple[re.Pattern[str], type[ModelError], str]] = (
     (re.compile(_SLIP), AnswerRejected, UNREADABLE_CALL),
     (re.compile(_KEY), ModelRejected, KEY_REJECTED),
     (re.compile(_CREDIT), ModelRejected, NO_CREDIT),
+    (re.compile(_NO_TOOLS), ModelRejected, NO_TOOL_CALLS),
 )
 """What the words of an error say, whatever its status. The first match counts: what the model wrote may be quoted."""
 _OVERFLOW = re.compile(

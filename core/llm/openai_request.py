@@ -17,7 +17,7 @@ CACHED_MESSAGE_BYTES_MAX = 128 * 1024
 """Larger messages are not cached, so that the cache has room for the many small messages of a conversation."""
 _NOT_TAKEN = re.compile(
     r"un(?:supported|recogni[sz]ed|known|expected)|not (?:\w+ )?(?:supported|permitted|allowed|recogni[sz]ed)"
-    r"|n(?:o|')t support|extra (?:fields|inputs|argument)",
+    r"|n(?:o|')t support|extra (?:fields|inputs|argument)|deprecated|only \S{1,9} is allowed|only be set to",
     re.IGNORECASE,
 )
 _IS_MISSING = re.compile(r"missing|required|must be (?:passed|sent|provided)", re.IGNORECASE)

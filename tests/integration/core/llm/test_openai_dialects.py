@@ -191,6 +191,21 @@ async def test_options_that_an_endpoint_does_not_take_are_left_out_from_then_on(
     assert "stop" in seen[5]
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "invalid temperature: only 1 is allowed for this model",
+        "`temperature` may only be set to 1 when thinking is enabled.",
+        "`temperature` is deprecated for this model.",
+    ],
+)
+async def test_a_temperature_that_the_model_does_not_take_is_left_out(words: str):
+    answer, seen = picky(("temperature", words))
+    async with endpoint(answer) as llm:
+        assert [delta async for delta in llm.stream(asking())] == [HI, STOPPED]
+    assert ("temperature" in seen[1], len(seen)) == (False, 2)
+
+
 async def test_the_limit_of_an_answer_goes_by_its_other_name_where_that_is_wanted():
     words = "'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
     answer, seen = picky(("max_tokens", words))

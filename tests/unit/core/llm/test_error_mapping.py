@@ -8,6 +8,7 @@ from core.llm.error_mapping import (
     BAD_REQUEST,
     KEY_REJECTED,
     NO_CREDIT,
+    NO_TOOL_CALLS,
     RETRY_AFTER_SECONDS_MAX,
     UNREADABLE_CALL,
     ErrorResponse,
@@ -43,6 +44,39 @@ def test_no_money_and_no_key_are_told_as_what_they_are_and_not_retried(
     error = to_model_error(ErrorResponse(status=status, code=code, message=message))
     assert type(error) is ModelRejected
     assert str(error) == sentence
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (400, "registry.ollama.ai/library/m does not support tools"),
+        (404, "No endpoints found that support tool use. To learn more, visit: https://x"),
+        (
+            400,
+            '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
+        ),
+        (500, "tools param requires --jinja flag"),
+        (400, "`tool calling` is not supported with this model"),
+        (400, "Function calling is not enabled for models/m"),
+        (400, "This model doesn't support function calling."),
+    ],
+)
+def test_a_model_without_tool_calls_is_told_as_that(status: int, message: str) -> None:
+    error = to_model_error(ErrorResponse(status=status, message=message))
+    assert type(error) is ModelRejected
+    assert str(error) == NO_TOOL_CALLS
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "tool_choice is not supported",
+        "parallel_tool_calls is not supported.",
+        "m does not support tool_choice",
+    ],
+)
+def test_an_option_of_tool_calls_that_is_refused_is_no_more_than_that(message: str) -> None:
+    assert str(to_model_error(ErrorResponse(status=400, message=message))) == BAD_REQUEST
 
 
 @pytest.mark.parametrize(
