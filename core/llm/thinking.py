@@ -10,7 +10,7 @@ _MARK = re.compile(
     r"|<\|(?:start_thinking|end_thinking|start_response|begin_of_thought|end_of_thought|begin_of_solution)\|>"
 )
 _IS_END = re.compile(r"(?i)./|<channel|<\|end_|<\|start_response|<\|begin_of_solution")
-_MAY_BE_MARK = re.compile(r"[<\[◁][|/\w:>]{0,20}\Z")
+_MAY_BE_MARK = re.compile(r"(?:[<\[◁][|/\w:]{0,20}|<\|channel>\w{0,7})\Z")
 _SPACE_MAX = 200
 _DOUBT_CHARACTERS_MAX = 64 * 1024
 Deltas = list[TextDelta | ThinkingDelta]

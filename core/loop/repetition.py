@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Sequence
 from hashlib import blake2b
 
+from core.domain.errors import AnswerRejected
 from core.domain.messages import JsonObject, Message
 from core.loop.calls import CallOutcome
 
@@ -17,6 +18,9 @@ TURNS_REMEMBERED = 4
 """The longest cycle of turns that is detected. A repeat of an older turn is allowed, because its result may no
 longer be in the model's context."""
 
+PASSAGE_CHARACTERS_MAX = 2_000
+ENDLESS_CHARACTERS = 40_000
+ENDLESS_MESSAGE = "The model repeated itself without end. Try again, or choose another model."
 STUCK_MESSAGE = (
     "The same steps came back again and again without anything new, so I stopped. "
     "Tell me what to do differently, or let me go on."
@@ -61,6 +65,25 @@ class RepetitionDetector:
         self._repeats = 0 if is_new else self._repeats + 1
         is_polling = bool(outcomes) and all(one.call.name in POLLING_TOOLS for one in outcomes)
         return self._repeats > (POLLS_MAX if is_polling else REPEATS_BEFORE_WARNING)
+
+
+class EndlessText:
+    """Detects that the newest text of an answer is one passage over and over. The work is linear."""
+
+    def __init__(self) -> None:
+        self._recent: list[str] = []
+        self._characters = 0
+
+    def check(self, text: str) -> None:
+        """Takes the next piece of the text. Raises AnswerRejected if the text repeats itself."""
+        self._recent.append(text)
+        self._characters += len(text)
+        if self._characters >= ENDLESS_CHARACTERS:
+            recent = "".join(self._recent)[-ENDLESS_CHARACTERS:]
+            self._recent, self._characters = [], 0
+            period = recent.find(recent[:PASSAGE_CHARACTERS_MAX], 1)
+            if 0 < period <= PASSAGE_CHARACTERS_MAX and recent[period:] == recent[:-period]:
+                raise AnswerRejected(ENDLESS_MESSAGE, detail="it repeats one passage over and over")
 
 
 def _mark_of_call(outcome: CallOutcome) -> bytes:

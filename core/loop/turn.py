@@ -30,6 +30,7 @@ from core.domain.messages import REASONING_KEY, JsonObject, Message
 from core.domain.threads import FinishReason, Reply, Usage
 from core.llm.error_mapping import ANSWER_BROKE_OFF, CONTENT_REJECTED
 from core.loop.calls import CallOutcome, CallRunner, tool_finished_event
+from core.loop.repetition import EndlessText
 from core.loop.run_context import AskModel, RunContext
 from core.model_usage import record_model_usage, written_text
 from core.ports import (
@@ -84,6 +85,9 @@ _NOTHING_BEFORE_LIMIT = (
     "Your answer reached its length limit before it contained any text or call. Think less, and begin with the answer "
     "or the next call."
 )
+_NOTHING_SAID = (
+    "Your answer was empty. Go on with the next call, or write your answer to the people."
+)
 _UNREADABLE_ANSWER = (
     "Your answer could not be read, and nothing of it was run: {reason}. Write it again. Make each call a proper tool "
     "call whose arguments are one JSON object."
@@ -119,6 +123,7 @@ class _Response:
     thinking_since: float = 0
     told_seconds: int = -1
     visible: list[str] = field(default_factory=list[str])
+    endless: EndlessText = field(default_factory=EndlessText)
     sequence: int = 0
     size_bytes: int = 0
     has_begun: bool = False
@@ -239,8 +244,8 @@ class Turn:
                 continue
             if self._has_said(runner):
                 return reason
-            is_first_cut = reason == "length" and not restart
-            request = _with_note(request, _NOTHING_BEFORE_LIMIT if is_first_cut else "")
+            note = _NOTHING_BEFORE_LIMIT if reason == "length" else _NOTHING_SAID
+            request = _with_note(request, "" if restart else note)
         raise ModelUnavailable(ALWAYS_CUT_OFF if reason == "length" else ALWAYS_EMPTY)
 
     async def _read(
@@ -393,6 +398,7 @@ class Turn:
                         self.context.run_log.emit(
                             TextStreamed(text=text, sequence=response.next_sequence())
                         )
+                        response.endless.check(text)
                 case CallProgress():
                     progress = ToolCallStreamed(
                         index=item.index,

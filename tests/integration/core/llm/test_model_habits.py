@@ -183,6 +183,40 @@ async def test_an_empty_answer_after_a_result_is_asked_for_again(world: World) -
     assert (played.said, played.text) == (["a"], "Done.")
 
 
+async def test_a_model_that_said_nothing_is_told_so(world: World) -> None:
+    played = await play(world, [calling(call())], [{"content": "\n"}], [{"content": ""}], [DONE])
+    notes = [
+        sum("Your answer was empty" in str(one["content"]) for one in request["messages"])
+        for request in played.model.requests
+    ]
+    assert (notes, played.text) == ([0, 0, 1, 1], "Done.")
+
+
+@pytest.mark.parametrize("passage", ["x", "The same line.\n", "word " * 300])
+@pytest.mark.parametrize("is_whole", [False, True])
+async def test_an_answer_that_repeats_itself_without_end_is_asked_for_again(
+    world: World, passage: str, is_whole: bool
+) -> None:
+    endless = passage * (120_000 // len(passage))
+    pieces = [endless] if is_whole else [endless[at : at + 700] for at in range(0, 120_000, 700)]
+    said: list[Json] = [{"content": one} for one in ("I begin.\n", *pieces)]
+    played = await play(world, (said, "length"), [DONE])
+    assert played.text == "Done."
+    assert "over and over" in str(played.model.requests[1]["messages"][-1]["content"])
+
+
+async def test_a_model_that_only_repeats_itself_ends_the_run_with_a_sentence(world: World) -> None:
+    played = await play(world, *([[{"content": "Again.\n" * 20_000}]] * 3))
+    assert isinstance(played.end, RunFailed)
+    assert "repeated itself" in played.end.public_message
+
+
+async def test_a_long_answer_with_many_equal_lines_is_an_answer(world: World) -> None:
+    rows = "".join(f"| {number} | 0 | 0 |\n" for number in range(5_000))
+    played = await play(world, [{"content": rows + "-" * 10_000 + "\nThat is all."}])
+    assert played.text.endswith("That is all.")
+
+
 async def test_answers_that_stay_empty_end_the_run_with_a_sentence(world: World) -> None:
     played = await play(world, *([[{"content": ""}]] * 12))
     assert isinstance(played.end, RunFailed)
