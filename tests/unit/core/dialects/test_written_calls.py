@@ -361,6 +361,33 @@ def test_a_text_dialect_reads_other_formats_too(
         assert shown(found).strip() == text.removesuffix(written).strip()
 
 
+MARKS = st.sampled_from([
+    *WRITTEN.values(), JSON_CALL, "`", "```", "\n", "\n```\n", " ", "<", "<|end|>", "</tool_call>", "<tool_call>", "a b",
+    "Thought: x\n", "Action: echo\n", 'Action Input: {"text": "a"}\n', "Final Answer: ", '<invoke name="echo">', "</invoke>",
+    "<function_calls>", "</function_calls>", '<parameter name="text">', "</parameter>", "<echo>", "</echo>", '"', "{", "}",
+])  # fmt: skip
+
+
+@settings(max_examples=150)
+@given(
+    st.sampled_from([XmlDialect(), ReactDialect()]),
+    st.lists(MARKS, max_size=8).map("".join),
+    st.integers(1, 30),
+    st.booleans(),
+)
+def test_a_text_dialect_reads_the_same_whatever_the_pieces(
+    dialect: XmlDialect | ReactDialect, text: str, size: int, is_whole: bool
+) -> None:
+    seen = set[str]()
+    for step in (1, size, len(text) + 1):
+        parser = dialect.parser(TOOLS)
+        pieces = [text[at : at + step] for at in range(0, len(text), step)]
+        found = [part for piece in pieces for part in parser.feed(TextDelta(text=piece))]
+        found += parser.close(is_whole=is_whole)
+        seen.add(str((shown(found), called(found), parser.raw_text)))
+    assert len(seen) == 1
+
+
 def test_a_call_that_is_also_made_as_a_real_call_runs_once() -> None:
     arguments = '{"text": "a", "count": 2}'
     real = ToolCallDelta(index=0, call_id="c1", name="echo", arguments=arguments)
