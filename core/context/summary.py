@@ -65,14 +65,16 @@ async def summarise(
     complete: Complete,
     model: str,
     room: int,
+    answer_tokens: int,
     run_id: str,
     todo: str | None = None,
 ) -> Message:
     """Returns a `summary` message that replaces the older messages.
 
-    `todo` is the content of todo.md after these messages. `room` is the number of tokens that a conversation may have.
+    `todo` is the content of todo.md after these messages. `room` is the number of tokens that a conversation may have,
+    and `answer_tokens` is the most that the model may write, or 0 if that is unknown.
     Raises ModelError if the model call fails, and ValueError if the answer is empty."""
-    own = min(OUTPUT_TOKENS_MAX, room // ROOM_SHARE)
+    own = min(OUTPUT_TOKENS_MAX, room // ROOM_SHARE, answer_tokens or room)
     left = max(1, room - own - PROMPT_TOKENS)
     text = await asyncio.to_thread(
         lambda: wrap_untrusted(transcript(older, left), source="the conversation")
@@ -80,7 +82,7 @@ async def summarise(
     request = ModelRequest(
         model=model,
         messages=({"role": "system", "content": _prompt()}, {"role": "user", "content": text}),
-        output_tokens_max=OUTPUT_TOKENS_MAX,
+        output_tokens_max=own,
     )
     text = _cut_to(own, (await complete(request)).strip())
     if not text:

@@ -287,6 +287,7 @@ class ContextWindow:
                 complete=self._complete,
                 model=self._model,
                 room=room,
+                answer_tokens=self._limit.reserved,
                 run_id=self._run_id,
                 todo=self._todo_after(older),
             )

@@ -44,8 +44,9 @@ def window(
     complete: Callable[[ModelRequest], Awaitable[str]] = no_summary,
     told: list[AgentEvent] | None = None,
     summary_tokens: int = 10_000_000,
+    reserved: int = 0,
 ) -> ContextWindow:
-    limits = {"m": ContextLimit(window=room, reserved=0)}
+    limits = {"m": ContextLimit(window=room, reserved=reserved)}
     return ContextWindow(
         model="m",
         run_id="run",
@@ -122,6 +123,26 @@ async def test_summing_up_a_very_long_conversation_holds_nobody_up() -> None:
         assert len(request.messages) < 20
 
     assert min([await longest_stall(shorten) for _ in range(TRIES)]) < STALL_SECONDS_MAX
+
+
+@pytest.mark.parametrize(("size", "reserved"), [(8_192, 2_048), (16_385, 4_096), (128_000, 4_096)])
+async def test_a_request_for_a_summary_fits_the_model_with_its_answer(
+    size: int, reserved: int
+) -> None:
+    asked: list[ModelRequest] = []
+
+    async def short(request: ModelRequest) -> str:
+        asked.append(request)
+        return "# Facts\nnone"
+
+    held = window(size, complete=short, summary_tokens=size // 2, reserved=reserved)
+    await held.load(long_thread(12, words_each=size // 10))
+    await held.request(BLANK, ())
+    (request,) = asked
+    assert request.output_tokens_max is not None
+    assert 0 < request.output_tokens_max <= reserved
+    tokens = sum(count_message(one) for one in request.messages)
+    assert tokens + request.output_tokens_max <= size
 
 
 async def test_cuts_are_told_once_and_taken_up_by_the_next_window() -> None:
