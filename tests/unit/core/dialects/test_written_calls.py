@@ -362,9 +362,10 @@ def test_a_text_dialect_reads_other_formats_too(
 
 
 MARKS = st.sampled_from([
-    *WRITTEN.values(), JSON_CALL, "`", "```", "\n", "\n```\n", " ", "<", "<|end|>", "</tool_call>", "<tool_call>", "a b",
-    "Thought: x\n", "Action: echo\n", 'Action Input: {"text": "a"}\n', "Final Answer: ", '<invoke name="echo">', "</invoke>",
-    "<function_calls>", "</function_calls>", '<parameter name="text">', "</parameter>", "<echo>", "</echo>", '"', "{", "}",
+    *WRITTEN.values(), JSON_CALL, "`", "```", "\n", "\n```\n", " ", "<", "<|end|>", "</tool_call>", "<tool_call>", "a",
+    "Thought: x\n", "Action: echo\n", 'Action Input: {"text": "a"}\n', "Final Answer: ", '<invoke name="echo">', '"',
+    "<function_calls>", "</function_calls>", '<parameter name="text">', "</parameter>", "<echo>", "</echo>", "{", "}",
+    "</invoke>",
 ])  # fmt: skip
 
 
