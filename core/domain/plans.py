@@ -135,11 +135,7 @@ def update_plan(
 
 
 def mark_step(
-    plans: Plans,
-    plan_id: str | None,
-    step_index: int,
-    status: StepStatus | None,
-    notes: str | None,
+    plans: Plans, plan_id: str | None, step_index: int, status: StepStatus | None, notes: str | None
 ) -> Plans:
     """Returns the plans with a new status or new notes for one step. `step_index` counts from 0."""
     plan = find_plan(plans, plan_id)

@@ -31,12 +31,7 @@ from core.domain.events import ActivityChanged
 from core.domain.messages import JsonObject
 from core.failpoints import Failpoint
 from core.mcp.arguments import ANSWERS
-from core.mcp.elicitation import (
-    RunningCall,
-    answer_elicitation,
-    asked_questions,
-    question_output,
-)
+from core.mcp.elicitation import RunningCall, answer_elicitation, asked_questions, question_output
 from core.mcp.http_client import HTTP_REFUSED, SESSION_FORGOTTEN
 from core.mcp.oauth import Authorize
 from core.mcp.resources import call_resource_tool, resource_tools
@@ -431,9 +426,7 @@ class ServerCheck:
 
 
 async def check_server(
-    config: McpServerConfig,
-    host_environment: Mapping[str, str],
-    authorize: Authorize | None = None,
+    config: McpServerConfig, host_environment: Mapping[str, str], authorize: Authorize | None = None
 ) -> ServerCheck:
     """Connects to a server, lists its tools and disconnects, within the server's own time limits.
 

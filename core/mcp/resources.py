@@ -8,14 +8,7 @@ from typing import Any, Protocol
 
 from mcp import Client
 from mcp.shared.exceptions import MCPError
-from mcp.types import (
-    Prompt,
-    ReadResourceResult,
-    Resource,
-    ResourceTemplate,
-    Tool,
-    ToolAnnotations,
-)
+from mcp.types import Prompt, ReadResourceResult, Resource, ResourceTemplate, Tool, ToolAnnotations
 from pydantic import JsonValue, ValidationError
 
 from core.context.untrusted_text import clean_line

@@ -273,10 +273,7 @@ def build_run_context(
             knowledge=config.knowledge,
             budget=_tool_budget(loaded, config.model, deps, recorder),
         ),
-        policy=replace(
-            deps.limits.policy,
-            granted=loaded.granted,
-        ),
+        policy=replace(deps.limits.policy, granted=loaded.granted),
         run_log=recorder,
         ask_model=deps.models.ask_model,
         take_steering=take_steering,

@@ -7,13 +7,7 @@ from typing import Literal
 
 from core.context.tokens import with_token_count
 from core.dialects.dialect import CallComplete, Dialect, parse_message, visible_text
-from core.domain.approval import (
-    EXPIRED,
-    Approval,
-    is_one_by_one,
-    needs_question,
-    refusal_reason,
-)
+from core.domain.approval import EXPIRED, Approval, is_one_by_one, needs_question, refusal_reason
 from core.domain.errors import ApprovalExpired, ToolError
 from core.domain.events import (
     MessageAdded,

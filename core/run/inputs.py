@@ -4,12 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from core.context.message_text import (
-    attributed_text,
-    build_user_message,
-    one_line,
-    safe_name,
-)
+from core.context.message_text import attributed_text, build_user_message, one_line, safe_name
 from core.context.request_tail import PICTURES_MAX
 from core.domain.errors import AgentError, SandboxReplaced, ToolError
 from core.domain.messages import Message
@@ -87,11 +82,7 @@ async def _picture(
         log.info("an attached picture is not shown: %s", error)
         return None
     return image_context_message(
-        picture,
-        place=path,
-        original_size=len(content),
-        thread_id=one.thread_id,
-        run_id=run_id,
+        picture, place=path, original_size=len(content), thread_id=one.thread_id, run_id=run_id
     )
 
 

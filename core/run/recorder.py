@@ -31,14 +31,7 @@ from core.domain.messages import Message
 from core.domain.threads import Lease, ThreadInput, ToolCallRecord, Usage
 from core.domain.wire_format import status_message
 from core.ports import EventBus
-from core.stores import (
-    NOTHING_NEW,
-    DeliveryDraft,
-    JournalEntry,
-    RunJournal,
-    RunResult,
-    UsageEntry,
-)
+from core.stores import NOTHING_NEW, DeliveryDraft, JournalEntry, RunJournal, RunResult, UsageEntry
 from core.tasks import spawn
 
 log = logging.getLogger(__name__)

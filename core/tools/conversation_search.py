@@ -13,11 +13,7 @@ class SearchConversationParams(BaseModel):
     """Search this whole conversation, including what was shortened or summed up. Returns the best passages with
     message ids for expand_message."""
 
-    query: str = Field(
-        min_length=1,
-        max_length=4000,
-        description="A question or keywords.",
-    )
+    query: str = Field(min_length=1, max_length=4000, description="A question or keywords.")
 
 
 async def run_search_conversation(params: SearchConversationParams, context: ToolContext) -> str:

@@ -12,11 +12,7 @@ class SearchKnowledgeParams(BaseModel):
     """Search the documents that people gave this agent and this conversation. Returns the best passages with file and
     page. Search before you say that you do not know."""
 
-    query: str = Field(
-        min_length=1,
-        max_length=4000,
-        description="A question or keywords.",
-    )
+    query: str = Field(min_length=1, max_length=4000, description="A question or keywords.")
 
 
 async def run_search_knowledge(params: SearchKnowledgeParams, context: ToolContext) -> str:

@@ -70,9 +70,7 @@ class SeeParams(BaseModel):
     say in words what matters about them."""
 
     file_path: str = Field(
-        min_length=1,
-        max_length=4096,
-        description="Path relative to /workspace, or a web address.",
+        min_length=1, max_length=4096, description="Path relative to /workspace, or a web address."
     )
 
     @field_validator("file_path")
@@ -120,9 +118,7 @@ class DrawParams(BaseModel):
 
     mode: Literal["generate", "edit"] = Field(description="edit changes the picture at image_path.")
     prompt: str = Field(
-        min_length=1,
-        max_length=8000,
-        description="The whole picture and its style.",
+        min_length=1, max_length=8000, description="The whole picture and its style."
     )
     image_path: str | None = Field(
         default=None,

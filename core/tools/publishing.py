@@ -20,9 +20,7 @@ class DeployParams(BaseModel):
     approve it first. The same name replaces the earlier site. To show a page, its preview link is enough."""
 
     name: str = Field(
-        min_length=1,
-        max_length=100,
-        description="Part of the address: a-z, 0-9 and dashes.",
+        min_length=1, max_length=100, description="Part of the address: a-z, 0-9 and dashes."
     )
     directory_path: str = Field(
         min_length=1, max_length=4096, description="Folder relative to /workspace."

@@ -76,14 +76,10 @@ class AskParams(BaseModel):
         min_length=1, description="The question in Markdown, with what people need to answer it."
     )
     attachments: StringList = Field(
-        default=(),
-        max_length=ATTACHMENTS_MAX,
-        description="Files or URLs to show.",
+        default=(), max_length=ATTACHMENTS_MAX, description="Files or URLs to show."
     )
     options: StringList = Field(
-        default=(),
-        max_length=500,
-        description="Answers to offer, as buttons or in menus.",
+        default=(), max_length=500, description="Answers to offer, as buttons or in menus."
     )
 
 
@@ -101,8 +97,7 @@ class CompleteParams(BaseModel):
     """End the work when everything that was asked for is done."""
 
     text: str = Field(
-        default="",
-        description="The answer in Markdown; empty if you have just written it.",
+        default="", description="The answer in Markdown; empty if you have just written it."
     )
     attachments: StringList = Field(
         default=(),

@@ -258,11 +258,7 @@ execute_data_provider_call = Tool(
     run=run_call,
     subject="web",
     title=lambda params: f"Asking {params.service_name} for {params.route}",
-    example={
-        "service_name": "twitter",
-        "route": "user_info",
-        "payload": {"screenname": "github"},
-    },
+    example={"service_name": "twitter", "route": "user_info", "payload": {"screenname": "github"}},
     is_idempotent=True,
     timeout_seconds=180,
     requires=("data_providers",),

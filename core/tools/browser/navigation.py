@@ -8,12 +8,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from core.context.tokens import first_tokens
 from core.context.untrusted_text import clean_line, wrap_untrusted
-from core.tools.browser.action import (
-    ACTION_SECONDS,
-    browser_tool,
-    page_output,
-    perform_action,
-)
+from core.tools.browser.action import ACTION_SECONDS, browser_tool, page_output, perform_action
 from core.tools.tool import ToolContext, ToolOutput
 from core.tools.workspace.paths import FilePathParams
 
@@ -57,10 +52,7 @@ class CloseParams(BaseModel):
 
 class ScrollParams(BaseModel):
     amount: int | None = Field(
-        default=None,
-        ge=1,
-        le=SCROLL_PIXELS_MAX,
-        description="Pixels; default: almost a screen.",
+        default=None, ge=1, le=SCROLL_PIXELS_MAX, description="Pixels; default: almost a screen."
     )
 
 

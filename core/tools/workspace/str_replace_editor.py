@@ -29,11 +29,7 @@ from core.tools.workspace.paths import (
     validated_workspace_path,
     with_path_in_error,
 )
-from core.tools.workspace.reading import (
-    READ_CHARACTERS_MAX,
-    read_numbered_lines,
-    with_line_number,
-)
+from core.tools.workspace.reading import READ_CHARACTERS_MAX, read_numbered_lines, with_line_number
 
 UNDO_FOLDER = ".undo"
 UNDO_STEPS_MAX = 10
