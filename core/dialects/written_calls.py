@@ -148,10 +148,10 @@ def _is_no_object(inner: str, _tools: Tools) -> bool:
 
 
 def _read_harmony(body: str, _tools: Tools) -> Iterator[ToolCall]:
-    header, _, text = body.partition("<|message|>")
+    header, brace, text = body.partition("{")
     name = _RECIPIENT.search(header)
     try:
-        value: JsonValue = _DECODER.decode(text)
+        value: JsonValue = _DECODER.decode(brace + text)
     except (ValueError, RecursionError):
         return
     if name and isinstance(value, dict):
@@ -240,6 +240,7 @@ class _Format(NamedTuple):
 _SPECIAL_END = r"<[|｜]/?tool[_▁a-z]{0,24}[_▁]end[|｜]>|<[|｜]/tool_calls?[|｜]>"
 _ONLY_END = re.compile(rf"{_SPECIAL_END}|<[|｜]/?tool[_▁a-z]{{0,30}}[|｜]?>?", re.IGNORECASE)
 _HARMONY_END = r"(?=<\|(?:end|call|return|start|channel)\|>)"
+_HEADER_END = r"<\|message\|>|\n|json(?=\{)"
 _FENCE_END = r"(?<=\n)[ \t]{0,3}```"
 _NAMES = ("function_calls", "tool_calls", "tool_call", "function_call")
 _PREFIXES = ("", "antml:", "minimax:", *(f"{bar}dsml{bar}" for bar in ("|", "||", "｜", "｜｜")))
@@ -251,9 +252,8 @@ _FORMATS = (
     _Format("<start_function_call>", "<end_function_call>", _read_gemma, inside="all"),
     *(_Format(start, _SPECIAL_END) for start in ("<|tool", "<|/tool", "<｜tool", "<｜/tool")),
     _Format("<|start_action|>", r"<\|end_action\|>"),
-    _Format("<|python_tag|>", ""),
-    _Format("[tool_calls]", ""),
-    *(_Format(m, r"<\|message\|>|\n", _read_harmony, _is_no_header, "all") for m in ("<|start|>", "<|channel|>")),
+    *(_Format(start, "") for start in ("<|python_tag|>", "[tool_calls]")),
+    *(_Format(m, _HEADER_END, _read_harmony, _is_no_header, "all") for m in ("<|start|>", "<|channel|>")),
     _Format("```tool_code", _FENCE_END, _read_python, _is_other_code, "all"),
     _Format("```tool_call", _FENCE_END, _read_python, _is_other_code),
 )  # fmt: skip

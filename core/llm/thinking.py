@@ -11,6 +11,10 @@ _MARK = re.compile(
 )
 _IS_END = re.compile(r"(?i)./|<channel|<\|end_|<\|start_response|<\|begin_of_solution")
 _MAY_BE_MARK = re.compile(r"(?:[<\[◁][|/\w:]{0,20}|<\|channel>\w{0,7})\Z")
+_BARE_START = re.compile(r"analysis(?=[A-Z])")
+_BARE_MARK = re.compile(r"assistant(?:(?:analysis|final)(?=\S)|commentary(?: to=|(?=[A-Z])))")
+_MAY_BE_BARE = re.compile(r"a[a-z]{0,18}(?: (?:t|to)?)?\Z")
+"""The channels of gpt-oss as servers write them that leave its special tokens out."""
 _SPACE_MAX = 200
 _DOUBT_CHARACTERS_MAX = 64 * 1024
 Deltas = list[TextDelta | ThinkingDelta]
@@ -33,21 +37,28 @@ class ThinkingReader:
         self.has_thought = self.has_end_only = False
         self._doubt = [""] if expects_end else []
         self._doubt_characters = self._withdrawn = 0
+        self._mark, self._may_be_mark = _MARK, _MAY_BE_MARK
+        self._opening: str | None = ""
         self._begin_text()
 
     def read(self, text: str) -> Deltas:
         """Returns the deltas for the next piece of the answer. The pieces may be split at any character."""
+        if self._opening is not None:
+            self._opening += text
+            if "analysis".startswith(self._opening[:8]) and len(self._opening) < len("analysisX"):
+                return []
+            text = self._opened()
         if self._is_plain(text):
             self._unread.append(text)
             return [TextDelta(text=text)]
         whole, self._held = self._held + text, ""
         deltas: Deltas = []
         place = self._withdrawn = 0
-        for mark in _MARK.finditer(whole):
+        for mark in self._mark.finditer(whole):
             self._pass(whole[place : mark.start()], deltas)
             self._take_mark(mark.group(), deltas)
             place = mark.end()
-        if held := _MAY_BE_MARK.search(whole, place):
+        if held := self._may_be_mark.search(whole, place):
             self._held = held.group()
         self._pass(whole[place : len(whole) - len(self._held)], deltas)
         return deltas
@@ -56,14 +67,30 @@ class ThinkingReader:
         """Returns the text that was held back, after the answer has ended."""
         deltas: Deltas = []
         self._withdrawn = 0
-        self._pass(self._held, deltas)
+        self._pass((self._opening or "") + self._held, deltas)
         if self._doubt:
             self._say("".join(self._doubt), deltas)
         return deltas
 
+    def _opened(self) -> str:
+        """Returns the beginning of the answer. If it is the first channel of gpt-oss, all text is thinking from now on,
+        which becomes the answer if no other channel follows."""
+        text, self._opening = self._opening or "", None
+        if not _BARE_START.match(text):
+            return text
+        self._mark, self._may_be_mark = _BARE_MARK, _MAY_BE_BARE
+        self._is_thinking, self._doubt = True, [text[:8]]
+        return text[8:]
+
+    def _take_channel(self, mark: str, deltas: Deltas) -> None:
+        self._is_thinking, self.has_thought, self._doubt = mark.endswith("analysis"), True, []
+        if mark.endswith("to="):
+            self._say("<|channel|>commentary to=", deltas)
+
     def _is_plain(self, text: str) -> bool:
         """Returns whether the text is all answer and cannot contain a mark, as most of it."""
         is_inside = self._has_said and not (self._held or self._is_thinking or self._is_closed)
+        is_inside = is_inside and self._mark is _MARK
         return is_inside and "<" not in text and "[" not in text and "◁" not in text
 
     def _begin_text(self) -> None:
@@ -72,6 +99,9 @@ class ThinkingReader:
         self._unread: list[str] = []
 
     def _take_mark(self, mark: str, deltas: Deltas) -> None:
+        if self._mark is _BARE_MARK:
+            self._take_channel(mark, deltas)
+            return
         is_end = _IS_END.match(mark) is not None
         if self._is_thinking and is_end:
             self.has_end_only |= self._expects_end

@@ -95,6 +95,7 @@ def formats(text: str) -> dict[str, str]:
         "cohere": '<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "echo", '
         f'"parameters": {given}}}\n]<|END_ACTION|>',
         "harmony": f"{call}<|call|>",
+        "harmony without its tokens": f"<|channel|>commentary to=functions.echo json{given}<|channel|>",
         "harmony after a thought": f"{thought}{call}",
         "harmony with the name first": "<|start|>assistant to=functions.echo<|channel|>commentary json<|message|>"
         f"{given}<|call|>",

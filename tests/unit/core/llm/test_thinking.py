@@ -83,6 +83,25 @@ def told(*pieces: str) -> tuple[str, str]:
             "",
             "Cohere writes `<|END_THINKING|>` <|x|> there.",
         ),
+        ("analysisThey say hi.assistantfinalHi there.", "They say hi.", "Hi there."),
+        (
+            "analysisA.assistantanalysisB.assistantfinalC. The assistant is done.",
+            "A.B.",
+            "C. The assistant is done.",
+        ),
+        ("analysisHm.assistantcommentaryI look.assistantfinalSo.", "Hm.", "I look.So."),
+        (
+            'analysisHm.assistantcommentary to=functions.x json{"a": 1}',
+            "Hm.",
+            '<|channel|>commentary to=functions.x json{"a": 1}',
+        ),
+        (
+            "analysisReport.pdf is attached.",
+            "Report.pdf is attached.",
+            "analysisReport.pdf is attached.",
+        ),
+        ("analysis of it", "", "analysis of it"),
+        ("analysis", "", "analysis"),
         ("The list is [1, 2] and a[think].", ".", "The list is [1, 2] and a[think]."),
     ],
 )
@@ -112,7 +131,9 @@ def test_a_long_thought_in_the_middle_is_not_held_back_for_ever() -> None:
     assert any(thoughts.read("x" * 1_000) for _ in range(100))
 
 
-@pytest.mark.parametrize("piece", ["<", "</think>", "`", "[/THINK] x", "<think>", "\n```\n"])
+@pytest.mark.parametrize(
+    "piece", ["<", "</think>", "`", "[/THINK] x", "<think>", "\n```\n", "analysisA", "assistant"]
+)
 def test_many_marks_are_read_in_linear_time(piece: str) -> None:
     began = time.process_time()
     thoughts = ThinkingReader()
