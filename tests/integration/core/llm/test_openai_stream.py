@@ -103,11 +103,11 @@ async def test_a_stream_that_is_no_whole_answer_is_unavailable(piece: bytes):
 async def test_strange_shapes_are_passed_over():
     got = await answered(
         b'data: {"choices":null}\n\ndata: {"choices":[7]}\n\ndata: {"usage":{"prompt_tokens":"x"}}\n\n'
-        b'data: {"choices":[{"delta":{"content":[{"type":"text","text":"a"}],"tool_calls":[1,{"id":5}]}}]}\n\n'
+        b'data: {"choices":[{"delta":{"content":[{"type":"text","text":"x"}],"tool_calls":[1,{"id":5}]}}]}\n\n'
         b"data: [DONE]\n\n"
     )
     assert got == [
-        TextDelta(text="a"),
+        TextDelta(text="x"),
         ToolCallDelta(index=1),
         ModelFinished(finish_reason="tool_calls", usage=Usage()),
     ]
