@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from pydantic import JsonValue
 
-from bots.slack.events.payload_fields import get_int, get_objects, get_text
+from bots.slack.events.payload_fields import get_int, get_object, get_objects, get_text
 from bots.slack.render.mrkdwn import (
     MRKDWN_CHARACTERS_MAX,
     block_lines,
@@ -20,7 +20,7 @@ FORWARD_CHARACTERS_MAX = 4000
 NAME_CHARACTERS_MAX = 255
 APP_ATTACHMENTS_MAX = 20
 APP_FIELDS_MAX = 50
-TABLE_ROWS_MAX = 1000
+TABLE_CELLS_MAX = 4_000
 TABLE_COLUMNS_MAX = 50
 TABLE_CHARACTERS_MAX = 40_000
 """More than a message of Slack holds, so that only made-up payloads are cut."""
@@ -33,14 +33,14 @@ def build_message_text(message: JsonObject, names: Mapping[str, str], *, bot: st
     lines = [mrkdwn_to_text(message_mrkdwn(message), names, without=bot)]
     if get_text(message, "bot_id") or "bot_profile" in message:
         lines += [one for one in _app_lines(message, names) if one not in lines[0]]
-    lines += _tables(message, names)
+    lines += _tables(table_rows(message), names)
     lines += [f"Link: {url}" for url in dict.fromkeys(_urls(message)) if url not in lines[0]]
     lines += [
         f"Link: {get_text(file, 'name')} ({get_text(file, 'external_url')})"
         for file in get_objects(message, "files")
         if _is_elsewhere(file)
     ]
-    lines += list(_forwards(message, names))[:FORWARDS_MAX]
+    lines += _forwards(message, names)
     return "\n".join(line for line in lines if line)
 
 
@@ -92,32 +92,37 @@ def _urls(message: JsonObject) -> Iterator[str]:
             pending += reversed(elements) if isinstance(elements, list) else ()
 
 
-def _tables(message: JsonObject, names: Mapping[str, str]) -> list[str]:
-    """Returns the tables that the writer pasted. Slack puts them into an attachment that has no other text, with the
-    fallback "[no preview available]" (github.com/vercel/chat/issues/803)."""
-    room, kept, rows = TABLE_CHARACTERS_MAX, list[str](), table_rows(message)
-    for row in rows[:TABLE_ROWS_MAX]:
-        shown = _table_row(row, names)
-        room -= len(shown) + 1
-        if room < 0:
-            break
-        kept.append(shown)
-    left_out = len(rows) - len(kept)
-    ending = [f"({left_out:,} more rows are left out)"] if left_out else []
-    return ["Table:", *kept, *ending] if rows else []
+def _tables(
+    rows: Iterator[list[JsonValue]], names: Mapping[str, str], cells_max: int = TABLE_CELLS_MAX
+) -> list[str]:
+    """Returns the beginning of the tables that the writer pasted, and how many rows are left out."""
+    kept, cells, room = list[str](), 0, TABLE_CHARACTERS_MAX
+    for row in rows:
+        cells += len(row[:TABLE_COLUMNS_MAX])
+        if cells > cells_max or room <= 0:
+            return ["Table:", *kept, f"({1 + sum(1 for _ in rows):,} more rows are left out)"]
+        kept.append(_table_row(row, names)[:room])
+        room -= len(kept[-1]) + 1
+    return ["Table:", *kept] if kept else []
 
 
-def table_rows(message: JsonObject) -> list[list[JsonValue]]:
-    """Returns the cells of the tables that the writer pasted, row by row."""
-    others = [one for one in get_objects(message, "attachments") if not _is_forward(one)]
-    return [
+def table_rows(*messages: JsonObject) -> Iterator[list[JsonValue]]:
+    """Yields the cells of the tables that the writer pasted, row by row. Slack puts them into an attachment that has no
+    other text, with the fallback "[no preview available]" (github.com/vercel/chat/issues/803)."""
+    return (
         row
-        for holder in (message, *others[:APP_ATTACHMENTS_MAX])
+        for message in messages
+        for holder in (message, *_own_attachments(message))
         for block in get_objects(holder, "blocks")
         if get_text(block, "type") in ("table", "data_table")
         for row in _list(block.get("rows"))
         if isinstance(row, list)
-    ]
+    )
+
+
+def _own_attachments(message: JsonObject) -> list[JsonObject]:
+    others = [one for one in get_objects(message, "attachments") if not _is_forward(one)]
+    return others[:APP_ATTACHMENTS_MAX]
 
 
 def _list(value: JsonValue) -> list[JsonValue]:
@@ -143,15 +148,25 @@ def _cell_text(cell: JsonValue, names: Mapping[str, str]) -> str:
 
 
 def _forwards(message: JsonObject, names: Mapping[str, str]) -> Iterator[str]:
-    for attachment in get_objects(message, "attachments"):
-        if not _is_forward(attachment):
-            continue
+    found = [one for one in get_objects(message, "attachments") if _is_forward(one)][:FORWARDS_MAX]
+    for attachment in found:
         author = get_text(attachment, "author_name") or get_text(attachment, "author_id")
-        written = get_text(attachment, "text")[:MRKDWN_CHARACTERS_MAX]
-        words = mrkdwn_to_text(written, names)[:FORWARD_CHARACTERS_MAX]
-        quoted = "\n".join(f"> {line}" for line in words.splitlines())
+        text = _forwarded_text(attachment, names, TABLE_CELLS_MAX // len(found))
+        quoted = "\n".join(f"> {line}" for line in text.splitlines())
         if quoted:
             yield f"Forwarded from {author or 'somebody'}:\n{quoted}"
+
+
+def _forwarded_text(attachment: JsonObject, names: Mapping[str, str], cells_max: int) -> str:
+    """Returns the text of a forwarded message, or that of its blocks if it has none, what its attachments show if an
+    app wrote it, and its tables. Slack puts the blocks of the message into `message_blocks`."""
+    inner = [get_object(one, "message") for one in get_objects(attachment, "message_blocks")]
+    holders = [attachment, *inner[:FORWARDS_MAX]]
+    written = next((text for one in holders if (text := message_mrkdwn(one)).strip()), "")
+    parts = [mrkdwn_to_text(written, names)]
+    parts += [one for holder in holders for one in _attachment_texts(holder, names)]
+    text = "\n".join(dict.fromkeys(filter(None, parts)))[:FORWARD_CHARACTERS_MAX]
+    return "\n".join([text, *_tables(table_rows(*holders), names, cells_max)]).strip()
 
 
 def _is_forward(attachment: JsonObject) -> bool:
@@ -161,9 +176,11 @@ def _is_forward(attachment: JsonObject) -> bool:
 def _app_lines(message: JsonObject, names: Mapping[str, str]) -> Iterator[str]:
     """Yields what an app's message shows besides its text: blocks, and attachments with title, text and fields."""
     yield from _block_texts(message, names)
-    for attachment in get_objects(message, "attachments")[:APP_ATTACHMENTS_MAX]:
-        if _is_forward(attachment):
-            continue
+    yield from _attachment_texts(message, names)
+
+
+def _attachment_texts(message: JsonObject, names: Mapping[str, str]) -> Iterator[str]:
+    for attachment in _own_attachments(message):
         shown = [_attachment_text(attachment, name, names) for name in ("pretext", "author_name")]
         title, link = (
             _attachment_text(attachment, name, names) for name in ("title", "title_link")
@@ -176,8 +193,11 @@ def _app_lines(message: JsonObject, names: Mapping[str, str]) -> Iterator[str]:
         ]
         shown += _block_texts(attachment, names)
         shown.append(_attachment_text(attachment, "footer", names))
-        whole = [one for one in shown if one]
-        yield "\n".join(whole) if whole else _attachment_text(attachment, "fallback", names)
+        whole = "\n".join(one for one in shown if one)
+        # the fallback of blocks without a text, such as a table, says only that there is no preview
+        yield whole or (
+            "" if "blocks" in attachment else _attachment_text(attachment, "fallback", names)
+        )
 
 
 def _block_texts(holder: JsonObject, names: Mapping[str, str]) -> list[str]:

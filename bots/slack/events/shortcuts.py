@@ -175,7 +175,7 @@ class Shortcuts:
             "is_share": True,
             "author_id": get_text(found, "user"),
             "author_name": context.names.get(get_text(found, "user"), ""),
-            "text": get_text(found, "text"),
+            "message_blocks": [{"message": found}],
             "files": found.get("files") or [],
         }
         event: JsonObject = {

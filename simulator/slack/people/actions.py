@@ -155,6 +155,14 @@ class People:
             "text": shared.text,
             "fallback": shared.text,
             "files": form.get("files", []),
+            "message_blocks": [
+                {
+                    "team": self.workspace.team_id,
+                    "channel": source.channel_id,
+                    "ts": shared.ts,
+                    "message": {"blocks": shared.blocks, "attachments": shared.attachments},
+                }
+            ],
         }
         return self._attach(member, channel, text, attachment, thread_id)
 

@@ -8,6 +8,7 @@ import pytest
 
 from bots.inbound.actions import CommandCalled, IncomingMessage, Outcome, StopRequested
 from bots.slack.install.manifest import build_manifest
+from core.domain.messages import JsonObject
 from simulator.slack import SlackSettings, SlackSimulator
 from simulator.slack.settings import read_manifest
 from simulator.view import SeenForm, SentFile
@@ -73,6 +74,19 @@ async def test_the_shortcut_on_a_message_asks_about_it_in_its_thread(slack: Slac
     (told,) = texts_of(slack)
     assert "alice asked me: Why?" in told
     assert "<!channel>" not in told
+
+
+async def test_the_shortcut_on_an_alert_quotes_what_the_alert_shows(slack: SlackSimulator):
+    receiver = RecordingReceiver(outcome=RUN)
+    alert: JsonObject = {"title": "Disk is full", "fields": [{"title": "Host", "value": "db1"}]}
+    async with running(slack, receiver):
+        ts = await slack.post_as_app(channel_of(slack), "", attachments=[alert])
+        await slack.use_shortcut("alice", ASK, channel_of(slack), ts)
+        form = await form_of(slack)
+        await slack.submit("alice", form.form_id, {"request": "Why?"})
+        asked = message(receiver)
+    assert asked.text.startswith("Why?\nForwarded from ")
+    assert asked.text.endswith("> Disk is full\n> Host: db1")
 
 
 async def test_the_shortcut_in_a_channel_without_the_app_says_how_to_invite_it(
