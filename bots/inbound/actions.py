@@ -390,16 +390,7 @@ def _decide_reply(message: IncomingMessage, snapshot: ThreadSnapshot) -> Accept 
         return None
     from bots.inbound.audience import is_talk, reads_as_answer  # see _decide_request
 
-    asking = next(
-        (
-            run
-            for run in (snapshot.active_run, snapshot.last_run)
-            if run and run.run_id == ask.run_id
-        ),
-        None,
-    )
-    asked = asking.requester if asking else None
-    is_asked = asked is not None and asked.person_id == message.author.person_id
+    is_asked = _is_asked(message.author, snapshot)
     is_option = is_asked and message.text.strip().casefold() in map(str.casefold, ask.options)
     has_turn = is_asked and not snapshot.talk.is_among_people
     if ask.kind == "question" and is_asked:
@@ -414,6 +405,13 @@ def _decide_reply(message: IncomingMessage, snapshot: ThreadSnapshot) -> Accept 
     ):
         return None
     return Accept(ask_id=ask.ask_id)
+
+
+def _is_asked(person: Person, snapshot: ThreadSnapshot) -> bool:
+    """Whether the open question is for this person, because the run that asks it is theirs."""
+    asking, runs = snapshot.open_ask, (snapshot.active_run, snapshot.last_run)
+    asked = [one.requester for one in runs if one and asking and one.run_id == asking.run_id]
+    return bool(asked and asked[0] and asked[0].person_id == person.person_id)
 
 
 def _decide_approval(message: IncomingMessage, ask: Ask) -> Accept | None:
@@ -474,11 +472,13 @@ def decide_delete(deletion: MessageDeleted, snapshot: ThreadSnapshot | None) -> 
 
 
 def decide_stop(stop: StopRequested, snapshot: ThreadSnapshot | None) -> Decision:
-    """Returns how to handle a stop request. A reaction counts only on the message that started the active run."""
-    if snapshot is None or snapshot.active_run is None:
-        return Ignore(reason="nothing under way")
-    if stop.message_ref and snapshot.active_run.request_ref != stop.message_ref:
-        return Ignore(reason="not the request of the active run")
+    """Returns how to handle a stop request. A reaction counts only on the message that started the active run. "stop"
+    from the person whom an open question asks is the answer, because the question has ended its run."""
+    ask, active = (snapshot.open_ask, snapshot.active_run) if snapshot else (None, None)
+    if snapshot and ask and not (active or stop.message_ref) and _is_asked(stop.person, snapshot):
+        return Accept(ask_id=ask.ask_id)
+    if active is None or stop.message_ref not in ("", active.request_ref):
+        return Ignore(reason="nothing under way, or not its request")
     return StopRun()
 
 

@@ -366,7 +366,8 @@ def arrival_of(
             answer = _arrival(action, "answer", action.person, text=action.value)
             return answer, partial(decide_answer, action, is_admin=is_admin)
         case StopRequested():
-            return _arrival(action, "message", action.person), partial(decide_stop, action)
+            wish = _arrival(action, "answer", action.person, text="Stop")
+            return wish, partial(decide_stop, action)
         case _:
             assert_never(action)
 

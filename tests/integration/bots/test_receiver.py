@@ -223,6 +223,27 @@ async def test_the_first_answer_wins(stage: ReceiverStage) -> None:
     assert '<message from="bob (U2)"' in str(stage.world.model.requests[-1].messages[-1]["content"])
 
 
+@pytest.mark.parametrize("is_mentioned", [True, False])
+async def test_stop_is_an_answer_where_a_question_is_open(
+    stage: ReceiverStage, is_mentioned: bool
+) -> None:
+    stage.world.model.turns = [
+        calls(("ask", '{"text": "A or B?", "options": ["A", "B"]}')),
+        text("ok"),
+    ]
+    await stage.play((await stage.receiver.receive(message())).run_id)
+    stop = StopRequested(address=HERE, dedupe_key="bob", message_ref="", person=BOB)
+    assert (await stage.receiver.receive(stop)).is_ignored
+    wish = command("stop") if is_mentioned else replace(stop, dedupe_key="alice", person=ALICE)
+    outcome = await stage.receiver.receive(wish)
+    assert outcome.run_id is not None
+    await stage.play(outcome.run_id)
+    assert "Stop" in str(stage.world.model.requests[-1].messages[-1]["content"])
+    snapshot = await stage.world.deps.stores.conversations.find(HERE)
+    assert snapshot is not None
+    assert snapshot.open_ask is None
+
+
 async def test_retry_makes_one_new_run_however_often_it_is_pressed(stage: ReceiverStage) -> None:
     stage.world.model.turns = [[RuntimeError("bang")], text("now it works")]
     failed = await stage.play((await stage.receiver.receive(message())).run_id)
