@@ -15,7 +15,7 @@ from bots.inbound.actions import (
 )
 from bots.slack.events.parse import Ignored, ParseContext, parse_event, parse_ts, user_ids_in
 from bots.slack.web_api.client import Identity
-from core.domain.messages import JsonObject
+from core.domain.messages import JsonObject, JsonValue
 from core.domain.threads import Address, IncomingFile, Person
 from tests.fakes.cpu_seconds import seconds_of
 from tests.paths import FIXTURES
@@ -116,12 +116,9 @@ def test_a_forwarded_message_is_quoted():
     assert parsed.text == "see\nForwarded from bob:\n> one\n> two"
 
 
-def _rich(text: str) -> JsonObject:
-    section: JsonObject = {
-        "type": "rich_text_section",
-        "elements": [{"type": "text", "text": text}],
-    }
-    return {"type": "rich_text", "elements": [section]}
+def _rich(*texts: str) -> JsonObject:
+    parts: list[JsonValue] = [{"type": "text", "text": one} for one in texts]
+    return {"type": "rich_text", "elements": [{"type": "rich_text_section", "elements": parts}]}
 
 
 TABLE: JsonObject = {
@@ -167,10 +164,69 @@ def test_of_a_huge_table_the_first_rows_are_read_and_the_rest_is_counted():
     assert parsed.text.endswith("more rows are left out)")
 
 
-def test_a_table_of_many_cells_costs_no_more_than_what_is_read_of_it():
-    rows = [[_rich("<" * 300)] * 50] * 1000
-    event = message("<@U0> sum", attachments=[{"blocks": [{"type": "table", "rows": rows}]}])
-    assert seconds_of(lambda: parse_event(event, KNOWN), seconds_max=0.2) < 0.2
+def _table(rows: list[list[JsonObject]]) -> JsonObject:
+    return {"blocks": [{"type": "table", "rows": rows}]}  # pyright: ignore[reportReturnType] - JSON
+
+
+MANY_TABLES: dict[str, list[JsonObject]] = {
+    "long cells": [_table([[_rich("<" * 300)] * 50] * 1000)],
+    "short cells": [_table([[_rich("a")] * 10] * 1050)],
+    "empty cells": [_table([[_rich("")] * 50] * 210)],
+    "cells of many parts": [_table([[_rich(*"ab" * 150)] * 10] * 5)],
+    "empty rows": [_table([[]] * 100_000)],
+    "forwarded": [{"is_share": True, "attachments": [_table([[_rich("a")] * 10] * 100)]}] * 10,
+}
+
+
+@pytest.mark.parametrize("kind", MANY_TABLES)
+def test_a_megabyte_of_table_costs_no_more_than_what_is_read_of_it(kind: str):
+    event = message("<@U0> sum", attachments=MANY_TABLES[kind])
+    assert seconds_of(lambda: parse_event(event, KNOWN), seconds_max=0.05) < 0.05
+
+
+def test_a_row_that_is_wider_than_what_is_read_is_cut_and_not_left_out():
+    event = message("<@U0> sum", attachments=[_table([[_rich("x" * 30_000)] * 3, [_rich("y")]])])
+    parsed = parse_event(event, KNOWN)
+    assert isinstance(parsed, IncomingMessage)
+    assert parsed.text.count("x") > 39_000
+    assert parsed.text.endswith("(1 more rows are left out)")
+
+
+SHARED_PARTS: dict[str, tuple[JsonObject, str]] = {
+    "table": ({"attachments": [{"blocks": [TABLE], "fallback": "[no preview available]"}]}, ""),
+    "table of an app": ({"blocks": [TABLE]}, ""),
+    "words of an app": ({"blocks": [_rich("disk is full")]}, "> disk is full"),
+    "alert": (
+        {
+            "attachments": [
+                {"title": "Disk", "text": "97 %", "fields": [{"title": "Host", "value": "db1"}]}
+            ]
+        },
+        "> Disk\n> 97 %\n> Host: db1",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SHARED_PARTS)
+@pytest.mark.parametrize("is_inside", [True, False])
+def test_of_a_forwarded_message_also_tables_and_what_apps_show_is_read(kind: str, is_inside: bool):
+    parts, shown = SHARED_PARTS[kind]
+    shared: JsonObject = {"is_share": True, "author_name": "bob", "text": ""}
+    shared |= {"message_blocks": [{"message": parts}]} if is_inside else parts
+    parsed = parse_event(message("<@U0> see", attachments=[shared]), KNOWN)
+    assert isinstance(parsed, IncomingMessage)
+    table = "\n".join(f"> {line}" for line in ("Table:", *READ_TABLE.split("\n")))
+    assert parsed.text == f"see\nForwarded from bob:\n{shown or table}"
+
+
+@pytest.mark.parametrize("around", ["\u200f", "\u200b", "\u2068", "\ufeff", "\u200e ", "\xa0"])
+def test_invisible_characters_around_words_change_nothing(around: str):
+    stop = parse_event(message(f"{around}stop{around}", ts=REPLY, thread_ts=ROOT), KNOWN)
+    assert isinstance(stop, StopRequested)
+    assert isinstance(parse_event(message(f"<@U0>{around}status{around}"), KNOWN), CommandCalled)
+    nothing = parse_event(message(f"<@U0> {around}"), KNOWN)
+    assert isinstance(nothing, IncomingMessage)
+    assert nothing.text == ""
 
 
 def test_a_reply_needs_no_mention():
