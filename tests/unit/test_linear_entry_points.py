@@ -85,7 +85,7 @@ def _slack_click(text: str) -> object:
 
 def _discord_text(text: str) -> object:
     user = SimpleNamespace(id=2, display_name="Ada")
-    snapshot = SimpleNamespace(content=text)
+    snapshot = SimpleNamespace(content=text, embeds=[], components=[])
     message = SimpleNamespace(
         content=text, mentions=[user], guild=None, message_snapshots=[snapshot]
     )

@@ -28,7 +28,7 @@ from bots.inbound.actions import (
     parse_forget_command,
     split_agent_prefix,
 )
-from bots.inbound.phrases import is_stop_wish
+from bots.inbound.phrases import is_stop_wish, strip_blank
 from core.domain.approval import APPROVE_ONCE, DENY
 from core.domain.threads import APP_PREFIX, IncomingFile, Person
 
@@ -117,15 +117,13 @@ def parse_message(
     ):
         return word
     agent_id, request = split_agent_prefix(text)
-    if is_addressed:
-        request = "\n".join([request, *poll_lines(message.poll)]).strip()
     quoted = _quoted(message, bot_user_id) if is_addressed else None
     return IncomingMessage(
         address=location.address(message.id),
         dedupe_key=f"discord:{message.id}",
         message_ref=str(message.id),
         author=_parse_author(message, is_app=bool(app_ids)),
-        text=request + (f"\n\n{quote_text(quoted, bot_user_id, REPLIED)}" if quoted else ""),
+        text=_with_origin(request, message, bot_user_id) if is_addressed else request,
         sent_at=message.created_at,
         is_addressed=is_addressed,
         is_to_others=is_to_others,
@@ -136,6 +134,13 @@ def parse_message(
         if app_ids
         else parse_standing(message.author, location),
     )
+
+
+def _with_origin(request: str, message: discord.Message, bot_user_id: int) -> str:
+    """Returns the request with the message's poll, and with the message that it replies to."""
+    request = "\n".join([request, *poll_lines(message.poll)]).strip()
+    quoted = _quoted(message, bot_user_id)
+    return f"{request}\n\n{quote_text(quoted, bot_user_id, REPLIED)}" if quoted else request
 
 
 def _parse_author(message: discord.Message, *, is_app: bool) -> Person:
@@ -161,13 +166,18 @@ def _quoted(message: discord.Message, bot_user_id: int) -> discord.Message | Non
 
 def quote_text(quoted: discord.Message, bot_user_id: int, what: str) -> str:
     """Returns a message that a request refers to as a quote, in which no line can pass for the request's own."""
-    shown = (_shown_texts(one) for one in quoted.components)
-    own = (readable_text(quoted, bot_user_id), *embed_lines(quoted.embeds))
-    lines = [*own, *poll_lines(quoted.poll), *chain(*shown)]
+    own = (readable_text(quoted, bot_user_id), *_shown_lines(quoted))
+    lines = [*own, *poll_lines(quoted.poll)]
     text = "\n".join(line for line in lines if line)[:FORWARDED_MAX]
     who = parse_person(quoted.author)
     quote = "\n".join(f"> {line}" for line in text.splitlines())
     return f"[{what} {who.name} ({who.person_id}), who did not say it to you:]\n{quote}"
+
+
+def _shown_lines(message: discord.Message | discord.MessageSnapshot) -> Iterator[str]:
+    """Yields what apps show in embeds and layouts besides the text."""
+    yield from embed_lines(message.embeds)
+    yield from chain.from_iterable(_shown_texts(one) for one in message.components)
 
 
 def _shown_texts(component: object) -> Iterator[str]:
@@ -251,13 +261,15 @@ def parse_edit(
         is_mentioned(message, bot_user_id) or message.flags.has_thread
     ):
         return None
+    is_addressed = location.kind == "direct" or is_mentioned(message, bot_user_id)
+    request = split_agent_prefix(readable_text(message, bot_user_id))[1]
     return MessageEdited(
         address=location.address(message.id),
         dedupe_key=f"discord:edit:{message.id}:{int(message.edited_at.timestamp() * 1000)}",
         message_ref=str(message.id),
         author=parse_person(message.author),
-        text=split_agent_prefix(readable_text(message, bot_user_id))[1],
-        is_addressed=location.kind == "direct" or is_mentioned(message, bot_user_id),
+        text=_with_origin(request, message, bot_user_id) if is_addressed else request,
+        is_addressed=is_addressed,
         sent_at=message.edited_at,
         written_at=message.created_at,
         actor=parse_standing(message.author, location),
@@ -316,9 +328,10 @@ def readable_text(message: discord.Message, bot_user_id: int) -> str:
     """Returns the text with names instead of ids, without mentions of the bot, and with forwarded messages quoted."""
     text = _with_names(message.content, message, bot_user_id)
     for snapshot in message.message_snapshots:
-        quoted = _with_names(snapshot.content, message, bot_user_id)[:FORWARDED_MAX]
+        words = (_with_names(snapshot.content, message, bot_user_id), *_shown_lines(snapshot))
+        quoted = "\n".join(line for line in words if line)[:FORWARDED_MAX]
         text += "\n\nForwarded message:\n" + "\n".join(f"> {line}" for line in quoted.split("\n"))
-    return text.strip()
+    return strip_blank(text)
 
 
 def _with_names(text: str, message: discord.Message, bot_user_id: int) -> str:
