@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import aiohttp
 import discord
@@ -39,6 +39,7 @@ REPLY = Failpoint("discord.reply")
 REFUSED_EMOJI = "❌"
 ONLY_MENTIONS = "I can read only messages that mention me here. Please mention me in each message that is for me."
 THREADS_TOLD_MAX = 10_000
+ADDED_MENTION_AGE_MAX = timedelta(hours=1)
 MODERATOR = Person(person_id="", name="A moderator")
 """Discord does not tell who locked or deleted a thread."""
 
@@ -176,6 +177,17 @@ class EventHandler:
         if inbound:
             async with self._channel_cursors.lock_channel(message.channel.id):
                 await self._receive(inbound)
+                if self._is_newly_addressed(message, before):
+                    await self.handle_message(message)
+
+    def _is_newly_addressed(self, message: discord.Message, before: discord.Message | None) -> bool:
+        """Whether an edit added the mention, as people do who forgot it. If the old text is unknown, a message that
+        was handled before has no effect, as long as its key is kept."""
+        if not is_mentioned(message, self._bot_user_id()):
+            return False
+        if before is not None:
+            return not is_mentioned(before, self._bot_user_id())
+        return datetime.now(UTC) - message.created_at < ADDED_MENTION_AGE_MAX
 
     async def on_delete(self, payload: discord.RawMessageDeleteEvent) -> None:
         """Handles a deleted message."""

@@ -1,5 +1,7 @@
 """Messages, edits, deletions and reactions, from a person in Discord to an inbound fact."""
 
+import asyncio
+
 import pytest
 
 from bots.inbound.actions import (
@@ -120,6 +122,24 @@ async def test_an_edit_of_the_request_is_told_with_its_new_text(world) -> None:
     assert isinstance(inbound, MessageEdited)
     assert (inbound.text, inbound.message_ref) == ("count the words", message_id)
     assert inbound.address.thread_key == message_id
+
+
+async def test_an_edit_that_adds_the_mention_is_a_request_and_one_that_keeps_it_is_not(
+    world,
+) -> None:
+    channel_id = world.general.channel_id
+    message_id = await world.say("threadhand count the lines")
+    await world.until(lambda: world.app.client.cached_messages)
+    await asyncio.sleep(0)  # the handler of the new message reads it before the edit changes it
+    await world.discord.edit("alice", channel_id, message_id, "@threadhand count the lines")
+    edit, request = await world.received(2) and world.program.received
+    assert isinstance(edit, MessageEdited)
+    assert isinstance(request, IncomingMessage)
+    assert (request.text, request.message_ref) == ("count the lines", message_id)
+    await world.until(lambda: world.general.threads)
+    assert world.thread.thread_id == message_id
+    await world.discord.edit("alice", channel_id, message_id, "@threadhand count the words")
+    assert isinstance(await world.received(3), MessageEdited)
 
 
 async def test_two_edits_of_one_message_are_two_edits(world) -> None:
