@@ -142,6 +142,21 @@ async def test_an_edit_that_adds_the_mention_is_a_request_and_one_that_keeps_it_
     assert isinstance(await world.received(3), MessageEdited)
 
 
+async def test_an_edit_that_adds_words_to_a_mere_mention_is_a_request(world) -> None:
+    async def answer(inbound):
+        return Outcome(notice="Hello!", is_ignored=True)
+
+    world.program.answer = answer
+    message_id = await world.say("@threadhand")
+    await world.until(lambda: len(world.general.messages) == 2)
+    world.program.answer = None
+    world.program.claimed.clear()  # the key of an ignored message is not claimed
+    channel_id = world.general.channel_id
+    await world.discord.edit("alice", channel_id, message_id, "@threadhand count the lines")
+    assert (await world.received(3)).text == "count the lines"
+    await world.until(lambda: world.general.threads)
+
+
 async def test_two_edits_of_one_message_are_two_edits(world) -> None:
     await world.discord.say("alice", world.direct.channel_id, "one")
     inbound = await world.received()
