@@ -387,6 +387,7 @@ def _arrival(action: Storable, kind: InputKind, author: Person, *, text: str = "
 
 
 def _stop_outcome(outcome: Outcome) -> Outcome:
-    if outcome.is_ignored:
-        return Outcome(notice="Nothing is running here.", is_ignored=True)
+    if outcome.is_ignored:  # with a run, the stop or its message was received before
+        notice = "" if outcome.run_id else "Nothing is running here."
+        return Outcome(notice=notice, is_ignored=True)
     return Outcome(notice="Stopping.", run_id=outcome.run_id)

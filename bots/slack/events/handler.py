@@ -62,21 +62,24 @@ class MentionDedup:
     """
 
     def __init__(self) -> None:
-        self._taken: OrderedDict[MessageKey, None] = OrderedDict()
+        self._stored: OrderedDict[MessageKey, bool] = OrderedDict()
         self._waiting: dict[MessageKey, asyncio.Event] = {}
 
-    def record(self, channel: str, ts: str) -> None:
-        """Records that the message was stored."""
-        self._taken[channel, ts] = None
-        while len(self._taken) > _STORED_MESSAGES_MAX:
-            self._taken.popitem(last=False)
+    def record(self, channel: str, ts: str, *, is_taken: bool) -> None:
+        """Records that the message was handled. An edit may make a request of one that was not taken."""
+        self._stored[channel, ts] = is_taken
+        while len(self._stored) > _STORED_MESSAGES_MAX:
+            self._stored.popitem(last=False)
         if event := self._waiting.get((channel, ts)):
             event.set()
+
+    def was_ignored(self, channel: str, ts: str) -> bool:
+        return self._stored.get((channel, ts)) is False
 
     async def wait_for(self, channel: str, ts: str, *, timeout_seconds: float) -> bool:
         """Waits for the message. Returns whether it was stored before the timeout."""
         key = (channel, ts)
-        if key in self._taken:
+        if key in self._stored:
             return True
         event = self._waiting.setdefault(key, asyncio.Event())
         try:
@@ -229,7 +232,7 @@ class EventHandler:
             is_reply = get_text(event, "thread_ts") not in {"", get_text(event, "ts")}
             is_taken = await self._receive_inbound(inbound, is_thread_open=is_reply, turn=turn)
             if isinstance(inbound, IncomingMessage | CommandCalled):
-                self._record_taken(event, inbound)
+                self._record_taken(event, inbound, is_taken=is_taken)
         if isinstance(inbound, IncomingMessage):
             if is_reply and not is_taken and not inbound.is_addressed:
                 self._order.keep(event)
@@ -374,16 +377,20 @@ class EventHandler:
             expects_answer=is_click,
         )
 
-    def _record_taken(self, event: JsonObject, inbound: IncomingMessage | CommandCalled) -> None:
+    def _record_taken(
+        self, event: JsonObject, inbound: IncomingMessage | CommandCalled, *, is_taken: bool
+    ) -> None:
         channel, ts = get_text(event, "channel"), get_text(event, "ts")
         self._threads[channel, ts] = inbound.address.thread_key
         while len(self._threads) > _THREADS_REMEMBERED_MAX:
             self._threads.popitem(last=False)
         if isinstance(inbound, CommandCalled) or inbound.is_addressed:
-            self._mention_dedup.record(channel, ts)
+            self._mention_dedup.record(channel, ts, is_taken=is_taken)
 
     async def _has_second_copy(self, mention: JsonObject) -> bool:
         channel, ts = get_text(mention, "channel"), get_text(mention, "ts")
+        if get_text(mention, "edited", "ts") and self._mention_dedup.was_ignored(channel, ts):
+            return False
         return await self._mention_dedup.wait_for(
             channel, ts, timeout_seconds=SECOND_COPY_SECONDS_MAX
         )

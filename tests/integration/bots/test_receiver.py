@@ -130,6 +130,7 @@ async def test_strangers_among_themselves_hear_nothing(stage: ReceiverStage) -> 
 async def test_the_word_stop_stops_and_says_so(stage: ReceiverStage) -> None:
     await stage.receiver.receive(message())
     assert (await stage.receiver.receive(command("stop"))).notice == "Stopping."
+    assert (await stage.receiver.receive(command("stop"))).notice == ""  # the same one again
     assert [run.stop_requested for run in await runs_of(stage)] == [True]
 
 

@@ -1,7 +1,9 @@
 """Edits of messages that mention the agent: Slack tells each of them as a mention, too."""
 
+import pytest
+
 from bots.demo.thread_reader import messages_of
-from tests.chaos.harness import PERSON, Stage, staged
+from tests.chaos.harness import PERSON, PlatformName, Stage, staged
 
 HELLO = """
 conversations:
@@ -24,17 +26,22 @@ def answers(stage: Stage, thread_id: str) -> list[str]:
     ]
 
 
-async def test_an_edit_that_adds_a_mention_is_answered_and_one_that_keeps_it_is_not() -> None:
-    async with staged("slack", HELLO) as stage:
+@pytest.mark.parametrize("platform", ["slack", "discord"])
+async def test_an_edit_that_makes_a_request_is_answered_and_one_of_a_request_is_not(
+    platform: PlatformName,
+) -> None:
+    async with staged(platform, HELLO) as stage:
         stage.program.start()
         await stage.connected()
-        slack, channel = stage.platform, stage.view().channels[0].channel_id
-        ts = await slack.say(PERSON, channel, "Hello")
-        await slack.edit(PERSON, channel, ts, "@threadhand Hello")
-        await stage.until(lambda: "Hi there." in str(answers(stage, ts)), "the edit is answered")
-        await slack.edit(PERSON, channel, ts, "@threadhand Hello!")
-        other = await slack.say(PERSON, channel, "@threadhand Bye")
+        chat, channel = stage.platform, stage.channel_id
+        first = await chat.say(PERSON, channel, "Hello")
+        await chat.edit(PERSON, channel, first, "@threadhand Hello")
+        await stage.until(lambda: "Hi there." in str(answers(stage, first)), "the edit is answered")
+        await chat.edit(PERSON, channel, first, "@threadhand Hello!")
+        other = await chat.say(PERSON, channel, "@threadhand")
+        await stage.until(lambda: stage.shows("say what you need"), "a mere mention is greeted")
+        await chat.edit(PERSON, channel, other, "@threadhand Bye")
         await stage.until(lambda: "Until later." in str(answers(stage, other)), "it goes on")
-        assert str(answers(stage, ts)).count("Hi there.") == 1
+        assert str(answers(stage, first)).count("Hi there.") == 1
         runs = stage.database_reader("SELECT status FROM run", ())
         assert [status for (status,) in runs] == ["completed"] * 2, stage.report()
