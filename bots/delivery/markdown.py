@@ -244,6 +244,11 @@ def truncate(text: str, length_max: int) -> str:
     return text[: cut_index(text, max(0, length_max - 1))] + "…"
 
 
+def escape_markdown(words: str) -> str:
+    """Escapes what people chose themselves, such as names, so that it shows no links or styles."""
+    return re.sub(r"([\\`*_~|\[\]<>])", r"\\\1", words)
+
+
 def _continues(text: str, index: int) -> bool:
     """Returns whether the character at the index belongs to the visible character before it."""
     this, before = text[index], text[index - 1]

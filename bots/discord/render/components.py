@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Literal, assert_never
 
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
-from bots.delivery.markdown import truncate, utf16_length
+from bots.delivery.markdown import escape_markdown, truncate, utf16_length
 from bots.discord.limits import (
     BUTTON_LABEL_MAX,
     BUTTONS_PER_ROW_MAX,
@@ -222,7 +222,7 @@ def _closing(ask: Ask) -> str:
         return "-# No one answered in time."
     who = to_single_line(answerer_name(ask), 80)
     is_no = ask.kind == "approval" and is_denied(ask)
-    line = f"{'❌' if is_no else '✅'} **{neutralize_mentions(who)}** answered"
+    line = f"{'❌' if is_no else '✅'} **{neutralize_mentions(escape_markdown(who))}** answered"
     if ask.is_written_in_thread:
         return f"{line} in this thread."
     answer = neutralize_mentions(

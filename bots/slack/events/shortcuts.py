@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pydantic import JsonValue
 
 from bots.delivery.content import Notice
-from bots.delivery.markdown import truncate
+from bots.delivery.markdown import escape_markdown, truncate
 from bots.delivery.rate_limiter import waiting_at_most
 from bots.inbound.access import NOT_ALLOWED
 from bots.inbound.actions import (
@@ -274,7 +274,7 @@ def _keyed(
 
 
 def _asked(person: Person, request: str) -> str:
-    return f"**{person.name}** asked me: {truncate(request.strip(), QUOTED_MAX)}"
+    return f"**{escape_markdown(person.name)}** asked me: {truncate(request.strip(), QUOTED_MAX)}"
 
 
 def _field(view: JsonObject, name: str) -> str:

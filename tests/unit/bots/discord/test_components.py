@@ -219,6 +219,13 @@ def test_an_option_that_a_select_would_cut_is_also_listed_whole() -> None:
     assert f"**1.** {long.strip()}" in texts(body["components"])
 
 
+def test_a_name_shows_no_link_in_the_words_of_the_bot() -> None:
+    name = "[free](https://evil.example) *x*"
+    person, ask = Person(person_id="1", name=name), replace(APPROVAL, state="answered", answer="ok")
+    body = render_content(AskPrompt(ask=replace(ask, answered_by=person)))
+    assert r"\[free\](https://evil.example) \*x\*** answered" in texts(body["components"])[-1]
+
+
 def test_an_answered_question_tells_who_answered_what() -> None:
     ask = Ask(
         ask_id="a",

@@ -65,16 +65,16 @@ def reply_to(author: Payload, content: str = "see this", **more: object) -> Payl
 @pytest.fixture
 async def state() -> Any:
     state: Any = discord.Client(intents=discord.Intents(guilds=True))._connection
-    state.user = discord.ClientUser(state=state, data=BOT)  # pyright: ignore[reportArgumentType] - JSON
+    state.user = discord.ClientUser(state=state, data=BOT)
     channel = {"id": "3", "type": 0, "name": "general", "position": 0, "permission_overwrites": []}
     guild = {"id": "1", "name": "g", "owner_id": "6", "roles": [], "channels": [channel]}
-    state._add_guild(discord.Guild(state=state, data=guild))  # pyright: ignore[reportArgumentType] - JSON
+    state._add_guild(discord.Guild(state=state, data=guild))
     return state
 
 
 def message(state: Any, payload: Payload) -> discord.Message:
     channel = state._get_guild(1).get_channel(3)
-    return discord.Message(state=state, channel=channel, data=payload)  # pyright: ignore[reportArgumentType] - JSON
+    return discord.Message(state=state, channel=channel, data=payload)
 
 
 SAID: dict[str, tuple[Payload, str]] = {
