@@ -13,11 +13,11 @@ from core.domain.threads import FollowMode
 Meaning = Literal["yes", "no", "stop", "quiet", "mention", "follow", "filler"]
 CHARACTERS_MAX = 200
 """The patterns here read no more of a message."""
-_BLANK = (
+BLANK = (
     " \t\n\r\v\f\x85\xa0\xad\u180e\u200b\u200c\u200d\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e"
     "\u2060\u2061\u2062\u2063\u2064\u2066\u2067\u2068\u2069\u2800\u3000\u3164\ufeff"
 )
-"""Spaces, and characters that keyboards for scripts from right to left and copied text add and nobody sees."""
+"""Spaces, and invisible characters that come with copied text and with keyboards for scripts from right to left."""
 _PHRASES: dict[Meaning, str] = {
     "yes": """
         yes | yeah | yep | yup | yes please | sure | sure thing | ok | okay | okey dokey | approve
@@ -285,11 +285,6 @@ _ACKNOWLEDGES = re.compile(
     re.IGNORECASE,
 )
 """Ends a talk rather than approves something."""
-
-
-def strip_blank(text: str) -> str:
-    """Returns the text without spaces and invisible characters around it."""
-    return text.strip(_BLANK)
 
 
 def read_consent(text: str) -> bool | None:

@@ -39,7 +39,7 @@ REPLY = Failpoint("discord.reply")
 REFUSED_EMOJI = "❌"
 ONLY_MENTIONS = "I can read only messages that mention me here. Please mention me in each message that is for me."
 THREADS_TOLD_MAX = 10_000
-UNHANDLED_AGE_MAX = timedelta(hours=1)
+UNHANDLED_AGE_MAX = timedelta(days=1)
 MODERATOR = Person(person_id="", name="A moderator")
 """Discord does not tell who locked or deleted a thread."""
 
@@ -177,16 +177,11 @@ class EventHandler:
         if inbound:
             async with self._channel_cursors.lock_channel(message.channel.id):
                 await self._receive(inbound)
-                if self._may_be_request(message, before):
+                is_young = datetime.now(UTC) - message.created_at < UNHANDLED_AGE_MAX
+                may_be_new = is_young and not message.flags.has_thread
+                if may_be_new and is_mentioned(message, self._bot_user_id()):
+                    # the edit may have added the mention, or words to it; a handled message has no effect
                     await self.handle_message(message)
-
-    def _may_be_request(self, message: discord.Message, before: discord.Message | None) -> bool:
-        """Whether an edit may have made a request of a message that was none, as it added the mention, or the words
-        to a mention. A message that was handled before has no effect, as long as its key is kept."""
-        bot_user_id = self._bot_user_id()
-        is_added = before is not None and not is_mentioned(before, bot_user_id)
-        is_young = datetime.now(UTC) - message.created_at < UNHANDLED_AGE_MAX
-        return is_mentioned(message, bot_user_id) and (is_added or is_young)
 
     async def on_delete(self, payload: discord.RawMessageDeleteEvent) -> None:
         """Handles a deleted message."""

@@ -28,7 +28,7 @@ from bots.inbound.actions import (
     parse_forget_command,
     split_agent_prefix,
 )
-from bots.inbound.phrases import is_stop_wish, strip_blank
+from bots.inbound.phrases import BLANK, is_stop_wish
 from core.domain.approval import APPROVE_ONCE, DENY
 from core.domain.threads import APP_PREFIX, IncomingFile, Person
 
@@ -175,8 +175,11 @@ def quote_text(quoted: discord.Message, bot_user_id: int, what: str) -> str:
 
 
 def _shown_lines(message: discord.Message | discord.MessageSnapshot) -> Iterator[str]:
-    """Yields what apps show in embeds and layouts besides the text."""
-    yield from embed_lines(message.embeds)
+    """Yields what apps show besides the text, in embeds and layouts, as they do for alerts."""
+    for embed in message.embeds:
+        yield from filter(None, (embed.title, embed.url, embed.description))
+        yield from (f"{field.name}: {field.value}" for field in embed.fields)
+        yield embed.footer.text or ""
     yield from chain.from_iterable(_shown_texts(one) for one in message.components)
 
 
@@ -194,14 +197,6 @@ def poll_lines(poll: discord.Poll | None) -> Iterator[str]:
         return
     yield f"Poll{' (closed)' if poll.is_finalized() else ''}: {poll.question}"
     yield from (f"- {one.text}: {one.vote_count} votes" for one in poll.answers)
-
-
-def embed_lines(embeds: Sequence[discord.Embed]) -> Iterator[str]:
-    """Yields what the embeds show, as apps use them for alerts."""
-    for embed in embeds:
-        yield from filter(None, (embed.title, embed.url, embed.description))
-        yield from (f"{field.name}: {field.value}" for field in embed.fields)
-        yield embed.footer.text or ""
 
 
 def _begins_with_other_mention(message: discord.Message, bot_user_id: int) -> bool:
@@ -331,7 +326,7 @@ def readable_text(message: discord.Message, bot_user_id: int) -> str:
         words = (_with_names(snapshot.content, message, bot_user_id), *_shown_lines(snapshot))
         quoted = "\n".join(line for line in words if line)[:FORWARDED_MAX]
         text += "\n\nForwarded message:\n" + "\n".join(f"> {line}" for line in quoted.split("\n"))
-    return strip_blank(text)
+    return text.strip(BLANK)
 
 
 def _with_names(text: str, message: discord.Message, bot_user_id: int) -> str:

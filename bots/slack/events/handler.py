@@ -66,21 +66,21 @@ class MentionDedup:
         self._waiting: dict[MessageKey, asyncio.Event] = {}
 
     def record(self, channel: str, ts: str, *, is_taken: bool) -> None:
-        """Records that the message was handled. An edit may make a request of one that was not taken."""
+        """Records that the message was handled."""
         self._stored[channel, ts] = is_taken
         while len(self._stored) > _STORED_MESSAGES_MAX:
             self._stored.popitem(last=False)
         if event := self._waiting.get((channel, ts)):
             event.set()
 
-    def was_ignored(self, channel: str, ts: str) -> bool:
-        return self._stored.get((channel, ts)) is False
-
-    async def wait_for(self, channel: str, ts: str, *, timeout_seconds: float) -> bool:
-        """Waits for the message. Returns whether it was stored before the timeout."""
+    async def wait_for(
+        self, channel: str, ts: str, *, timeout_seconds: float, is_edit: bool = False
+    ) -> bool:
+        """Waits for the message. Returns whether it was handled before the timeout, and taken if this is an edit,
+        because an edit may make a request of a message that was ignored."""
         key = (channel, ts)
         if key in self._stored:
-            return True
+            return self._stored[key] or not is_edit
         event = self._waiting.setdefault(key, asyncio.Event())
         try:
             await asyncio.wait_for(event.wait(), timeout_seconds)
@@ -389,10 +389,9 @@ class EventHandler:
 
     async def _has_second_copy(self, mention: JsonObject) -> bool:
         channel, ts = get_text(mention, "channel"), get_text(mention, "ts")
-        if get_text(mention, "edited", "ts") and self._mention_dedup.was_ignored(channel, ts):
-            return False
+        is_edit = bool(get_text(mention, "edited", "ts"))
         return await self._mention_dedup.wait_for(
-            channel, ts, timeout_seconds=SECOND_COPY_SECONDS_MAX
+            channel, ts, timeout_seconds=SECOND_COPY_SECONDS_MAX, is_edit=is_edit
         )
 
     async def _whole_message(self, mention: JsonObject) -> JsonObject:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from pydantic import JsonValue
 
+from bots.inbound.phrases import BLANK
 from bots.slack.events.payload_fields import get_int, get_object, get_objects, get_text
 from bots.slack.render.mrkdwn import (
     MRKDWN_CHARACTERS_MAX,
@@ -32,7 +33,8 @@ def build_message_text(message: JsonObject, names: Mapping[str, str], *, bot: st
     messages."""
     lines = [mrkdwn_to_text(message_mrkdwn(message), names, without=bot)]
     if get_text(message, "bot_id") or "bot_profile" in message:
-        lines += [one for one in _app_lines(message, names) if one not in lines[0]]
+        shown = (*_block_texts(message, names), *_attachment_texts(message, names))
+        lines += [one for one in shown if one not in lines[0]]
     lines += _tables(table_rows(message), names)
     lines += [f"Link: {url}" for url in dict.fromkeys(_urls(message)) if url not in lines[0]]
     lines += [
@@ -41,7 +43,7 @@ def build_message_text(message: JsonObject, names: Mapping[str, str], *, bot: st
         if _is_elsewhere(file)
     ]
     lines += _forwards(message, names)
-    return "\n".join(line for line in lines if line)
+    return "\n".join(line for line in lines if line).strip(BLANK)
 
 
 def parse_files(message: JsonObject) -> tuple[IncomingFile, ...]:
@@ -173,13 +175,8 @@ def _is_forward(attachment: JsonObject) -> bool:
     return attachment.get("is_share") is True or attachment.get("is_msg_unfurl") is True
 
 
-def _app_lines(message: JsonObject, names: Mapping[str, str]) -> Iterator[str]:
-    """Yields what an app's message shows besides its text: blocks, and attachments with title, text and fields."""
-    yield from _block_texts(message, names)
-    yield from _attachment_texts(message, names)
-
-
 def _attachment_texts(message: JsonObject, names: Mapping[str, str]) -> Iterator[str]:
+    """Yields what an app shows in each attachment: title, text, fields and blocks."""
     for attachment in _own_attachments(message):
         shown = [_attachment_text(attachment, name, names) for name in ("pretext", "author_name")]
         title, link = (

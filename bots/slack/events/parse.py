@@ -25,7 +25,7 @@ from bots.inbound.actions import (
     parse_forget_command,
     split_agent_prefix,
 )
-from bots.inbound.phrases import is_stop_wish, strip_blank
+from bots.inbound.phrases import is_stop_wish
 from bots.slack.events import message_content
 from bots.slack.events.payload_fields import get_object, get_objects, get_text
 from bots.slack.render.messages import ASK_PREFIX, FEEDBACK_ACTION, RUN_PREFIX
@@ -56,7 +56,6 @@ _CONTENT = frozenset({"text", "blocks", "files", "attachments", "message", "prev
 # The subtypes of messages that people write. Messages with other subtypes come from Slack or from bots.
 A_BOTS = "a bot's"
 _WRITTEN = frozenset({"", "file_share", "thread_broadcast", "me_message"})
-_SAID = _WRITTEN | {"bot_message"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +122,7 @@ def _reaction_name(event: JsonObject) -> str:
 def parse_event(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
     """Parses the `event` of an Events API payload. Returns Ignored for a malformed payload."""
     match get_text(event, "type"):
-        case "app_mention" if get_text(event, "subtype") in _SAID:
+        case "app_mention" if get_text(event, "subtype") in {*_WRITTEN, "bot_message"}:
             return _message(event, context, is_addressed=True)
         case "message":
             return _message_event(event, context)
@@ -142,17 +141,13 @@ def _message_event(event: JsonObject, context: ParseContext) -> UserAction | Ign
         case "message_deleted":
             return _deletion(event, context)
         case subtype if subtype in _WRITTEN:
-            is_direct = get_text(event, "channel_type") == "im" or _is_direct(event)
+            is_direct = get_text(event, "channel").startswith("D")
             is_addressed = is_direct or mentions_bot(event, context.identity)
             return _message(event, context, is_addressed=is_addressed)
         case "bot_message" if _app_ids(event) and mentions_bot(event, context.identity):
             return _message(event, context, is_addressed=True)
         case subtype:
             return Ignored(reason=f"message {subtype[:40]}")
-
-
-def _is_direct(event: JsonObject) -> bool:
-    return get_text(event, "channel").startswith("D")
 
 
 def without_content(event: JsonObject, identity: Identity) -> JsonObject:
@@ -173,13 +168,13 @@ def _message(
         get_text(event, "ts"),
         get_text(event, "thread_ts"),
     )
-    app_ids = _app_ids(event) if is_addressed and not _is_direct(event) else frozenset[str]()
+    app_ids = _app_ids(event) if is_addressed and channel[:1] != "D" else frozenset[str]()
     reason = _not_a_persons(event, context)
     if (reason and not (reason == A_BOTS and app_ids)) or not (channel and _TS.fullmatch(ts)):
         return Ignored(reason=reason or "malformed")
     if not (thread_ts or is_addressed):
         return Ignored(reason="not addressed")
-    words = _words(event, context)
+    words = message_content.build_message_text(event, context.names, bot=context.identity.user_id)
     address = context.address(channel, thread_ts or ts)
     person, key = context.person(get_text(event, "user")), context.key(channel, ts)
     if app_ids:
@@ -218,11 +213,6 @@ def _message(
         edited_at=parse_ts(edited) if _TS.fullmatch(edited) else None,
         actor=ActorContext(app_ids=app_ids),
     )
-
-
-def _words(message: JsonObject, context: ParseContext) -> str:
-    bot = context.identity.user_id
-    return strip_blank(message_content.build_message_text(message, context.names, bot=bot))
 
 
 def _command(
@@ -283,14 +273,14 @@ def _edit(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
         return Ignored(reason="no edit by a person")
     if _is_foreign(channel, message, before, context):
         return Ignored(reason="not addressed")
-    words = _words(message, context)
+    words = message_content.build_message_text(message, context.names, bot=context.identity.user_id)
     return MessageEdited(
         address=context.address(channel, get_text(message, "thread_ts") or ts),
         dedupe_key=context.key(channel, ts, "edit", edited),
         message_ref=ts,
         author=context.person(get_text(message, "user")),
         text=split_agent_prefix(words)[1],
-        is_addressed=_is_direct(event) or mentions_bot(message, context.identity),
+        is_addressed=channel.startswith("D") or mentions_bot(message, context.identity),
         sent_at=parse_ts(edited),
         written_at=parse_ts(ts),
     )
