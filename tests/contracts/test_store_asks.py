@@ -186,6 +186,18 @@ async def test_an_ask_that_was_passed_over_is_withdrawn_when_the_next_run_ends(
     assert first.run_id in await stores.deliveries.open_runs()
 
 
+async def test_an_ask_is_withdrawn_with_its_conversation(stores: Stores) -> None:
+    lease, ask_id = await stores.asked()
+    rendering, _ = await _shown(stores, lease.run_id)
+    assert await stores.deliveries.close(rendering)
+    assert await stores.conversations.unbind(ADDRESS)
+
+    ask = await stores.asks.ask(ask_id)
+    assert ask is not None
+    assert ask.state == "withdrawn"
+    assert lease.run_id in await stores.deliveries.open_runs()
+
+
 async def test_an_unknown_ask_is_none(stores: Stores) -> None:
     lease = await stores.started()
     await stores.finish(lease, FAILED)

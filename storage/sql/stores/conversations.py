@@ -306,11 +306,16 @@ class SqlConversations:
         return await self._database.write(_CREATE, work)
 
     async def unbind(self, address: Address, *, by: Person | None = None) -> bool:
+        from storage.sql.stores.run_transitions import (
+            withdraw_open_ask,
+        )  # which imports this module
+
         def work(connection: Connection) -> bool:
             thread = lock_thread_at(connection, address)
             if thread is not None:
                 if read_snapshot(connection, thread).active_run is not None:
                     return False
+                withdraw_open_ask(connection, thread.thread_id)
                 unbound = update(threads).where(threads.c.thread_id == thread.thread_id)
                 connection.execute(unbound.values(unbound_at=datetime.now(UTC)))
                 record_in_thread(connection, "conversation_renewed", thread, by)

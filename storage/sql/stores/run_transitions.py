@@ -308,7 +308,7 @@ def end_run(connection: Connection, lease: Lease, ending: RunResult) -> None:
     }
     _END.execute(connection, ended)
     _FREE.execute(connection, {"thread": lease.thread_id})
-    _withdraw_open_ask(connection, lease.thread_id)
+    withdraw_open_ask(connection, lease.thread_id)
     ask_id = None
     if ending.reply is not None and ending.reply.kind in ("ask", "takeover"):
         ask_id = _insert_ask(connection, lease, ending.reply)
@@ -345,8 +345,8 @@ def insert_deliveries(
         _ADD_DELIVERIES.execute(connection, *rows)
 
 
-def _withdraw_open_ask(connection: Connection, thread_id: str) -> None:
-    """An ask that was ignored is withdrawn when the next run ends."""
+def withdraw_open_ask(connection: Connection, thread_id: str) -> None:
+    """An ask that was ignored is withdrawn when the next run ends, or with its conversation."""
     ask = read_open_ask(connection, thread_id)
     if ask is not None:
         close_ask(connection, ask, answer=None, person=None)
