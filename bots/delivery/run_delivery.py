@@ -20,12 +20,7 @@ from bots.delivery.outbox import (
 )
 from bots.delivery.poster import DeliveryDeps, DeliverySurface, Poster
 from bots.delivery.run_view import RunView, apply_event, has_steps, terminal_event
-from core.domain.errors import (
-    LeaseLost,
-    StorageUnavailable,
-    SurfaceError,
-    SurfaceRateLimited,
-)
+from core.domain.errors import LeaseLost, StorageUnavailable, SurfaceError, SurfaceRateLimited
 from core.domain.events import MessageAdded
 from core.domain.threads import Address, Run, ThreadInput
 from core.observability import set_log_context
@@ -214,11 +209,7 @@ class _Show:
     async def _fold(self) -> None:
         deps = self._deps
         stream = follow(
-            self.run_id,
-            None,
-            conversations=deps.conversations,
-            bus=deps.bus,
-            recheck=self._recheck,
+            self.run_id, None, conversations=deps.conversations, bus=deps.bus, recheck=self._recheck
         )
         async with aclosing(stream):
             async for one in stream:

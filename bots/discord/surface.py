@@ -362,11 +362,7 @@ class DiscordSurface:
             await cancel(sign)
 
     async def _patch(
-        self,
-        channel_id: str,
-        message_ref: str,
-        body: JsonObject,
-        precondition: Precondition | None,
+        self, channel_id: str, message_ref: str, body: JsonObject, precondition: Precondition | None
     ) -> None:
         await self._rest.call(
             "PATCH",
@@ -378,10 +374,7 @@ class DiscordSurface:
         )
 
     async def _into(
-        self,
-        address: Address,
-        send: Callable[[str], Sent],
-        precondition: Precondition | None,
+        self, address: Address, send: Callable[[str], Sent], precondition: Precondition | None
     ) -> JsonValue:
         """Sends into the thread. Opens it first if it was never open, for example because of a crash.
 

@@ -29,15 +29,7 @@ _BEARER = re.compile(r"(?i)\b(bearer|bot|basic)\s+[\w.~+/=-]{12,}")
 _INPUT_VALUES = re.compile(r"input_value=.*?(, input_type=|\Z)", re.DOTALL)
 _INPUTS = re.compile(r"""(['"]input['"]: ?).*""")
 """Match the rejected values in pydantic errors, because users or models may have written these values."""
-_QUIET = (
-    "discord",
-    "slack_bolt",
-    "slack_sdk",
-    "aiohttp.access",
-    "litellm",
-    "httpx",
-    "alembic",
-)
+_QUIET = ("discord", "slack_bolt", "slack_sdk", "aiohttp.access", "litellm", "httpx", "alembic")
 REDACTED = "[redacted]"
 SHORTAGE_LOG_SECONDS = 60
 SECRET_CHARACTERS_MIN = 8

@@ -95,9 +95,9 @@ class LimitedSite(web.TCPSite):
 
 class _Connection(web.RequestHandler):
     __slots__ = (
-        *("_address", "_has_head", "_limits", "_received", "_request", "_request_at"),
-        *("_taken", "_taken_at", "_timer"),
-    )
+        "_address", "_has_head", "_limits", "_received", "_request", "_request_at",
+        "_taken", "_taken_at", "_timer",
+    )  # fmt: skip
 
     def __init__(
         self, server: web.Server, limits: ConnectionLimits, loop: asyncio.AbstractEventLoop

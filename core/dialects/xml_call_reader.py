@@ -35,10 +35,10 @@ class InvokeReader:
     Keeps the tokens of the element's body and the current position in the element."""
 
     __slots__ = (
-        *("_candidate", "_found", "_is_unbalanced", "_open_counts", "_opening"),
-        *("_parameter", "_place", "_problem", "_spec", "_stack", "_start", "_tokens"),
-        *("_trail", "name"),
-    )
+        "_candidate", "_found", "_is_unbalanced", "_open_counts", "_opening",
+        "_parameter", "_place", "_problem", "_spec", "_stack", "_start", "_tokens",
+        "_trail", "name",
+    )  # fmt: skip
 
     grammar = TagGrammar(block=True)
 

@@ -86,9 +86,9 @@ class XmlParser:
     the length of the text, regardless of how the text was split."""
 
     __slots__ = (
-        *("_block", "_call", "_code_end", "_lexer", "_offset", "_output", "_prose"),
-        *("_raw", "_stage", "_stored", "_tools"),
-    )
+        "_block", "_call", "_code_end", "_lexer", "_offset", "_output", "_prose",
+        "_raw", "_stage", "_stored", "_tools",
+    )  # fmt: skip
 
     def __init__(self, tools: XmlTools) -> None:
         self._tools = tools

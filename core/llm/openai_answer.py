@@ -84,9 +84,9 @@ class AnswerReader:
     called tools."""
 
     __slots__ = (
-        *("_finish", "_halves", "_has_calls", "_late_thinkers"),
-        *("_model", "_reasoning", "_thoughts", "_usage"),
-    )
+        "_finish", "_halves", "_has_calls", "_late_thinkers",
+        "_model", "_reasoning", "_thoughts", "_usage",
+    )  # fmt: skip
 
     def __init__(
         self, origin: ReasoningOrigin, late_thinkers: set[str], *, is_library: bool = False

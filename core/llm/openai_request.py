@@ -35,9 +35,9 @@ class RequestEncoder:
     objects are never modified, and because the cache keeps a reference so that no other object gets the same id."""
 
     __slots__ = (
-        *("_kept", "_model_prefix", "_needs_reasoning", "_not_taken"),
-        *("_provider", "_tokens_key", "cached_bytes"),
-    )
+        "_kept", "_model_prefix", "_needs_reasoning", "_not_taken",
+        "_provider", "_tokens_key", "cached_bytes",
+    )  # fmt: skip
 
     _messages_key = b"messages"
 

@@ -84,9 +84,9 @@ class ReasoningCollector:
     """
 
     __slots__ = (
-        *("_blocks", "_calls", "_characters", "_has_news"),
-        *("_is_library", "_origin", "_others", "_texts"),
-    )
+        "_blocks", "_calls", "_characters", "_has_news",
+        "_is_library", "_origin", "_others", "_texts",
+    )  # fmt: skip
 
     def __init__(self, origin: ReasoningOrigin, *, is_library: bool = False) -> None:
         self._is_library = is_library

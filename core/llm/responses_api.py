@@ -124,9 +124,9 @@ class ResponsesReader:
     """Reads the events of one answer, or a whole answer."""
 
     __slots__ = (
-        *("_argued", "_end", "_halves", "_has_calls"),
-        *("_layout", "_origin", "_told", "_usage"),
-    )
+        "_argued", "_end", "_halves", "_has_calls",
+        "_layout", "_origin", "_told", "_usage",
+    )  # fmt: skip
 
     def __init__(self, origin: ReasoningOrigin) -> None:
         self._origin = origin

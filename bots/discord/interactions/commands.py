@@ -65,9 +65,7 @@ def build_admin_commands(interactions: InteractionHandler) -> tuple[AdminCommand
 
     return (
         app_commands.Command(
-            name="budget",
-            description="What runs may cost here; admins change it",
-            callback=budget,
+            name="budget", description="What runs may cost here; admins change it", callback=budget
         ),
         app_commands.Command(
             name="pair", description="Admins: let someone write to the agent", callback=pair
@@ -123,10 +121,7 @@ class CommandTree(app_commands.CommandTree[discord.Client]):
             log.info("discord: the failure of a command could not be shown: %s", failure)
 
 
-def build_command_tree(
-    client: discord.Client,
-    interactions: InteractionHandler,
-) -> CommandTree:
+def build_command_tree(client: discord.Client, interactions: InteractionHandler) -> CommandTree:
     """Builds the tree of all commands."""
     tree = CommandTree(
         client,
@@ -161,9 +156,7 @@ def _ask_about(interactions: InteractionHandler) -> app_commands.ContextMenu:
     return app_commands.ContextMenu(name="Ask Threadhand", callback=ask_about)
 
 
-def _run(
-    interactions: InteractionHandler,
-) -> "app_commands.Command[app_commands.Group, ..., None]":
+def _run(interactions: InteractionHandler) -> "app_commands.Command[app_commands.Group, ..., None]":
     files = [f"attachment{number}" for number in range(2, ATTACHMENTS_MAX + 1)]
 
     @app_commands.autocomplete(agent=_suggesting(interactions, "use"))
@@ -196,9 +189,7 @@ def _run(
     return app_commands.Command(name="run", description="Give the agent a task", callback=run)
 
 
-def _use(
-    interactions: InteractionHandler,
-) -> "app_commands.Command[app_commands.Group, ..., None]":
+def _use(interactions: InteractionHandler) -> "app_commands.Command[app_commands.Group, ..., None]":
     @app_commands.autocomplete(name=_suggesting(interactions, "use"))
     @app_commands.describe(name="The agent for this thread; leave it empty to list the agents")
     async def use(interaction: AnyInteraction, name: str | None = None) -> None:

@@ -20,14 +20,7 @@ from bots.discord.render.markdown import neutralize_mentions, to_discord_markdow
 from bots.discord.render.status import ACCENT, status_sections
 from bots.discord.rest import delivery_marker
 from bots.discord.rest.client import get_objects
-from core.domain.approval import (
-    APPROVE_ALL,
-    APPROVE_ONCE,
-    DENY,
-    DENY_ALL,
-    answerer_name,
-    is_denied,
-)
+from core.domain.approval import APPROVE_ALL, APPROVE_ONCE, DENY, DENY_ALL, answerer_name, is_denied
 from core.domain.messages import JsonObject
 from core.domain.threads import Ask
 
@@ -95,11 +88,7 @@ def text_message(markdown: str, delivery_id: str = "") -> JsonObject:
 def _layout_message(container: JsonObject, delivery_id: str) -> JsonObject:
     if delivery_id:
         container = {**container, "id": delivery_marker.marker_number(delivery_id)}
-    return {
-        "components": [container],
-        "flags": COMPONENTS_V2,
-        "allowed_mentions": {"parse": []},
-    }
+    return {"components": [container], "flags": COMPONENTS_V2, "allowed_mentions": {"parse": []}}
 
 
 def text_display(text: str) -> JsonObject:

@@ -29,11 +29,7 @@ from bots.inbound.phrases import is_stop_wish
 from bots.slack.events import message_content
 from bots.slack.events.payload_fields import get_object, get_objects, get_text
 from bots.slack.render.messages import ASK_PREFIX, FEEDBACK_ACTION, RUN_PREFIX
-from bots.slack.render.mrkdwn import (
-    begins_with_other_mention,
-    mentioned_user_ids,
-    message_mrkdwn,
-)
+from bots.slack.render.mrkdwn import begins_with_other_mention, mentioned_user_ids, message_mrkdwn
 from bots.slack.web_api.client import Identity
 from core.domain.approval import APPROVE_ONCE, DENY
 from core.domain.messages import JsonObject
@@ -391,11 +387,7 @@ def parse_click(payload: JsonObject, context: ParseContext) -> UserAction | Igno
     run_id, _, sign = value.rpartition(":")
     if action_id == FEEDBACK_ACTION and run_id and sign in ("good", "bad"):
         return FeedbackGiven(
-            address=address,
-            dedupe_key=key,
-            run_id=run_id,
-            is_good=sign == "good",
-            person=person,
+            address=address, dedupe_key=key, run_id=run_id, is_good=sign == "good", person=person
         )
     wish = action_id.removeprefix(RUN_PREFIX)
     if action_id.startswith(RUN_PREFIX) and wish in get_args(RunButton) and value:

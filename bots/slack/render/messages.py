@@ -23,14 +23,7 @@ from bots.slack.render.block_kit import (
     task_card,
 )
 from bots.slack.render.rich_text import markdown_to_words
-from core.domain.approval import (
-    APPROVE_ALL,
-    APPROVE_ONCE,
-    DENY,
-    DENY_ALL,
-    answerer_name,
-    is_denied,
-)
+from core.domain.approval import APPROVE_ALL, APPROVE_ONCE, DENY, DENY_ALL, answerer_name, is_denied
 from core.domain.messages import JsonObject
 from core.domain.threads import Ask
 
@@ -45,10 +38,7 @@ LABEL_MIN = 24
 _QUESTION_MAX = 6000
 _ANSWER_MAX = 1500
 _LISTING_MAX = 5000
-_CLOSED = {
-    "withdrawn": "This question is no longer open.",
-    "expired": "No one answered in time.",
-}
+_CLOSED = {"withdrawn": "This question is no longer open.", "expired": "No one answered in time."}
 _REPLY_HINT = "Or answer by replying in this thread."
 _NO_HINT = "A plain yes or no in this thread, or :+1: on this message, counts, too."
 

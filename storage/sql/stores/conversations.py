@@ -306,9 +306,8 @@ class SqlConversations:
         return await self._database.write(_CREATE, work)
 
     async def unbind(self, address: Address, *, by: Person | None = None) -> bool:
-        from storage.sql.stores.run_transitions import (
-            withdraw_open_ask,
-        )  # which imports this module
+        # here, because that module imports this one
+        from storage.sql.stores.run_transitions import withdraw_open_ask
 
         def work(connection: Connection) -> bool:
             thread = lock_thread_at(connection, address)
