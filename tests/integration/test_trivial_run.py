@@ -92,10 +92,9 @@ class Trace:
 
 
 def _is_product(path: str) -> bool:
-    """The scripted model, which is the service here and not the product, does not count."""
-    return "/core/llm/scripted/" not in path and path.startswith(
-        tuple(f"{REPOSITORY / name}/" for name in PRODUCT)
-    )
+    """The scripted model is the service here and not the product. What logs is not of the run: a slow machine warns."""
+    is_other = "/core/llm/scripted/" in path or "/bots/observability/log" in path
+    return not is_other and path.startswith(tuple(f"{REPOSITORY / name}/" for name in PRODUCT))
 
 
 @contextmanager
