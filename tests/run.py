@@ -10,7 +10,6 @@ machine can cause one; each is a defect all the same. The last lines name every 
 """
 
 import json
-import os
 import shlex
 import signal
 import subprocess
@@ -45,9 +44,7 @@ class Selection:
 
     def options(self) -> list[str]:
         is_single = self.is_named and len(self.arguments) == 1
-        # a third of a run waits for deadlines and other programs
-        count = str((os.cpu_count() or 1) + 1)
-        workers = ["-n", "0"] if is_single else ["-n", count, "--dist", "worksteal"]
+        workers = ["-n", "0"] if is_single else ["-n", "auto", "--dist", "worksteal"]
         return [*self.level, *workers, *self.arguments]
 
 
