@@ -25,9 +25,7 @@ from core.ports import ModelRequest
 MODEL_SECONDS = 30.0
 ANOTHER_MODEL = "Try again, or choose another model."
 NO_MODEL = "Choose one with `threadhand setup`, or set THREADHAND_MODEL in .env."
-NO_VECTORS = (
-    "Correct THREADHAND_EMBEDDING_MODEL or its key; without it knowledge is searched by words."
-)
+NO_VECTORS = "Correct THREADHAND_EMBEDDING_MODEL or the key of its provider; without it knowledge is searched by words."
 ANSWER_TOKENS = 16
 """The length of the requested answer, which is the smallest that every provider accepts."""
 _NAMES_SHOWN_MAX = 6
@@ -98,7 +96,7 @@ async def _check_list(client: ServiceClient, model: str, settings: Settings) -> 
 
 
 def _refused_key(model: str, settings: Settings) -> Finding:
-    remedy = f"Correct THREADHAND_LLM_API_KEY or {provider_key_name(model) or 'its key'}."
+    remedy = f"Correct THREADHAND_LLM_API_KEY or {provider_key_name(model) or 'the key of its provider'}."
     fact = f"{_endpoint(model, settings)} refuses the key of {model}."
     return Finding("fail", "model", fact, remedy)
 
@@ -152,7 +150,9 @@ async def _refusal(
         more = f" and {len(names) - _NAMES_SHOWN_MAX} more" if len(names) > _NAMES_SHOWN_MAX else ""
         remedy = f"Set THREADHAND_MODEL to one that it has: {shown}{more}."
         return Finding("fail", "model", f"{endpoint} does not have {model}.", remedy)
-    remedy = "Correct THREADHAND_MODEL or its key; `threadhand setup` lists the models."
+    remedy = (
+        "Correct THREADHAND_MODEL or the key of its provider; `threadhand setup` lists the models."
+    )
     return Finding("fail", "model", f"{model} refuses: {facts}", remedy)
 
 

@@ -350,7 +350,9 @@ async def test_a_program_that_has_started_is_told_what_will_fail(services: Servi
     assert services.model.requests == []
     (dead,) = await late(LLM_API_KEY="sk-dead")
     assert dead.startswith("Model: http://127.0.0.1:")
-    assert dead.endswith("refuses the key of small. Correct THREADHAND_LLM_API_KEY or its key.")
+    assert dead.endswith(
+        "refuses the key of small. Correct THREADHAND_LLM_API_KEY or the key of its provider."
+    )
     (unlisted,) = await late(FALLBACK_MODELS="nonsense")
     assert "does not list nonsense, which may work all the same. `threadhand doctor`" in unlisted
     assert services.model.requests == []
