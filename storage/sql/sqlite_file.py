@@ -52,7 +52,7 @@ class WalSync:
 
     def _sync(self) -> None:
         with self._lock:
-            self._next = None  # whoever commits from now on needs another sync
+            self._next = None  # transactions that commit from now on need another sync
         try:
             if self._descriptor is None:
                 self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
