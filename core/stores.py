@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 from core.agents.definition import AgentVersion
 from core.domain.approval import Approval
 from core.domain.audit import AuditEntry
+from core.domain.budget import PlannedCall, Reservation
 from core.domain.events import Cursor, RunEvent
 from core.domain.messages import JsonObject, Message
 from core.domain.threads import (
@@ -310,6 +311,12 @@ class RunJournal(Protocol):
         self, lease: Lease, entry: JournalEntry = NOTHING_NEW
     ) -> tuple[ThreadInput, ...]:
         """Writes the entry, then returns the inputs that no run has consumed, in order of arrival."""
+        ...
+
+    async def begin_turn(
+        self, lease: Lease, entry: JournalEntry, call: PlannedCall
+    ) -> tuple[tuple[ThreadInput, ...], Reservation]:
+        """`inputs`, and `Ledger.reserve` for the turn's model call, in one transaction."""
         ...
 
     async def write(self, lease: Lease, entry: JournalEntry) -> None: ...

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Literal, Protocol
 
 from core.domain.threads import Address, Person, Usage
@@ -122,9 +122,19 @@ class Spending:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedCall:
+    """A model call that a run is about to make: the most that it may cost, the limits that must allow it, and the
+    UTC day since which spending counts against the limits of a day."""
+
+    most: Spent
+    budget: Budget
+    since: date
+
+
+@dataclass(frozen=True, slots=True)
 class Reservation:
     """`is_granted`: the model call may begin, and what it may cost is reserved. It is not if a limit is reached, or
-    would be by calls that other runs are making now."""
+    would be by calls that other runs are making now. Where nothing is limited, nothing is summed up or reserved."""
 
     spending: Spending
     is_granted: bool
@@ -133,19 +143,13 @@ class Reservation:
 class Ledger(Protocol):
     """Stores the usage of model calls. Its rows remain when their thread is deleted."""
 
-    async def spending_of_run(self, run_id: str, *, since: datetime) -> Spending:
-        """Returns what the run has cost, and its requester, channel and workspace since the given time."""
-        ...
-
-    async def reserve(
-        self, run_id: str, most: Spent, budget: Budget, *, since: datetime
-    ) -> Reservation:
+    async def reserve(self, run_id: str, call: PlannedCall) -> Reservation:
         """Reserves what the run's next model call may cost, unless a limit forbids it. The reservation ends when the
         call's usage is stored, or with the run."""
         ...
 
-    async def spending_by(self, by: Person, at: Address, *, since: datetime) -> Spending:
-        """Returns what the person, the channel and the workspace have cost since the given time, for work outside
+    async def spending_by(self, by: Person, at: Address, *, since: date) -> Spending:
+        """Returns what the person, the channel and the workspace have cost since the given UTC day, for work outside
         runs."""
         ...
 
@@ -193,9 +197,8 @@ def price_usage(usage: Usage, price: Price | None) -> Usage:
     return replace(usage, cost_usd=millionths / 1e6, estimated_usd=millionths / 1e6)
 
 
-def utc_day_start(now: datetime) -> datetime:
-    """Returns the start of the current UTC day."""
-    return now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+def utc_day(now: datetime) -> date:
+    return now.astimezone(UTC).date()
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +209,9 @@ class Exhausted:
     sentence: str
 
 
-def has_limits(budget: Budget, spending: Spending) -> bool:
-    """Whether anything is limited, by settings or by admins of the workspace."""
-    limits: Limits = {**budget.limits, **spending.changed_limits}
+def has_limits(budget: Budget, changed: Limits) -> bool:
+    """Whether anything is limited, by settings or as admins of the workspace have changed them."""
+    limits: Limits = {**budget.limits, **changed}
     return any(limit != NO_LIMIT for limit in limits.values())
 
 

@@ -25,7 +25,7 @@ from core.flow.steps import (
     text_without_name,
     wait_for_answer,
 )
-from core.loop.run_context import RunContext, RunLog
+from core.loop.run_context import RunContext, RunLog, TurnStart
 from core.stores import UsageEntry
 from core.tools.planning import planning
 from core.tools.tool import ToolSet
@@ -143,20 +143,21 @@ def _step_context(flow: Flow, step: Step, context: RunContext) -> RunContext:
     tools = {name: tool for name, tool in context.toolbox.tools.items() if name != planning.name}
     log = StepRunLog(context.run_log)
 
-    async def check() -> None:
-        await context.check_budget()
+    async def begin_turn() -> TurnStart:
+        start = await context.begin_turn()
         now = await flow.plan()
         at_hand = current_step(now) if now else None
         if now is None or at_hand is None or at_hand.key != step.key or now.stage == "closed":
             raise StepCancelled
         flow.checklist.show(now)
+        return start
 
     return replace(
         context,
         toolbox=ToolSet(tools),
         run_log=log,
         tool_context=replace(context.tool_context, emit=log.emit),
-        check_budget=check,
+        begin_turn=begin_turn,
     )
 
 

@@ -85,12 +85,11 @@ async def _ended_turn(
     try:
         async with turn.context.switch.stoppable():
             ask_for_rest(turn.context, window)
-            heard = await turn.context.take_steering()
-            budget_left = await turn.context.check_budget()
-        window.add(heard)
+            start = await turn.context.begin_turn()
+        window.add(start.heard)
         async with turn.context.switch.stoppable():
-            notes = (*watch.notes(heard), *await commands.notes())
-            state = _state(turn, budget_left)
+            notes = (*watch.notes(start.heard), *await commands.notes())
+            state = _state(turn, start.budget_left)
             request = await window.request(blank, notes, state=state)
         with turn.context.tool_context.metrics.timed("turn"):
             end = await _played(turn, request, turn.context.switch)

@@ -21,9 +21,19 @@ AskModel = Callable[[ModelRequest], AsyncGenerator[ModelDelta, None]]
 TakeSteering = Callable[[], Awaitable[Sequence[Message]]]
 """Stores, emits and returns the messages that people have written since the last turn, oldest first."""
 
-CheckBudget = Callable[[], Awaitable[str]]
-"""Returns a sentence for the model about what is left of the run's budget, or an empty text. Raises BudgetExceeded if
-the budget is used up. Call it after `take_steering`, which stores the usage so far."""
+
+@dataclass(frozen=True, slots=True)
+class TurnStart:
+    """What people have written since the last turn, and a sentence for the model about what is left of the run's
+    budget, or an empty text."""
+
+    heard: Sequence[Message]
+    budget_left: str = ""
+
+
+BeginTurn = Callable[[], Awaitable[TurnStart]]
+"""Does what `TakeSteering` does, and reserves what the turn's model call may cost. Raises BudgetExceeded if the budget
+is used up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +91,7 @@ class RunContext:
     run_log: RunLog
     ask_model: AskModel
     take_steering: TakeSteering
-    check_budget: CheckBudget
+    begin_turn: BeginTurn
     switch: StopSwitch
     context_policy: ContextPolicy = field(default_factory=ContextPolicy)
     options: ModelOptions = NO_OPTIONS

@@ -13,12 +13,12 @@ from core.context.untrusted_text import wrap_untrusted
 from core.dialects.dialect import Dialect
 from core.dialects.selection import select_dialect
 from core.domain.budget import (
-    Spending,
+    PlannedCall,
+    Reservation,
     Spent,
     find_exhausted,
-    has_limits,
     price_usage,
-    utc_day_start,
+    utc_day,
 )
 from core.domain.errors import BudgetExceeded
 from core.domain.events import ErrorRaised
@@ -26,7 +26,7 @@ from core.domain.messages import Message
 from core.domain.threads import Run, Thread, ThreadInput, Usage
 from core.knowledge.knowledge_base import RunKnowledge
 from core.knowledge.query_expansion import model_asker
-from core.loop.run_context import RunContext, TakeSteering
+from core.loop.run_context import RunContext, TakeSteering, TurnStart
 from core.model_usage import build_usage_pricer
 from core.ports import Sandbox
 from core.prompt.system_prompt import RunPrompt
@@ -40,8 +40,12 @@ from core.tools.replies import must_reply
 from core.tools.tool import ThreadChat, ThreadMessages, ToolBudget, ToolContext, ToolSet
 
 DOCUMENT_PERCENT = 75
-BUDGET_RETRY_SECONDS = 0.5
 """How much of a model's room one document may take, because tokens are only estimated."""
+BUDGET_RETRY_SECONDS = 0.5
+"""The time between two tries to reserve a call while other runs make calls that may use up the rest."""
+
+ReserveTurn = Callable[[PlannedCall], Awaitable[tuple[Sequence[Message], Reservation]]]
+"""Does what `TakeSteering` does, and reserves what the turn's model call may cost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,9 +153,10 @@ def _run_knowledge(
 ) -> RunKnowledge:
     spent = usage_recorder(recorder)
     ask = model_asker(deps.models.ask_model, model, on_usage=spent)
+    budget = RunBudget(run, thread, model, deps, recorder)
 
     async def ask_within_budget(question: str) -> str:
-        await _check_budget_now(run.run_id, model, deps, recorder, is_chat=_is_chat(thread))
+        await budget.check()
         return await ask(question)
 
     return RunKnowledge(
@@ -162,25 +167,6 @@ def _run_knowledge(
         ask=ask_within_budget,
         room_tokens=deps.limits.context_policy.limit_of(model).room * DOCUMENT_PERCENT // 100,
     )
-
-
-async def _check_budget_now(
-    run_id: str, model: str, deps: RunDeps, recorder: RunRecorder, *, is_chat: bool
-) -> None:
-    """`check_budget` between the model calls of one turn: stores first what those before have cost."""
-    await recorder.commit()
-    await check_budget(run_id, model, deps, is_chat=is_chat)
-
-
-def _tool_budget(loaded: LoadedRun, model: str, deps: RunDeps, recorder: RunRecorder) -> ToolBudget:
-    is_chat = _is_chat(loaded.thread)
-    check = partial(_check_budget_now, loaded.run.run_id, model, deps, recorder, is_chat=is_chat)
-    return ToolBudget(check=check, spent=usage_recorder(recorder))
-
-
-def _is_chat(thread: Thread) -> bool:
-    """Whether people read what the run says in a chat, where they can give commands."""
-    return thread.address.platform != "api"
 
 
 def usage_recorder(recorder: RunRecorder) -> Callable[[str, Usage], None]:
@@ -199,40 +185,60 @@ def usage_pricer(deps: RunDeps) -> Charge:
     return lambda entry: replace(entry, usage=charge(entry.model, entry.usage))
 
 
-async def check_budget(run_id: str, model: str, deps: RunDeps, *, is_chat: bool) -> str:
-    """Reserves what the next call of the model may cost. Returns what is left of the run's budget, as far as usage is
-    stored; an empty text if it has none.
+class RunBudget:
+    """The budget of the calls of one model in one run."""
 
-    Waits while other runs make calls that may use up the rest. Raises BudgetExceeded if the run's or the day's budget
-    is used up.
-    """
-    budget, ledger = deps.limits.budget, deps.stores.ledger
-    if not has_limits(budget, Spending()):
-        # admins may have set limits in chat
-        spent = await ledger.spending_of_run(run_id, since=utc_day_start(datetime.now(UTC)))
-        if not has_limits(budget, spent):
+    def __init__(
+        self, run: Run, thread: Thread, model: str, deps: RunDeps, recorder: RunRecorder
+    ) -> None:
+        self._run_id = run.run_id
+        self._model = model
+        self._deps = deps
+        self._recorder = recorder
+        # people read what the run says in a chat, where they can give commands
+        self._is_chat = thread.address.platform != "api"
+
+    def next_call(self) -> PlannedCall:
+        """Returns a call that fills the model's context window, to reserve what it may cost."""
+        limits = self._deps.limits
+        limit = limits.context_policy.limit_of(self._model)
+        usage = Usage(input_tokens=limit.room, output_tokens=limit.reserved)
+        most = Spent().plus(price_usage(usage, self._deps.models.price_of(self._model)))
+        return PlannedCall(most, limits.budget, utc_day(datetime.now(UTC)))
+
+    async def left_after(self, reservation: Reservation) -> str:
+        """Returns what is left of the run's budget as a sentence for the model; an empty text if it has none.
+
+        If the reservation is not granted, waits until the calls of other runs are over. Raises BudgetExceeded if the
+        run's or the day's budget is used up.
+        """
+        while True:
+            spent = reservation.spending
+            end = find_exhausted(self._deps.limits.budget, spent, is_chat=self._is_chat)
+            if end is not None:
+                raise BudgetExceeded(end.sentence, can_continue=end.scope == "run")
+            if reservation.is_granted:
+                break
+            await asyncio.sleep(BUDGET_RETRY_SECONDS)
+            reservation = await self._reserved()
+        limit = spent.changed_limits.get("run", self._deps.limits.budget.run)
+        if limit.usd is None:
             return ""
-    most = _most_of_one_call(model, deps)
-    while True:
-        since = utc_day_start(datetime.now(UTC))
-        reservation = await ledger.reserve(run_id, most, budget, since=since)
-        spent = reservation.spending
-        if (end := find_exhausted(budget, spent, is_chat=is_chat)) is not None:
-            raise BudgetExceeded(end.sentence, can_continue=end.scope == "run")
-        if reservation.is_granted:
-            break
-        await asyncio.sleep(BUDGET_RETRY_SECONDS)
-    limit = spent.changed_limits.get("run", budget.run)
-    if limit.usd is None:
-        return ""
-    return f"{max(0.0, limit.usd - spent.run.cost_usd):.2f} US dollars of its budget are left."
+        return f"{max(0.0, limit.usd - spent.run.cost_usd):.2f} US dollars of its budget are left."
+
+    async def check(self) -> None:
+        """Reserves a call between those of a turn, after storing what they have cost. Raises BudgetExceeded."""
+        await self._recorder.commit()
+        await self.left_after(await self._reserved())
+
+    async def _reserved(self) -> Reservation:
+        return await self._deps.stores.ledger.reserve(self._run_id, self.next_call())
 
 
-def _most_of_one_call(model: str, deps: RunDeps) -> Spent:
-    """Returns the cost of a call that fills the model's context window."""
-    limit = deps.limits.context_policy.limit_of(model)
-    usage = Usage(input_tokens=limit.room, output_tokens=limit.reserved)
-    return Spent().plus(price_usage(usage, deps.models.price_of(model)))
+async def _begin_turn(reserve: ReserveTurn, budget: RunBudget) -> TurnStart:
+    """Implements `core.loop.run_context.BeginTurn`."""
+    heard, reservation = await reserve(budget.next_call())
+    return TurnStart(heard, await budget.left_after(reservation))
 
 
 def build_run_context(
@@ -244,12 +250,14 @@ def build_run_context(
     sandbox: Callable[[], Awaitable[Sandbox]],
     switch: StopSwitch,
     take_steering: TakeSteering,
+    reserve: ReserveTurn,
     chat: ThreadChat | None = None,
 ) -> RunContext:
     """Returns the context that the turns of the run share. `sandbox` opens the thread's sandbox; `chat` reads the
     chat thread, or is None without one."""
     stores, run, thread = deps.stores, loaded.run, loaded.thread
     thread_id = thread.thread_id
+    budget = RunBudget(run, thread, config.model, deps, recorder)
     toolbox = config.toolbox.only(lambda name: chat is not None or name != read_chat.name)
     return RunContext(
         model=config.model,
@@ -271,15 +279,13 @@ def build_run_context(
             outside=deps.web,
             metrics=deps.metrics,
             knowledge=config.knowledge,
-            budget=_tool_budget(loaded, config.model, deps, recorder),
+            budget=ToolBudget(check=budget.check, spent=usage_recorder(recorder)),
         ),
         policy=replace(deps.limits.policy, granted=loaded.granted),
         run_log=recorder,
         ask_model=deps.models.ask_model,
         take_steering=take_steering,
-        check_budget=partial(
-            check_budget, run.run_id, config.model, deps, is_chat=_is_chat(thread)
-        ),
+        begin_turn=partial(_begin_turn, reserve, budget),
         switch=switch,
         context_policy=deps.limits.context_policy,
         options=deps.agents.roster.options_in(thread.address.channel_id, config.agent),

@@ -216,6 +216,7 @@ class _Execution:
             sandbox=self._machine.sandbox,
             switch=self._switch,
             take_steering=self._inputs.take_steering,
+            reserve=self._inputs.begin_turn,
             chat=self._inputs.chat,
         )
         repair_history = self._mended if self._lease.attempt > 1 else None

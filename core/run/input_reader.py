@@ -15,6 +15,7 @@ from core.context.background_messages import (
 )
 from core.context.message_text import unread_message
 from core.context.untrusted_text import wrap_untrusted
+from core.domain.budget import PlannedCall, Reservation
 from core.domain.errors import SurfaceError, ToolError
 from core.domain.events import MessageAdded
 from core.domain.messages import Message
@@ -69,7 +70,14 @@ class InputReader:
 
     async def take_steering(self) -> Sequence[Message]:
         """Stores and returns what people wrote since the last call. Cancels the run if the worker is draining."""
-        inputs = await self._recorder.inputs()
+        return await self._taken(await self._recorder.inputs())
+
+    async def begin_turn(self, call: PlannedCall) -> tuple[Sequence[Message], Reservation]:
+        """`take_steering`, and reserves what the turn's model call may cost."""
+        inputs, reservation = await self._recorder.begin_turn(call)
+        return await self._taken(inputs), reservation
+
+    async def _taken(self, inputs: Sequence[ThreadInput]) -> Sequence[Message]:
         if self._deps.draining.is_set():
             raise asyncio.CancelledError("handed over between two turns, with everything stored")
         messages = await self._read_background(inputs)

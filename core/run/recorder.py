@@ -2,12 +2,15 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
+from typing import TypeVar
 
 from core.agents.definition import AgentVersion
 from core.domain.approval import Approval
+from core.domain.budget import PlannedCall, Reservation
 from core.domain.errors import StorageUnavailable
 from core.domain.events import (
     AgentEvent,
@@ -36,6 +39,7 @@ from core.tasks import spawn
 
 log = logging.getLogger(__name__)
 
+ResultT = TypeVar("ResultT")
 Charge = Callable[[UsageEntry], UsageEntry]
 """Returns the usage entry with a price, if it has none yet."""
 
@@ -150,13 +154,17 @@ class RunRecorder:
 
     async def commit(self) -> None:
         """Stores and publishes all pending entries. The transaction finishes even if the caller is cancelled."""
-        await asyncio.shield(spawn(self._flush(), name="flush the run log"))
+        await asyncio.shield(spawn(self._flush(self._write), name="flush the run log"))
 
     async def inputs(self) -> tuple[ThreadInput, ...]:
         """Returns the run's unread inputs, and stores all pending entries in the same transaction."""
-        return await asyncio.shield(
-            spawn(self._flush(reads_inputs=True), name="read the inputs of the run")
-        )
+        read = self._flush(partial(self._journal.inputs, self._lease))
+        return await asyncio.shield(spawn(read, name="read the inputs of the run"))
+
+    async def begin_turn(self, call: PlannedCall) -> tuple[tuple[ThreadInput, ...], Reservation]:
+        """`inputs`, and reserves what the turn's model call may cost."""
+        begun = self._flush(partial(self._journal.begin_turn, self._lease, call=call))
+        return await asyncio.shield(spawn(begun, name="begin a turn of the run"))
 
     async def suspend(self, approval: Approval) -> None:
         """Stores the approval request with all pending entries, and releases the run until people answer."""
@@ -199,30 +207,28 @@ class RunRecorder:
     async def _flush_chunks(self) -> None:
         """Publishes pending text chunks, so that none of them can follow the terminal event."""
         if any(is_chunk(emitted.event) for emitted in self._pending.emitted):
-            await self._flush()
+            await self._flush(self._write)
 
-    async def _flush(self, *, reads_inputs: bool = False) -> tuple[ThreadInput, ...]:
+    async def _flush(self, store: Callable[[JournalEntry], Awaitable[ResultT]]) -> ResultT:
+        """Stores all pending entries with `store`, publishes the events, and returns the result."""
         async with self._lock:
             self._cancel_timer()
             self._check_storage()
             batch, self._pending = self._pending, _Pending()
             events = self._events(batch.emitted)
             try:
-                inputs = await self._stored(self._entry(batch, events), reads_inputs=reads_inputs)
+                result = await store(self._entry(batch, events))
             except BaseException:
                 self._pending = batch.before(self._pending)
                 raise
             self._n += len(events)
             if events:
                 await self._bus.publish(events)
-            return inputs
+            return result
 
-    async def _stored(self, entry: JournalEntry, *, reads_inputs: bool) -> tuple[ThreadInput, ...]:
-        if reads_inputs:
-            return await self._journal.inputs(self._lease, entry)
+    async def _write(self, entry: JournalEntry) -> None:
         if entry != NOTHING_NEW:
             await self._journal.write(self._lease, entry)
-        return ()
 
     def _flush_soon(self) -> None:
         self._timer = None
@@ -231,7 +237,7 @@ class RunRecorder:
 
     async def _flush_in_background(self) -> None:
         try:
-            await self._flush()
+            await self._flush(self._write)
         except StorageUnavailable as error:
             # stored or not: to write it again could repeat it, so the next write of the run hands the run back
             log.warning("the log of run %s was not stored: %s", self._lease.run_id, error)

@@ -57,24 +57,21 @@ class SqliteDatabase:
     ) -> ResultT:
         del is_long  # transactions have no time limit here
         with point:
-            result, sync = await self._in_thread(
-                self._writing, partial(self._commit, work, is_durable)
-            )
-            if sync is not None:
-                await _wait_for(sync)
-            return result
+            return await self._in_thread(self._writing, partial(self._commit, work, is_durable))
 
-    def _commit(
-        self, work: Work[ResultT], is_durable: bool
-    ) -> "tuple[ResultT, Future[None] | None]":
-        """Runs a transaction in the writing thread. Also returns the sync that makes its changes durable."""
+    def _commit(self, work: Work[ResultT], is_durable: bool, done: "Future[ResultT]") -> None:
+        """Runs a transaction in the writing thread. It is done once its changes are as durable as they must be."""
         changes = self._writing.changes
         result = self._writing.run(work)
-        must_sync = is_durable and self._writing.changes != changes
-        return result, self._wal_sync.begin() if must_sync else None
+        if is_durable and self._writing.changes != changes:
+            self._wal_sync.begin().add_done_callback(partial(_end, done, result))
+        else:
+            done.set_result(result)
 
     async def read(self, work: Work[ResultT]) -> ResultT:
-        return await self._in_thread(self._reading, partial(self._reading.run, work))
+        return await self._in_thread(
+            self._reading, lambda done: done.set_result(self._reading.run(work))
+        )
 
     async def write_statement(
         self,
@@ -101,25 +98,38 @@ class SqliteDatabase:
         await asyncio.to_thread(self._wal_sync.close)
 
     async def _in_thread(
-        self, threads: "_ConnectionThreads", work: Callable[[], ResultT]
+        self, threads: "_ConnectionThreads", work: "Callable[[Future[ResultT]], None]"
     ) -> ResultT:
+        """Calls `work` in a thread, and waits for the future that it is given. The event loop wakes up once: that costs
+        as much as a short transaction."""
         if self._is_closed:
             raise StorageUnavailable("the database is closed")
+        done = Future[ResultT]()
+        done.set_running_or_notify_cancel()  # from now on, cancelling the caller does not cancel it
+        threads.executor.submit(_run, work, done)
         try:
-            return await asyncio.get_running_loop().run_in_executor(threads.executor, work)
+            return await asyncio.wrap_future(done)
         except (IntegrityError, sqlite3.IntegrityError):
             raise
         except (SQLAlchemyError, sqlite3.Error) as error:
             raise StorageUnavailable(describe_driver_error(error)) from error
 
 
-async def _wait_for(sync: Future[None]) -> None:
+def _end(done: "Future[ResultT]", result: ResultT, sync: "Future[None]") -> None:
+    error = sync.exception()
+    if error is None:
+        done.set_result(result)
+    else:
+        unavailable = StorageUnavailable(f"the disk does not store the database: {error}")
+        unavailable.__cause__ = error
+        done.set_exception(unavailable)
+
+
+def _run(work: "Callable[[Future[ResultT]], None]", done: "Future[ResultT]") -> None:
     try:
-        if not sync.done():
-            await asyncio.shield(asyncio.wrap_future(sync))
-        sync.result()
-    except OSError as error:
-        raise StorageUnavailable(f"the disk does not store the database: {error}") from error
+        work(done)
+    except BaseException as error:
+        done.set_exception(error)
 
 
 class _ConnectionThreads:

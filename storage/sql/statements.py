@@ -182,6 +182,20 @@ def upsert(
     return made
 
 
+def upsert_adding(
+    table: Table, keys: tuple[str, ...], sums: tuple[str, ...]
+) -> Callable[[str], Insert]:
+    """Returns a function from dialect name to an INSERT that adds `sums` to a row with `keys` if it exists."""
+
+    def made(dialect: str) -> Insert:
+        insert = postgresql.insert if dialect == "postgresql" else sqlite.insert
+        new = insert(table)
+        added = {name: table.c[name] + new.excluded[name] for name in sums}
+        return new.on_conflict_do_update(index_elements=keys, set_=added)
+
+    return made
+
+
 def upsert_if_greater(table: Table, keys: tuple[str, ...], name: str) -> Callable[[str], Insert]:
     """Returns a function from dialect name to an INSERT that raises column `name` if a row with `keys` exists.
 

@@ -40,7 +40,7 @@ PASSED: dict[str, dict[str, tuple[str, ...]]] = {
         "storage.plan": ("play", "deliver_outbox"),
         "storage.record": ("show_status", "show_status:2", "deliver_ask:3", "deliver_answer:4"),
         "storage.close_rendering": FIRST,
-        "storage.write": ("inputs", "inputs:2", "inputs:3"),
+        "storage.write": ("begin_turn", "begin_turn:2", "begin_turn:3"),
         "storage.finish": ("", ":2"),
         "slack.post": ("show_status", "deliver_ask"),
         "slack.edit": ("leave", "deliver_ask", "leave:3"),
@@ -49,7 +49,6 @@ PASSED: dict[str, dict[str, tuple[str, ...]]] = {
         "slack.download": FIRST,
         "slack.typing": FIRST,
         "slack.read_talk": FIRST,
-        "storage.reserve_budget": ("", ":2"),
         "sandbox.open": FIRST,
         "sandbox.execute": ("", ":2"),
         "sandbox.write": FIRST,
@@ -110,6 +109,7 @@ PASSED: dict[str, dict[str, tuple[str, ...]]] = {
         "storage.knowledge_finish": FIRST,
         "storage.knowledge_vectors": FIRST,
         "storage.book_usage": FIRST,
+        "storage.reserve_budget": FIRST,
         "llm.openai.embed": ("", ":2"),
     },
     "know_through_litellm": {"llm.litellm.embed": FIRST},
@@ -123,7 +123,7 @@ A step is a function on the call stack (core/failpoints.py). The number counts w
 files, runs, or the attempt, the success and the end of one delivery. It is 1 if it is missing.
 """
 TWICE = {
-    "storage.mark_worker_dead": "storage.write.before@inputs:kill:2",
+    "storage.mark_worker_dead": "storage.write.before@begin_turn:kill:2",
     "slack.find": "slack.post.after@deliver_ask:kill",
 }
 """Failpoints that a program passes only after it was killed."""

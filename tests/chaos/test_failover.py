@@ -73,7 +73,9 @@ OVERTAKEN = ("sandbox.interrupt.after",)
 ALWAYS: tuple[tuple[str, ProcessFailure], ...] = (
     (
         "report",
-        ProcessFailure(kind="worker", place="storage.write.before", action="pause", at="inputs"),
+        ProcessFailure(
+            kind="worker", place="storage.write.before", action="pause", at="begin_turn"
+        ),
     ),
     ("report", ProcessFailure(kind="worker", place="sandbox.execute.after", action="kill")),
     (

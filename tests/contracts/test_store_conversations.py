@@ -97,7 +97,7 @@ async def test_a_forgotten_thread_leaves_no_rows_but_what_it_cost_and_who_did_wh
     await stores.conversations.forget(lease.thread_id)
 
     counts = {name: await stores.count(f'"{name}"') for name in METADATA.tables}
-    kept = {"audit_entry", "claimed_key", "usage", "worker"}
+    kept = {"audit_entry", "claimed_key", "usage", "usage_day", "worker"}
     assert {name for name, rows in counts.items() if rows} == kept
     with pytest.raises(LeaseLost):
         await stores.journal.write(lease, added(lease, 2, "more"))

@@ -4,10 +4,12 @@ import inspect
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import fields, replace
+from datetime import date
 
 import pytest
 from sqlalchemy import select
 
+from core.domain.budget import Budget, PlannedCall, Spent
 from core.domain.errors import LeaseLost
 from core.domain.events import TurnStarted
 from core.domain.plans import create_plan
@@ -42,10 +44,12 @@ async def recorded(stores: Stores, lease: Lease, shown: DeliveryLease) -> None:
     await stores.deliveries.record(shown, sent)
 
 
+PLANNED = PlannedCall(Spent(), Budget(), date(2020, 1, 1))
 Write = Callable[[Stores, Lease, DeliveryLease], Awaitable[object]]
 WRITES: dict[str, Write] = {
     "claims.release": lambda s, run, _: s.claims.release(run),
     "journal.inputs": lambda s, run, _: s.journal.inputs(run, entry(run)),
+    "journal.begin_turn": lambda s, run, _: s.journal.begin_turn(run, entry(run), PLANNED),
     "journal.write": lambda s, run, _: s.journal.write(run, entry(run)),
     "journal.finish": lambda s, run, _: s.journal.finish(run, entry(run), STOPPED),
     "journal.suspend": lambda s, run, _: s.journal.suspend(run, entry(run), APPROVAL),

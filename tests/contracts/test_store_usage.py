@@ -2,14 +2,36 @@
 
 import asyncio
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
-from core.domain.budget import NO_LIMIT, Budget, Limit, Spending, Spent
+from core.domain.budget import (
+    NO_LIMIT,
+    Budget,
+    Limit,
+    PlannedCall,
+    Reservation,
+    Spending,
+    Spent,
+)
 from core.domain.threads import APP_PREFIX, Address, Lease, Usage
 from core.stores import JournalEntry, UsageEntry
 from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores
 
-LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+LONG_AGO = date(2020, 1, 1)
+LARGE = Limit(usd=1_000)
+LIMITED = Budget(run=LARGE, person=LARGE, channel=LARGE, workspace=LARGE)
+NOTHING = Spent()
+MOST = Spent(cost_usd=1.0, tokens=100_000)
+OF_PERSON = Budget(person=Limit(tokens=150_000))
+
+
+async def _reserve(stores: Stores, lease: Lease, most: Spent, budget: Budget) -> Reservation:
+    return await stores.ledger.reserve(lease.run_id, PlannedCall(most, budget, LONG_AGO))
+
+
+async def _spending(stores: Stores, lease: Lease, since: date = LONG_AGO) -> Spending:
+    call = PlannedCall(NOTHING, LIMITED, since)
+    return (await stores.ledger.reserve(lease.run_id, call)).spending
 
 
 async def _spend(stores: Stores, lease: Lease, cost: float) -> None:
@@ -41,7 +63,7 @@ async def _spread(stores: Stores) -> Lease:
 async def test_spending_is_summed_by_run_person_channel_and_workspace(stores: Stores) -> None:
     first = await _spread(stores)
 
-    spent = await stores.ledger.spending_of_run(first.run_id, since=LONG_AGO)
+    spent = await _spending(stores, first)
 
     costs = (spent.run, spent.person, spent.channel, spent.workspace)
     assert [one.cost_usd for one in costs] == [1, 5, 3, 7]
@@ -53,7 +75,7 @@ async def test_tokens_without_a_cost_are_summed_apart(stores: Stores) -> None:
     await _spend(stores, lease, 1)
     await _spend(stores, lease, 0)
 
-    spent = await stores.ledger.spending_of_run(lease.run_id, since=LONG_AGO)
+    spent = await _spending(stores, lease)
 
     assert spent.run == spent.workspace == Spent(cost_usd=1, tokens=24, unpriced_tokens=12)
 
@@ -72,9 +94,7 @@ async def test_changed_limits_hold_for_their_workspace_until_the_default_is_rest
     await change("person", NO_LIMIT, at=ADDRESS, by=ALICE)
     limits = {"run": Limit(tokens=7), "person": NO_LIMIT}
     assert await changed() == limits
-    assert (
-        await stores.ledger.spending_of_run(lease.run_id, since=LONG_AGO)
-    ).changed_limits == limits
+    assert (await _spending(stores, lease)).changed_limits == limits
     assert await changed(replace(ADDRESS, workspace_id="T2")) == {}
 
     await change("run", None, at=ADDRESS, by=ALICE)
@@ -91,16 +111,16 @@ async def test_changed_limits_hold_for_their_workspace_until_the_default_is_rest
 async def test_what_was_spent_before_counts_for_the_run_alone(stores: Stores) -> None:
     lease = await _started(stores)
     await _spend(stores, lease, 1)
-    later = datetime.now(UTC) + timedelta(minutes=1)
+    later = datetime.now(UTC).date() + timedelta(days=2)
 
-    spent = await stores.ledger.spending_of_run(lease.run_id, since=later)
+    spent = await _spending(stores, lease, later)
 
     assert (spent.run.cost_usd, spent.person, spent.workspace) == (1, Spent(), Spent())
 
 
 async def test_nothing_spent_is_nothing(stores: Stores) -> None:
     lease = await _started(stores)
-    spent = await stores.ledger.spending_of_run(lease.run_id, since=LONG_AGO)
+    spent = await _spending(stores, lease)
     assert (spent.run, spent.workspace) == (Spent(), Spent())
 
 
@@ -110,13 +130,29 @@ async def test_forgetting_a_thread_leaves_what_it_cost(stores: Stores) -> None:
     await stores.conversations.forget(forgotten.thread_id)
     lease = await _started(stores)
 
-    spent = await stores.ledger.spending_of_run(lease.run_id, since=LONG_AGO)
+    spent = await _spending(stores, lease)
 
     assert (spent.run.cost_usd, spent.person.cost_usd, spent.workspace.cost_usd) == (
         0,
         3,
         3,
     )
+
+
+async def test_the_sums_of_a_day_outlive_the_person_who_is_erased(stores: Stores) -> None:
+    await _spread(stores)
+    other = Address(platform="slack", workspace_id="T2", channel_id="C1", thread_key="")
+
+    await stores.conversations.erase_person(ADDRESS, ALICE.person_id)
+
+    spent = await stores.ledger.spending_by(ALICE, ADDRESS, since=LONG_AGO)
+    assert [one.cost_usd for one in (spent.person, spent.channel, spent.workspace)] == [0, 3, 7]
+    elsewhere = await stores.ledger.spending_by(ALICE, other, since=LONG_AGO)
+    assert (elsewhere.person.cost_usd, elsewhere.workspace.cost_usd) == (8, 8)
+    used = Usage(input_tokens=1, cost_usd=1)
+    await stores.ledger.book([("e", used)], thread_id=None, at=ADDRESS, by=ALICE)
+    again = await stores.ledger.spending_by(ALICE, ADDRESS, since=LONG_AGO)
+    assert (again.person.cost_usd, again.workspace.cost_usd) == (1, 8)
 
 
 async def test_spending_beside_runs_is_summed_by_person_channel_and_workspace(
@@ -128,7 +164,7 @@ async def test_spending_beside_runs_is_summed_by_person_channel_and_workspace(
     costs = (spent.run, spent.person, spent.channel, spent.workspace)
     assert [one.cost_usd for one in costs] == [0, 5, 3, 7]
 
-    later = datetime.now(UTC) + timedelta(minutes=1)
+    later = datetime.now(UTC).date() + timedelta(days=2)
     assert await stores.ledger.spending_by(ALICE, ADDRESS, since=later) == Spending()
 
 
@@ -141,7 +177,7 @@ async def test_what_is_booked_beside_runs_counts_for_the_days_and_for_no_run(
     await book([("e", used), ("e", used)], thread_id=lease.thread_id, at=ADDRESS, by=ALICE)
     await book([("e", used)], thread_id=lease.thread_id, at=ADDRESS, by=BOB)
 
-    spent = await stores.ledger.spending_of_run(lease.run_id, since=LONG_AGO)
+    spent = await _spending(stores, lease)
     assert [one.cost_usd for one in (spent.person, spent.channel, spent.workspace)] == [
         1,
         1.5,
@@ -161,22 +197,16 @@ async def test_an_app_has_a_budget_of_its_own(stores: Stores) -> None:
     assert (await stores.ledger.spending_by(ALICE, ADDRESS, since=LONG_AGO)).app == Spent()
 
 
-MOST = Spent(cost_usd=1.0, tokens=100_000)
-OF_PERSON = Budget(person=Limit(tokens=150_000))
-
-
 async def test_calls_at_the_same_time_do_not_pass_a_limit_together(stores: Stores) -> None:
     leases = [
         await _started(stores, address=replace(ADDRESS, thread_key=f"{n}.1")) for n in range(6)
     ]
-    asked = [stores.ledger.reserve(one.run_id, MOST, OF_PERSON, since=LONG_AGO) for one in leases]
+    asked = [_reserve(stores, one, MOST, OF_PERSON) for one in leases]
     granted = [one.is_granted for one in await asyncio.gather(*asked)]
     assert granted.count(True) == 2  # the second may begin, because the limit is not reached yet
     assert [
         one.spending.person
-        for one in await asyncio.gather(
-            *(stores.ledger.reserve(one.run_id, MOST, OF_PERSON, since=LONG_AGO) for one in leases)
-        )
+        for one in await asyncio.gather(*(_reserve(stores, one, MOST, OF_PERSON) for one in leases))
     ] == [Spent()] * 6
 
 
@@ -189,7 +219,7 @@ async def test_a_reservation_ends_with_the_usage_of_its_call_and_with_its_run(
     budget = Budget(person=Limit(tokens=100_000))
 
     async def is_granted(lease: Lease) -> bool:
-        found = await stores.ledger.reserve(lease.run_id, MOST, budget, since=LONG_AGO)
+        found = await _reserve(stores, lease, MOST, budget)
         return found.is_granted
 
     assert await is_granted(first)
@@ -216,12 +246,37 @@ async def test_a_reservation_is_of_its_workspace_channel_and_person(stores: Stor
         (Budget(workspace=Limit(usd=1)), [False, False, True]),
         (everywhere, [False, False, True]),
     ):
-        await stores.ledger.reserve(first.run_id, MOST, budget, since=LONG_AGO)
+        await _reserve(stores, first, MOST, budget)
         found = [
-            await stores.ledger.reserve(one.run_id, NOTHING, budget, since=LONG_AGO)
-            for one in (of_bob, elsewhere, other_team)
+            await _reserve(stores, one, NOTHING, budget) for one in (of_bob, elsewhere, other_team)
         ]
         assert [one.is_granted for one in found] == admitted, budget
 
 
-NOTHING = Spent()
+async def test_a_turn_begins_with_what_was_said_spent_and_reserved(stores: Stores) -> None:
+    lease = await _started(stores)
+    other = await _started(stores, address=replace(ADDRESS, thread_key="200.1"))
+    said = await stores.journal.inputs(lease)
+    usage = Usage(input_tokens=10, output_tokens=2, cost_usd=1)
+    entry = JournalEntry(usage=(UsageEntry(turn_id="t", model="m", usage=usage),))
+    call = PlannedCall(MOST, Budget(person=Limit(tokens=100_000)), LONG_AGO)
+
+    inputs, reservation = await stores.journal.begin_turn(lease, entry, call)
+
+    assert inputs == said
+    assert reservation.is_granted
+    assert reservation.spending.run == Spent(cost_usd=1, tokens=12)  # the entry is counted
+    assert not (await stores.ledger.reserve(other.run_id, call)).is_granted
+    _, again = await stores.journal.begin_turn(lease, JournalEntry(), call)
+    assert again.is_granted  # its own call is over
+
+
+async def test_without_limits_nothing_is_reserved(stores: Stores) -> None:
+    first = await _started(stores)
+    other = await _started(stores, address=replace(ADDRESS, thread_key="200.1"))
+    found = await _reserve(stores, first, MOST, Budget())
+    assert found == Reservation(Spending(), is_granted=True)
+    assert (await _reserve(stores, other, MOST, Budget(person=Limit(usd=1)))).is_granted
+
+    await stores.ledger.change_limit("person", Limit(usd=1), at=ADDRESS, by=ALICE)
+    assert not (await _reserve(stores, first, MOST, Budget())).is_granted

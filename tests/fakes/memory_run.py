@@ -12,7 +12,7 @@ from core.domain.events import AgentEvent, MessageAdded, RunFinished, ToolStarte
 from core.domain.messages import Message
 from core.domain.threads import ToolCallRecord
 from core.loop.loop import run_agent
-from core.loop.run_context import LoopPolicy, RunContext
+from core.loop.run_context import LoopPolicy, RunContext, TurnStart
 from core.ports import ModelDelta, ModelRequest, Sandbox
 from core.prompt.system_prompt import RunPrompt
 from core.stores import UsageEntry
@@ -95,7 +95,7 @@ class MemoryRun:
             run_log=self.log,
             ask_model=self._ask_model,
             take_steering=self._take_steering,
-            check_budget=self._check_budget,
+            begin_turn=self._begin_turn,
             switch=self.switch,
         )
 
@@ -110,9 +110,11 @@ class MemoryRun:
         taken, self.steering = self.steering, []
         return taken
 
-    async def _check_budget(self) -> None:
+    async def _begin_turn(self) -> TurnStart:
+        heard = await self._take_steering()
         if self.budget_error is not None:
             raise self.budget_error
+        return TurnStart(heard)
 
 
 def user_message(text: str) -> Message:

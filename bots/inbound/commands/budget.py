@@ -17,7 +17,7 @@ from core.domain.budget import (
     Limits,
     format_dollars,
     parse_limit,
-    utc_day_start,
+    utc_day,
 )
 from core.domain.threads import Address, Person
 
@@ -54,7 +54,7 @@ async def answer_budget(called: CommandCalled, deps: BudgetDeps) -> Outcome:
 
 async def format_limits(person: Person, address: Address, deps: BudgetDeps) -> str:
     """Returns the limits that apply to the person at the address, one a line, with what is used of them."""
-    since = utc_day_start(datetime.now(UTC))
+    since = utc_day(datetime.now(UTC))
     spent = await deps.ledger.spending_by(person, address, since=since)
     limits: Limits = {**deps.budget.limits, **spent.changed_limits}
     used = {

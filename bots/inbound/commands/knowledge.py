@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from bots.inbound.actions import CommandCalled
 from core.context.message_text import safe_name
-from core.domain.budget import Budget, Ledger, find_exhausted, utc_day_start
+from core.domain.budget import Budget, Ledger, find_exhausted, utc_day
 from core.domain.errors import AgentError, BudgetExceeded, ToolError
 from core.domain.threads import Address, IncomingFile, Person, Usage
 from core.knowledge.knowledge_base import KnowledgeBase
@@ -113,7 +113,7 @@ async def _check_budget(at: Address, by: Person, deps: KnowledgeDeps) -> None:
     """Raises BudgetExceeded if the user's budget is used up. Skips the check without embeddings, which are the cost."""
     if deps.knowledge_base.semantics is None:
         return
-    since = utc_day_start(datetime.now(UTC))
+    since = utc_day(datetime.now(UTC))
     spent = await deps.ledger.spending_by(by, at, since=since)
     if (end := find_exhausted(deps.budget, spent)) is not None:
         raise BudgetExceeded(end.sentence)

@@ -8,6 +8,7 @@ from sqlalchemy import Connection, Table, case, delete, select, update
 
 from core.context.background_messages import BACKGROUND_KEY
 from core.domain.approval import CHOICES, CHOICES_OF_SEVERAL
+from core.domain.ids import new_id
 from core.domain.messages import JsonObject
 from core.stores import ErasedCounts
 from storage.sql.tables import (
@@ -21,6 +22,7 @@ from storage.sql.tables import (
     runs,
     thread_inputs,
     threads,
+    usage_days,
     usages,
 )
 
@@ -61,6 +63,8 @@ def erase_rows(
     change(pairings, "person_id")
     change(feedback, "person_id")
     used = change(usages, "user_id", user_id=None)
+    # an id of nobody, because the day's sums of the channel and the workspace stay
+    change(usage_days, "user_id", user_id=new_id())
     return ErasedCounts(messages=heard, names=names, usage=used)
 
 

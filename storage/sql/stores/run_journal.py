@@ -8,9 +8,9 @@ from typing import NamedTuple
 from sqlalchemy import Connection, bindparam, delete, false, func, select, update
 
 from core.domain.approval import Approval
+from core.domain.budget import PlannedCall, Reservation
 from core.domain.errors import LeaseLost
 from core.domain.events import TurnFinished
-from core.domain.ids import new_id
 from core.domain.messages import Message
 from core.domain.threads import Ask, Lease, ThreadInput, ToolCallRecord
 from core.failpoints import Failpoint
@@ -18,12 +18,12 @@ from core.stores import NOTHING_NEW, JournalEntry, RunResult, UsageEntry
 from storage.sql.columns import SanitizedText
 from storage.sql.database import Database, ResultT, Work
 from storage.sql.rows import (
+    RowValues,
     event_to_row,
     input_from_row,
     message_to_row,
     tool_call_from_row,
     tool_call_to_row,
-    usage_to_row,
 )
 from storage.sql.statements import CompiledStatement, insert_ignoring_conflicts
 from storage.sql.stores.agents import set_run_agent
@@ -33,6 +33,7 @@ from storage.sql.stores.run_transitions import (
     newest_approval,
     suspend_run,
 )
+from storage.sql.stores.usage import BudgetPlace, add_usage, reserve
 from storage.sql.tables import (
     leases,
     messages,
@@ -42,7 +43,6 @@ from storage.sql.tables import (
     thread_inputs,
     threads,
     tool_calls,
-    usages,
 )
 
 _WRITE = Failpoint("storage.write")
@@ -78,7 +78,6 @@ _COME_FURTHER = CompiledStatement(
 )
 _ADD_MESSAGES = CompiledStatement(messages.insert())
 _ADD_EVENTS = CompiledStatement(run_events.insert())
-_ADD_USAGE = CompiledStatement(usages.insert())
 _SETTLE = CompiledStatement(
     update(runs)
     .where(runs.c.run_id == bindparam("run"))
@@ -127,6 +126,10 @@ class _Held(NamedTuple):
     channel_id: str
     requester_id: str | None
 
+    @property
+    def budget_place(self) -> BudgetPlace:
+        return BudgetPlace(self.platform, self.workspace_id, self.channel_id, self.requester_id)
+
 
 class SqlRunJournal:
     """`core.stores.RunJournal`."""
@@ -148,6 +151,18 @@ class SqlRunJournal:
         if is_new:
             return await self._write(entry, work)
         return await self._database.read(work)
+
+    async def begin_turn(
+        self, lease: Lease, entry: JournalEntry, call: PlannedCall
+    ) -> tuple[tuple[ThreadInput, ...], Reservation]:
+        def work(connection: Connection) -> tuple[tuple[ThreadInput, ...], Reservation]:
+            held = _hold(connection, lease)
+            _add(connection, lease, entry, held)
+            # last, because PostgreSQL holds the budget's lock until the commit
+            inputs = _waiting(connection, lease)
+            return inputs, reserve(connection, lease.run_id, held.budget_place, call)
+
+        return await self._write(entry, work)
 
     async def write(self, lease: Lease, entry: JournalEntry) -> None:
         def work(connection: Connection) -> None:
@@ -248,6 +263,17 @@ def _add(connection: Connection, lease: Lease, entry: JournalEntry, held: _Held)
         _TAKE.execute(connection, *({**this, "taken": one} for one in entry.taken_input_ids))
 
 
+def _add_usage(
+    connection: Connection, lease: Lease, entries: Sequence[UsageEntry], held: _Held
+) -> None:
+    # model calls outside turns are booked without a turn id
+    answered = next((entry.model for entry in reversed(entries) if entry.turn_id), None)
+    # before the sums of the day: who erases a person locks the rows in this order, too
+    _SETTLE.execute(connection, {"run": lease.run_id, "answered": answered})
+    of: RowValues = {"thread_id": lease.thread_id, "run_id": lease.run_id}
+    add_usage(connection, entries, held.budget_place, of)
+
+
 def _add_events(connection: Connection, lease: Lease, entry: JournalEntry) -> None:
     _ADD_EVENTS.execute(connection, *map(event_to_row, entry.events))
     if lease.deaths and _has_finished_a_turn(entry):
@@ -300,22 +326,3 @@ def _end_calls(connection: Connection, calls: Sequence[ToolCallRecord]) -> None:
         for call in calls
     ]
     _END_CALLS.execute(connection, *rows)
-
-
-def _add_usage(
-    connection: Connection, lease: Lease, entries: Sequence[UsageEntry], held: _Held
-) -> None:
-    where: dict[str, object] = {
-        "thread_id": lease.thread_id,
-        "run_id": lease.run_id,
-        "platform": held.platform,
-        "workspace_id": held.workspace_id,
-        "channel_id": held.channel_id,
-        "user_id": held.requester_id,
-        "created_at": datetime.now(UTC),
-    }
-    rows = [{"usage_id": new_id(), **where, **usage_to_row(entry)} for entry in entries]
-    _ADD_USAGE.execute(connection, *rows)
-    # model calls outside turns are booked without a turn id
-    answered = next((entry.model for entry in reversed(entries) if entry.turn_id), None)
-    _SETTLE.execute(connection, {"run": lease.run_id, "answered": answered})

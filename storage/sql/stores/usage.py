@@ -2,20 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import NamedTuple, cast
 
 from sqlalchemy import ColumnElement, Connection, bindparam, case, func, select, update
 
 from core.domain.audit import AuditEntry
 from core.domain.budget import (
-    Budget,
     BudgetScope,
     Limit,
+    Limits,
+    PlannedCall,
     Reservation,
     Spending,
     Spent,
     find_exhausted,
+    has_limits,
 )
 from core.domain.ids import new_id
 from core.domain.threads import APP_PREFIX, Address, Person, Usage
@@ -23,9 +25,9 @@ from core.failpoints import Failpoint
 from core.stores import UsageEntry
 from storage.sql.database import Database
 from storage.sql.rows import RowValues, usage_to_row
-from storage.sql.statements import CompiledStatement
+from storage.sql.statements import CompiledStatement, upsert_adding
 from storage.sql.stores.audit import insert_entry
-from storage.sql.tables import budget_limits, runs, threads, usages
+from storage.sql.tables import budget_limits, runs, threads, usage_days, usages
 
 _BOOK = Failpoint("storage.book_usage")
 _RESERVE = Failpoint("storage.reserve_budget")
@@ -36,6 +38,11 @@ _COUNTED: _Columns = (
     usages.c.cost_usd,
     _TOKENS,
     case((usages.c.cost_usd == 0, _TOKENS), else_=0),
+)
+_COUNTED_OF_DAY: _Columns = (
+    usage_days.c.cost_usd,
+    usage_days.c.tokens,
+    usage_days.c.unpriced_tokens,
 )
 _RESERVED: _Columns = (
     runs.c.reserved_microdollars / 1e6,
@@ -67,10 +74,18 @@ _SUM_OF_RUN = CompiledStatement(
     )
 )
 _SUM_OF_DAY = CompiledStatement(
-    select(*_sums_of(_COUNTED, usages.c.user_id, usages.c.channel_id)).where(
-        usages.c.platform == bindparam("platform"),
-        usages.c.workspace_id == bindparam("workspace_id"),
-        usages.c.created_at >= bindparam("since"),
+    select(*_sums_of(_COUNTED_OF_DAY, usage_days.c.user_id, usage_days.c.channel_id)).where(
+        usage_days.c.platform == bindparam("platform"),
+        usage_days.c.workspace_id == bindparam("workspace_id"),
+        usage_days.c.day >= bindparam("since"),
+    )
+)
+_ADD_USAGE = CompiledStatement(usages.insert())
+_ADD_TO_DAY = CompiledStatement(
+    upsert_adding(
+        usage_days,
+        ("platform", "workspace_id", "day", "channel_id", "user_id"),
+        ("cost_usd", "tokens", "unpriced_tokens"),
     )
 )
 _SELECT_LIMITS = CompiledStatement(
@@ -97,7 +112,7 @@ _UPDATE_RESERVED = CompiledStatement(
 )
 
 
-class _Place(NamedTuple):
+class BudgetPlace(NamedTuple):
     """The workspace, channel and person that budgets apply to."""
 
     platform: str
@@ -112,35 +127,28 @@ class SqlLedger:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def spending_of_run(self, run_id: str, *, since: datetime) -> Spending:
-        return await self._database.read(lambda c: _spending(c, run_id, since))
+    async def reserve(self, run_id: str, call: PlannedCall) -> Reservation:
+        def work(connection: Connection) -> Reservation:
+            found = _SELECT_PLACE.fetch_tuples(connection, {"run_id": run_id})
+            if not found:
+                return Reservation(Spending(), is_granted=True)
+            return reserve(connection, run_id, BudgetPlace(*found[0]), call)
 
-    async def reserve(
-        self, run_id: str, most: Spent, budget: Budget, *, since: datetime
-    ) -> Reservation:
-        return await self._database.write(
-            _RESERVE, lambda c: _reserve(c, run_id, most, budget, since), is_durable=False
+        return await self._database.write(_RESERVE, work, is_durable=False)
+
+    async def spending_by(self, by: Person, at: Address, *, since: date) -> Spending:
+        place = BudgetPlace(at.platform, at.workspace_id, at.channel_id, by.person_id)
+        return await self._database.read(
+            lambda c: _of_days(c, place, since, _changed_limits(c, place))
         )
-
-    async def spending_by(self, by: Person, at: Address, *, since: datetime) -> Spending:
-        place = _Place(at.platform, at.workspace_id, at.channel_id, by.person_id)
-        return await self._database.read(lambda c: _of_days(c, place, since))
 
     async def book(
         self, used: Sequence[tuple[str, Usage]], *, thread_id: str | None, at: Address, by: Person
     ) -> None:
-        where: RowValues = {
-            "thread_id": thread_id,
-            "run_id": None,
-            "platform": at.platform,
-            "workspace_id": at.workspace_id,
-            "channel_id": at.channel_id,
-            "user_id": by.person_id,
-            "created_at": datetime.now(UTC),
-        }
+        place = BudgetPlace(at.platform, at.workspace_id, at.channel_id, by.person_id)
         entries = [UsageEntry(turn_id="", model=model, usage=usage) for model, usage in used]
-        rows = [{"usage_id": new_id(), **where, **usage_to_row(entry)} for entry in entries]
-        await self._database.write(_BOOK, lambda c: c.execute(usages.insert(), rows).close())
+        of: RowValues = {"thread_id": thread_id, "run_id": None}
+        await self._database.write(_BOOK, lambda c: add_usage(c, entries, place, of))
 
     async def change_limit(
         self, scope: BudgetScope, limit: Limit | None, *, at: Address, by: Person
@@ -148,6 +156,25 @@ class SqlLedger:
         await self._database.write(
             _CHANGE_LIMIT, lambda c: _change_limit(c, scope, limit, at=at, by=by)
         )
+
+
+def add_usage(
+    connection: Connection, entries: Sequence[UsageEntry], place: BudgetPlace, of: RowValues
+) -> None:
+    """Adds the usage of model calls to the ledger and to the day of the person and the channel. `of` names the thread
+    and the run."""
+    platform, workspace_id, channel_id, person_id = place
+    now = datetime.now(UTC)
+    where = {"platform": platform, "workspace_id": workspace_id, "channel_id": channel_id}
+    row = {**of, **where, "user_id": person_id, "created_at": now}
+    rows = [{"usage_id": new_id(), **row, **usage_to_row(entry)} for entry in entries]
+    _ADD_USAGE.execute(connection, *rows)
+    spent = Spent()
+    for entry in entries:
+        spent = spent.plus(entry.usage)
+    day = {**where, "day": now.date().isoformat(), "user_id": person_id or ""}
+    sums = {"tokens": spent.tokens, "unpriced_tokens": spent.unpriced_tokens}
+    _ADD_TO_DAY.execute(connection, {**day, **sums, "cost_usd": spent.cost_usd})
 
 
 def _change_limit(
@@ -168,39 +195,26 @@ def _change_limit(
     insert_entry(connection, entry)
 
 
-def _reserve(
-    connection: Connection, run_id: str, most: Spent, budget: Budget, since: datetime
+def reserve(
+    connection: Connection, run_id: str, place: BudgetPlace, call: PlannedCall
 ) -> Reservation:
-    place = _place(connection, run_id)
-    if place is None:
-        return Reservation(Spending(), is_granted=True)
+    """`Ledger.reserve` for a run whose place is known."""
+    changed = _changed_limits(connection, place)
+    if not has_limits(call.budget, changed):
+        return Reservation(Spending(changed_limits=changed), is_granted=True)
     if connection.dialect.name == "postgresql":  # SQLite has one writer at a time
         key = func.hashtext(f"budget {place.platform} {place.workspace_id}")
         connection.execute(select(func.pg_advisory_xact_lock(key)))
-    spending = _spending_at(connection, run_id, place, since)
+    days = _of_days(connection, place, call.since, changed)
+    spending = replace(days, run=_of_run(connection, run_id))
     [others] = _SUM_OF_RESERVED.fetch_tuples(connection, {"run_id": run_id, **place._asdict()})
-    if find_exhausted(budget, spending.plus_reserved(_spending_from(others, place))) is not None:
+    with_others = spending.plus_reserved(_spending_from(others, place))
+    if find_exhausted(call.budget, with_others) is not None:
         return Reservation(spending, is_granted=False)
-    microdollars = round(most.cost_usd * 1e6)
-    reserved = {"of_run": run_id, "tokens": most.tokens, "microdollars": microdollars}
+    microdollars = round(call.most.cost_usd * 1e6)
+    reserved = {"of_run": run_id, "tokens": call.most.tokens, "microdollars": microdollars}
     _UPDATE_RESERVED.execute(connection, reserved)
     return Reservation(spending, is_granted=True)
-
-
-def _place(connection: Connection, run_id: str) -> _Place | None:
-    found = _SELECT_PLACE.fetch_tuples(connection, {"run_id": run_id})
-    return _Place(*found[0]) if found else None
-
-
-def _spending(connection: Connection, run_id: str, since: datetime) -> Spending:
-    place = _place(connection, run_id)
-    if place is None:
-        return Spending(run=_of_run(connection, run_id))
-    return _spending_at(connection, run_id, place, since)
-
-
-def _spending_at(connection: Connection, run_id: str, place: _Place, since: datetime) -> Spending:
-    return replace(_of_days(connection, place, since), run=_of_run(connection, run_id))
 
 
 def _of_run(connection: Connection, run_id: str) -> Spent:
@@ -208,17 +222,21 @@ def _of_run(connection: Connection, run_id: str) -> Spent:
     return _spent(sums)
 
 
-def _of_days(connection: Connection, place: _Place, since: datetime) -> Spending:
-    [sums] = _SUM_OF_DAY.fetch_tuples(connection, {"since": since, **place._asdict()})
+def _of_days(connection: Connection, place: BudgetPlace, since: date, changed: Limits) -> Spending:
+    of_place = {**place._asdict(), "person_id": place.person_id or ""}
+    [sums] = _SUM_OF_DAY.fetch_tuples(connection, {"since": since.isoformat(), **of_place})
+    return replace(_spending_from(sums, place), changed_limits=changed)
+
+
+def _changed_limits(connection: Connection, place: BudgetPlace) -> Limits:
     workspace = {"platform": place.platform, "workspace_id": place.workspace_id}
-    changed = _SELECT_LIMITS.fetch_tuples(connection, workspace)
-    limits = {
-        cast(BudgetScope, scope): Limit(usd=usd, tokens=tokens) for scope, usd, tokens in changed
+    return {
+        cast(BudgetScope, scope): Limit(usd=usd, tokens=tokens)
+        for scope, usd, tokens in _SELECT_LIMITS.fetch_tuples(connection, workspace)
     }
-    return replace(_spending_from(sums, place), changed_limits=limits)
 
 
-def _spending_from(sums: Sequence[float], place: _Place) -> Spending:
+def _spending_from(sums: Sequence[float], place: BudgetPlace) -> Spending:
     width = len(_COUNTED)
     requester = _spent(sums[:width])
     is_app = place.person_id is not None and place.person_id.startswith(APP_PREFIX)

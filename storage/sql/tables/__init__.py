@@ -21,6 +21,7 @@ from storage.sql.tables.threads_and_runs import (
     thread_inputs,
     threads,
     tool_calls,
+    usage_days,
     usages,
     workers,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "thread_inputs",
     "threads",
     "tool_calls",
+    "usage_days",
     "usages",
     "workers",
     "workspaces",

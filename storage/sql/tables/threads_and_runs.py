@@ -261,10 +261,7 @@ class UsageRow(SQLModel, table=True):
     """
 
     __tablename__ = "usage"
-    __table_args__ = (
-        Index("ix_usage_person", "platform", "workspace_id", "user_id"),
-        Index("ix_usage_workspace_time", "platform", "workspace_id", "created_at"),
-    )
+    __table_args__ = (Index("ix_usage_person", "platform", "workspace_id", "user_id"),)
 
     usage_id: str = text_primary_key()
     thread_id: str | None = nullable_foreign_key("thread.thread_id")
@@ -280,7 +277,25 @@ class UsageRow(SQLModel, table=True):
     output_tokens: int = Field(default=0, sa_type=Integer)
     cost_usd: float = Field(default=0.0, sa_type=Float)
     estimated_usd: float = Field(default=0.0, sa_type=Float)
-    created_at: datetime = timestamp_column(index=True)
+    created_at: datetime = timestamp_column()
+
+
+class UsageDayRow(SQLModel, table=True):
+    """What a person or an app has spent in one channel on one UTC day, as far as daily budgets need it.
+
+    `day` is in ISO format. `user_id` is empty for work without a person. `unpriced_tokens` are those of calls whose
+    cost is unknown."""
+
+    __tablename__ = "usage_day"
+
+    platform: str = text_primary_key()
+    workspace_id: str = text_primary_key()
+    day: str = text_primary_key()
+    channel_id: str = text_primary_key()
+    user_id: str = text_primary_key()
+    cost_usd: float = Field(default=0.0, sa_type=Float)
+    tokens: int = Field(default=0, sa_type=BigInteger)
+    unpriced_tokens: int = Field(default=0, sa_type=BigInteger)
 
 
 class PendingAskRow(SQLModel, table=True):
@@ -398,6 +413,7 @@ plans: Table = _TABLES["plan"]
 runs: Table = _TABLES["run"]
 tool_calls: Table = _TABLES["tool_call"]
 run_events: Table = _TABLES["run_event"]
+usage_days: Table = _TABLES["usage_day"]
 usages: Table = _TABLES["usage"]
 pending_asks: Table = _TABLES["pending_ask"]
 renderings: Table = _TABLES["rendering"]

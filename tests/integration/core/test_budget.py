@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 
 import pytest
 
@@ -17,7 +17,7 @@ from core.domain.budget import (
     Spent,
     find_exhausted,
     price_usage,
-    utc_day_start,
+    utc_day,
 )
 from core.domain.errors import BudgetExceeded
 from core.domain.events import RunFinished
@@ -25,6 +25,7 @@ from core.domain.ids import new_id
 from core.domain.threads import APP_PREFIX, Person, Usage
 from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta
 from core.run import agent_config
+from core.run.agent_config import load_agent_config
 from core.run.execute import execute
 from core.run.recorder import RunRecorder
 from core.tasks import StopSwitch
@@ -101,7 +102,7 @@ def test_over_http_nobody_is_sent_to_a_chat_command() -> None:
 
 def test_the_day_begins_at_midnight_utc() -> None:
     late = datetime(2026, 3, 2, 1, 30, tzinfo=timezone(timedelta(hours=2)))
-    assert utc_day_start(late) == datetime(2026, 3, 1, tzinfo=UTC)
+    assert utc_day(late) == date(2026, 3, 1)
 
 
 PRICE = Price(input_per_million_usd=2.0, cached_per_million_usd=1.0, output_per_million_usd=10.0)
@@ -242,9 +243,7 @@ async def test_each_question_about_a_document_is_within_the_budget(world: World)
     assert lease is not None
     assert loaded is not None
     recorder = RunRecorder(lease, world.deps.stores.journal, world.deps.messaging.bus)
-    config = await agent_config.load_agent_config(
-        loaded.run, loaded.thread, world.deps, recorder, StopSwitch()
-    )
+    config = await load_agent_config(loaded.run, loaded.thread, world.deps, recorder, StopSwitch())
     ask_document = config.knowledge.ask
     assert ask_document is not None
     for _ in range(2):

@@ -8,6 +8,7 @@ from datetime import datetime
 
 import pytest
 
+from core.domain.budget import PlannedCall, Reservation
 from core.domain.errors import StorageUnavailable
 from core.domain.ids import new_id
 from core.domain.threads import Lease, Person, ThreadInput
@@ -54,13 +55,22 @@ class BrokenJournal(SqlRunJournal):
 
     errors = 2
 
+    async def begin_turn(
+        self, lease: Lease, entry: JournalEntry, call: PlannedCall
+    ) -> tuple[tuple[ThreadInput, ...], Reservation]:
+        self._break()
+        return await super().begin_turn(lease, entry, call)
+
     async def inputs(
         self, lease: Lease, entry: JournalEntry = NOTHING_NEW
     ) -> tuple[ThreadInput, ...]:
+        self._break()
+        return await super().inputs(lease, entry)
+
+    def _break(self) -> None:
         if self.errors:
             self.errors -= 1
             raise RuntimeError("broken")
-        return await super().inputs(lease, entry)
 
 
 class DoubtfulJournal(SqlRunJournal):
@@ -74,12 +84,12 @@ class DoubtfulJournal(SqlRunJournal):
         await super().write(lease, entry)
         self._doubt(entry)
 
-    async def inputs(
-        self, lease: Lease, entry: JournalEntry = NOTHING_NEW
-    ) -> tuple[ThreadInput, ...]:
-        found = await super().inputs(lease, entry)
+    async def begin_turn(
+        self, lease: Lease, entry: JournalEntry, call: PlannedCall
+    ) -> tuple[tuple[ThreadInput, ...], Reservation]:
+        begun = await super().begin_turn(lease, entry, call)
         self._doubt(entry)
-        return found
+        return begun
 
     def _doubt(self, entry: JournalEntry) -> None:
         self.writes += bool(entry.messages)

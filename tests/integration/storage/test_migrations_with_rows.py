@@ -165,6 +165,10 @@ async def test_the_program_works_with_what_an_earlier_version_left(
         assert usage.estimated_usd == (0 if revision < "0004" else 1.5)
         (message,) = await conversations.messages(thread_id)
         assert message.content == {"said": [1, "ünï ☃ 中文"]}
+        if revision < "0018":
+            days = (await database.read(rows))["usage_day"]
+            sums = [(row["day"], row["cost_usd"], row["tokens"]) for row in days]
+            assert sums == [("2026-01-01", 1.5, 2), ("2026-01-02", 2.5, 4)]
         assert run_id in await SqlRunClaims(database).claimable_runs()
         waits = (await SqlBacklogs(database).backlog()).oldest_queued_seconds
         made_at = datetime(2026, 1, 1, 12, 30, 15, tzinfo=UTC)
