@@ -22,7 +22,7 @@ from core.agents.files import AgentFiles
 from core.agents.roster import AgentVersions, Roster, unknown_agent_message
 from core.domain.errors import ConfigurationError
 from core.domain.threads import FollowMode, Usage
-from core.ports import FileSource, SandboxProvider
+from core.ports import ChatHistory, FileSource, SandboxProvider
 from core.stores import Conversations
 from core.tools.catalogue import all_tools
 
@@ -59,6 +59,7 @@ def build_reception(
     *,
     sandboxes: SandboxProvider | None,
     file_sources: Mapping[str, FileSource],
+    histories: Mapping[str, ChatHistory],
     roster: Roster,
     wake_delivery: Callable[[str], None],
     charge: Callable[[str, Usage], Usage],
@@ -67,8 +68,9 @@ def build_reception(
 ) -> ActionReceiver:
     """Builds the receiver of incoming messages.
 
-    The caller may still add platforms to `file_sources` afterwards. `charge` returns the usage of a model call with its
-    price, for calls outside runs. `upload` posts a file into a thread. `connect_tools` answers `mcp connect`."""
+    The caller may still add platforms to `file_sources` and `histories` afterwards. `charge` returns the usage of a
+    model call with its price, for calls outside runs. `upload` posts a file into a thread. `connect_tools` answers
+    `mcp connect`."""
     policy = build_access_policy(settings)
     return ActionReceiver(
         reopen_delivery=stores.deliveries.reopen,
@@ -83,7 +85,7 @@ def build_reception(
         commands=CommandDeps(
             conversations=stores.conversations,
             sandboxes=sandboxes,
-            erasure=_build_erasure(stores, sandboxes, upload),
+            erasure=_build_erasure(stores, sandboxes, histories, upload),
             knowledge=KnowledgeDeps(
                 knowledge_base=stores.knowledge_base,
                 conversations=stores.conversations,
@@ -110,7 +112,10 @@ def build_reception(
 
 
 def _build_erasure(
-    stores: Stores, sandboxes: SandboxProvider | None, upload: Upload
+    stores: Stores,
+    sandboxes: SandboxProvider | None,
+    histories: Mapping[str, ChatHistory],
+    upload: Upload,
 ) -> ErasureDeps:
     return ErasureDeps(
         conversations=stores.conversations,
@@ -119,6 +124,7 @@ def _build_erasure(
         signals=stores.signals,
         deliveries=stores.deliveries,
         knowledge_base=stores.knowledge_base,
+        histories=histories,
         upload=upload,
     )
 

@@ -328,6 +328,7 @@ class _ProgramBuilder:
             parts.stores,
             sandboxes=parts.sandboxes.provider,
             file_sources=self._platforms.file_sources,
+            histories=self._platforms.thread_talks,
             roster=parts.roster,
             wake_delivery=self._delivery.wake,
             charge=build_usage_pricer(parts.model_specs.price_of, parts.metrics),

@@ -73,8 +73,8 @@ _FOLLOW_COMMAND = re.compile(
     r"follow(?:\s+(?P<mode>follow|mention|quiet))?(?:\s+(?P<place>channel))?", re.IGNORECASE
 )
 SHORT_HELP = (
-    "Hello! Mention me and say what you need, for example “sum up this thread”. Attach files if they help."
-    " `help` lists what else you can type."
+    "Hello! Tell me what you need, for example “sum up this thread”; in a channel, mention me with it. Attach files if"
+    " they help. `help` lists what else you can type."
 )
 _FORGET_COMMAND = re.compile(r"forget((?:\s+me)?(?:\s+yes)?)", re.IGNORECASE)
 ANOTHER_AGENT_RUNNING = (

@@ -44,10 +44,10 @@ OPTIONS_TEXT_MAX = TEXT_MAX - ASK_TEXT_MAX - 300
 ASK_COLOUR = 0x5865F2
 ANSWERED_COLOUR = 0x57F287
 WRITTEN_ANSWER_TEXTS = {
-    "question": ("Write an answer", "…or just reply in this thread."),
+    "question": ("Write an answer", "…or just reply here."),
     "approval": (
         "Deny with a reason",
-        "A plain yes or no in this thread, or 👍 on this message, counts, too.",
+        "A plain yes or no here, or 👍 on this message, counts, too.",
     ),
 }
 LEVEL_SIGN: dict[Literal["info", "warning", "error"], str] = {
@@ -153,7 +153,7 @@ def _question(ask: Ask) -> JsonObject:
         children += [action_row(_select(ask, options, start)) for start in starts]
     write, hint = WRITTEN_ANSWER_TEXTS[ask.kind]
     if left > 0:
-        hint = f"{left} more options do not fit here: write yours, or just reply in this thread."
+        hint = f"{left} more options do not fit here: write yours, or just reply here."
     children.append(action_row(button(f"th:ask:{ask.ask_id}:write", write)))
     children.append(text_display(f"-# {hint}"))
     return _container(ASK_COLOUR, children)

@@ -47,10 +47,11 @@ class DiscordThreadHistory:
         size = min(limit, PAGE_MAX)
         found = await self._messages(address, before, size)
         messages = [self._chat_message(one) for one in found]
+        refs = {one.message_ref for one in messages if one}
         heard = [one for one in messages if one and (after is None or one.sent_at > after)]
         is_whole = len(found) < size or (after is not None and len(heard) < len(found))
         root, omitted = None, 0
-        if after is None and not is_direct:
+        if after is None and not is_direct and address.thread_key not in refs:
             root = await self._root(address)
         if not is_whole:
             omitted = 1 if is_direct else max(1, await self._message_count(address) - len(found))
@@ -113,11 +114,12 @@ class DiscordThreadHistory:
         )
 
     async def _root(self, address: Address) -> ChatMessage | None:
-        """Returns the message that the thread was started from. It is in the thread's channel."""
-        try:
-            return await self._message(address.channel_id, address.thread_key)
-        except SurfaceRefused:
-            return None
+        """Returns the message that the thread was started from. It is in the thread's channel, or that of a forum post
+        in the post itself, and has the id of the thread."""
+        for channel_id in (address.channel_id, address.thread_key):
+            with suppress(SurfaceRefused):
+                return await self._message(channel_id, address.thread_key)
+        return None
 
     async def _message_count(self, address: Address) -> int:
         thread = await self._get("/channels/{channel_id}", channel_id=address.thread_key)

@@ -31,7 +31,8 @@ from core.tasks import spawn
 from core.tools.workspace.paths import workspace_path
 
 FILES_SHOWN_MAX = 30
-HELP = """Mention me and say what you need; attach files if they help. In a thread that I am in, just write.
+HELP = """In a channel, mention me and say what you need. In a direct message, or a thread that I am in, just write. \
+Attach files if they help.
 - `stop` ends what I am doing; so does a cross on your message
 - `status`, `files`, `usage` show what I am doing, my files and the cost
 - `knowledge add` with attached files adds them to what I know here; `knowledge list`, `knowledge remove NAME`

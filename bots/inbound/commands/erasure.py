@@ -2,8 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from bots.inbound.access import AccessPolicy
 from bots.inbound.actions import CommandCalled, Outcome
@@ -13,11 +15,13 @@ from core.domain.messages import Message
 from core.domain.threads import Address, Person
 from core.knowledge.knowledge_base import KnowledgeBase
 from core.knowledge.ports import Scope
-from core.ports import OutgoingFile, SandboxProvider, StopSignals
+from core.ports import ChatHistory, OutgoingFile, SandboxProvider, StopSignals
 from core.stores import Conversations, Deliveries, StopRequests
 
+log = logging.getLogger(__name__)
+
 NOT_HERE = "There is no conversation with me here yet."
-NOT_YOURS = "Only people who have worked with me here, and admins of this bot, can do that."
+NOT_YOURS = "Only people who have worked with me here, whoever started this thread, and admins of this bot can do that."
 FORGET_ME = (
     "This removes your messages, your name, your pairing and your share of the usage figures from all conversations"
     " with me{}. Files that you attached, summaries of long conversations and what others quoted stay until `forget`"
@@ -31,7 +35,8 @@ Upload = Callable[[Address, OutgoingFile], Awaitable[object]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasureDeps:
-    """Dependencies of the commands. `upload` posts a file into a thread and raises SurfaceError."""
+    """Dependencies of the commands. `histories` are those of the platforms. `upload` posts a file into a thread and
+    raises SurfaceError."""
 
     conversations: Conversations
     sandboxes: SandboxProvider | None
@@ -39,6 +44,7 @@ class ErasureDeps:
     signals: StopSignals
     deliveries: Deliveries
     knowledge_base: KnowledgeBase
+    histories: Mapping[str, ChatHistory]
     upload: Upload
 
 
@@ -70,10 +76,33 @@ async def answer_forget(called: CommandCalled, deps: ErasureDeps, policy: Access
 async def _may_forget(
     called: CommandCalled, thread_ids: tuple[str, ...], deps: ErasureDeps
 ) -> bool:
-    """Whether the person requested a run in the conversations, or no run there has a requester."""
+    """Whether the person requested a run in the conversations or started the chat thread, or no run there has a
+    requester."""
     runs = [run for one in thread_ids for run in await deps.conversations.runs(one)]
     requesters = {run.requester.person_id for run in runs if run.requester}
-    return not requesters or called.person.person_id in requesters
+    if not requesters or called.person.person_id in requesters:
+        return True
+    return await _has_started(called.person, called.address, deps.histories)
+
+
+async def _has_started(
+    person: Person, address: Address, histories: Mapping[str, ChatHistory]
+) -> bool:
+    """Whether the person wrote the message that the chat thread begins with. It is False if that cannot be read."""
+    history = histories.get(address.platform)
+    if history is None:
+        return False
+    try:
+        # clocks of platforms may be ahead
+        page = await history.read(address, before=datetime.now(UTC) + timedelta(days=1), limit=1)
+    except SurfaceError as error:
+        log.warning("who started the thread %s is not known: %s", address.thread_key, error)
+        return False
+    return any(
+        one.message_ref == address.thread_key and one.author.person_id == person.person_id
+        for one in (page.root, *page.messages)
+        if one is not None
+    )
 
 
 async def _list_contents(thread_ids: tuple[str, ...], deps: ErasureDeps) -> str:

@@ -81,8 +81,14 @@ def say(
     if place.is_locked and not is_moderator:
         raise ValueError("the thread is locked")
     unarchive(world, place)
+    parent = world.channels.get(place.parent_id or "")
+    # the message that a forum's post begins with has the id of the post
+    is_first = parent is not None and parent.kind == FORUM and not place.messages
     message = Message(
-        message_id=snowflake(), channel_id=place.channel_id, author=person, attachments=attachments
+        message_id=place.channel_id if is_first else snowflake(),
+        channel_id=place.channel_id,
+        author=person,
+        attachments=attachments,
     )
     if reply_to:
         message.kind = REPLY

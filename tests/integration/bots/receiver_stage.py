@@ -71,6 +71,7 @@ def command_deps(world: World, sandboxes: SandboxProvider | None = None) -> Comm
             signals=world.signals,
             deliveries=SqlDeliveries(world.database),
             knowledge_base=stores.knowledge_base,
+            histories={},
             upload=no_upload,
         ),
         knowledge=KnowledgeDeps(

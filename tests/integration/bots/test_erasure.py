@@ -11,11 +11,12 @@ from sqlalchemy import update
 from bots.bootstrap.background_jobs import delete_old_conversations
 from bots.inbound.actions import parse_forget_command
 from bots.inbound.commands.erasure import NOT_HERE, NOT_YOURS, forget_thread
-from core.domain.threads import Address
+from core.domain.errors import SurfaceError
+from core.domain.threads import Address, ChatMessage, ChatPage, Person
 from core.ports import OutgoingFile
 from core.tasks import cancel, spawn
 from storage.sql.tables import threads
-from tests.contracts.stores import TEST
+from tests.contracts.stores import ALICE, TEST
 from tests.fakes.streamed_model import text
 from tests.integration.bots.receiver_stage import BOB as SOMEBODY
 from tests.integration.bots.receiver_stage import HERE, ReceiverStage, command, message
@@ -44,6 +45,64 @@ async def test_forget_lists_what_goes_and_waits_for_a_yes(stage: ReceiverStage) 
     done = await stage.receiver.receive(command("forget", "k2", argument="yes"))
     assert done.notice.startswith("Forgotten")
     assert await conversations.snapshot(thread_id) is None
+
+
+class _Thread:
+    """The history of a thread that Bob started, or that cannot be read."""
+
+    def __init__(self, *, is_readable: bool = True, is_long: bool = False) -> None:
+        self._is_readable = is_readable
+        self._is_long = is_long
+
+    async def read(
+        self, address: Address, *, before: datetime, limit: int, after: datetime | None = None
+    ) -> ChatPage:
+        assert limit
+        assert after is None
+        if not self._is_readable:
+            raise SurfaceError("the thread is gone")
+        sent_at = before - timedelta(days=2)
+        reply = ChatMessage(author=ALICE, text="and now?", sent_at=sent_at, message_ref="9.9")
+        first = replace(reply, author=SOMEBODY, message_ref=address.thread_key)
+        if self._is_long:
+            return ChatPage(messages=(reply,), root=first, omitted=3)
+        return ChatPage(messages=(first,))
+
+    async def read_linked(
+        self, address: Address, text: str, *, person_id: str
+    ) -> dict[str, ChatMessage | None]:
+        raise NotImplementedError
+
+    def sent_at(self, message_ref: str) -> datetime:
+        raise NotImplementedError
+
+
+async def forgets(stage: ReceiverStage, thread: _Thread, person: Person) -> str:
+    """Returns what `forget yes` by the person in the thread is answered."""
+    commands = stage.receiver.commands
+    erasure = replace(commands.erasure, histories={HERE.platform: thread})
+    called = replace(command("forget", person.name, argument="yes"), person=person)
+    receiver = replace(stage.receiver, commands=replace(commands, erasure=erasure))
+    return (await receiver.receive(called)).notice
+
+
+@pytest.mark.parametrize("is_long", [False, True])
+async def test_whoever_started_the_thread_may_forget_what_others_asked_there(
+    stage: ReceiverStage, *, is_long: bool
+) -> None:
+    thread_id = await worked(stage)
+    thread = _Thread(is_long=is_long)
+    carol = Person(person_id="U3", name="carol")
+    assert await forgets(stage, thread, carol) == NOT_YOURS
+    assert (await forgets(stage, thread, SOMEBODY)).startswith("Forgotten")
+    assert await stage.world.deps.stores.conversations.snapshot(thread_id) is None
+
+
+async def test_nobody_else_forgets_if_it_cannot_be_read_who_started_the_thread(
+    stage: ReceiverStage,
+) -> None:
+    await worked(stage)
+    assert await forgets(stage, _Thread(is_readable=False), SOMEBODY) == NOT_YOURS
 
 
 @pytest.mark.parametrize(

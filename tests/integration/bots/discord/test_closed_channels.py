@@ -1,6 +1,7 @@
 """What people are told if the bot cannot answer, before any work begins, and what moderators close stays closed."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -177,6 +178,21 @@ async def test_a_forum_post_and_a_private_thread_work(world, parent: int | None)
     await world.app.surface.post(request.address, Notice(markdown="hi"), delivery_id="d1")
     thread: Channel = world.discord.world.channels[thread_id]
     assert [one.author.name for one in thread.messages.values()] == ["alice", "threadhand"]
+
+
+async def test_a_long_forum_post_is_read_with_its_first_message(world) -> None:
+    forum = world.discord.add_channel("help", FORUM).channel_id
+    post = await world.discord.open_thread("alice", forum, "a question")
+    for words in ("Why is it red?", "Since when?", "@threadhand hello"):
+        await world.discord.say("alice", forum, words, thread_id=post)
+    address = (await world.received(3)).address
+    later = datetime.now(UTC) + timedelta(days=1)
+    page = await world.app.thread_history.read(address, before=later, limit=1)
+    assert page.root is not None
+    assert (page.root.text, page.root.message_ref) == ("Why is it red?", post)
+    assert [one.text for one in page.messages] == ["@threadhand hello"]
+    whole = await world.app.thread_history.read(address, before=later, limit=5)
+    assert (whole.root, len(whole.messages)) == (None, 3)
 
 
 async def open_post(

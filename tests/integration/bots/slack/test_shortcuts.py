@@ -137,7 +137,7 @@ async def test_a_command_without_a_request_shows_the_help_to_one_person(
         await slack.command("alice", channel_of(slack), "threadhand", {"text": text})
     (shown,) = general(slack).messages
     assert shown.visible_to == "alice"
-    assert "Mention me" in str(shown.elements)
+    assert "mention me and say what you need" in str(shown.elements)
     assert receiver.taken == []
 
 
