@@ -12,16 +12,23 @@ from markdown_it.token import Token
 from core.domain.messages import JsonObject
 
 _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+_WITHOUT_LINKS = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+_WITHOUT_LINKS.disable(["link", "image"])
+"""For text that has no links: looking for a link's end at each bracket takes long where many are open."""
 _STYLES = {"strong": "bold", "em": "italic", "s": "strike"}
 _INDENT_MAX = 8
 _LINK_SCHEMES = ("https://", "http://", "mailto:")
 _RULE = "⎯" * 12
 
 
+def _parser(markdown: str) -> MarkdownIt:
+    return _MARKDOWN if "](" in markdown or "]:" in markdown else _WITHOUT_LINKS
+
+
 def markdown_to_words(markdown: str) -> str:
     """Returns the text without Markdown's marks, as a screen reader or push notification should say it."""
     lines: list[str] = []
-    for token in _MARKDOWN.parse(markdown):
+    for token in _parser(markdown).parse(markdown):
         if token.type == "inline":
             lines.append("".join(_word(child) for child in token.children or ()))
         elif token.type in ("fence", "code_block"):
@@ -32,7 +39,7 @@ def markdown_to_words(markdown: str) -> str:
 def find_code_blocks(markdown: str, is_wanted: Callable[[str], bool]) -> Iterator[tuple[int, int]]:
     """Yields the line ranges of the top-level blocks that contain code, fenced or inline, that `is_wanted` accepts."""
     start, end, is_found = 0, 0, False
-    for token in _MARKDOWN.parse(markdown):
+    for token in _parser(markdown).parse(markdown):
         if token.level == 0 and token.nesting >= 0 and token.map:
             if is_found:
                 yield start, end
@@ -46,7 +53,7 @@ def find_code_blocks(markdown: str, is_wanted: Callable[[str], bool]) -> Iterato
 def markdown_to_rich_text(markdown: str) -> JsonObject:
     """Builds a rich text block. Tables become preformatted text."""
     writer = _Writer(markdown.split("\n"))
-    for token in _MARKDOWN.parse(markdown):
+    for token in _parser(markdown).parse(markdown):
         writer.add(token)
     return {"type": "rich_text", "elements": list(writer.elements or [_section([_text("…")])])}
 
@@ -55,7 +62,7 @@ def inline_rich_text(markdown: str) -> list[JsonObject]:
     """Returns the elements of one line, such as a table's cell."""
     return [
         element
-        for token in _MARKDOWN.parseInline(markdown)
+        for token in _parser(markdown).parseInline(markdown)
         for element in _inline_elements(token.children or (), is_bold=False)
     ]
 
