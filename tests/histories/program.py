@@ -93,6 +93,7 @@ class Program:
                 self._stores,
                 sandboxes=None,
                 file_sources={},
+                histories={},
                 roster=self._roster,
                 wake_delivery=delivery.wake,
                 charge=lambda _model, usage: usage,
