@@ -39,7 +39,7 @@ async def test_an_edit_that_makes_a_request_is_answered_and_one_of_a_request_is_
         await stage.until(lambda: "Hi there." in str(answers(stage, first)), "the edit is answered")
         await chat.edit(PERSON, channel, first, "@threadhand Hello!")
         other = await chat.say(PERSON, channel, "@threadhand")
-        await stage.until(lambda: stage.shows("say what you need"), "a mere mention is greeted")
+        await stage.until(lambda: stage.shows("Tell me what you need"), "a mere mention is greeted")
         await chat.edit(PERSON, channel, other, "@threadhand Bye")
         await stage.until(lambda: "Until later." in str(answers(stage, other)), "it goes on")
         assert str(answers(stage, first)).count("Hi there.") == 1
