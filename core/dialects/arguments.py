@@ -4,6 +4,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import cast
 
@@ -13,6 +14,7 @@ from pydantic import JsonValue
 from core.domain.messages import JsonObject, ToolCall
 
 REPAIR_CHARACTERS_MAX = 1_000_000
+REPEATS_MAX = 64
 EXCERPT_CHARACTERS = 120
 _PYTHON_CHARACTERS_MAX = 100_000
 # the closing quote is optional, so that an unterminated string is not searched again from each quote inside it
@@ -24,22 +26,26 @@ _TRAILING_COMMA = re.compile(r",(\s*+)(?=[}\]])")
 _CLOSERS = {"{": "}", "[": "]"}
 _ARGUMENT_KEYS = ("arguments", "parameters", "args", "input")
 _NOTHING: JsonObject = {}
+_DECODER = json.JSONDecoder()
 
 
 def parse_arguments(text: str) -> JsonObject:
     """Returns the arguments as an object. Empty text is an empty object.
 
     Invalid JSON is repaired once: raw line breaks in strings, trailing commas, a surrounding code fence, and missing
-    closing brackets at the end. An unterminated string is never repaired, because it may be half of a file. Raises
-    ValueError with a message for the model if the text is still invalid."""
+    closing brackets at the end. An unterminated string is never repaired, because it may be half of a file. An object
+    that is said again, whole or its end, counts once. Raises ValueError with a message for the model if the text is
+    still invalid."""
     if not text or text.isspace():
         return {}
     try:
         value = parse_json(text)
     except ValueError as error:
-        try:
-            value = parse_json(_mended(text))
-        except ValueError:
+        for repaired in (_mended, _said_once):
+            with suppress(ValueError):
+                value = parse_json(repaired(text))
+                break
+        else:
             raise ValueError(_complaint(text, error)) from error
     if isinstance(value, str):
         # some servers encode the JSON object twice
@@ -129,6 +135,27 @@ def _mended(text: str) -> str:
     closers = "".join(_CLOSERS[bracket] for bracket in reversed(open_brackets))
     # trailing commas are removed only outside of strings, so the strings must be split off first
     return _without_trailing_commas([*pieces, closers])
+
+
+def _said_once(text: str) -> str:
+    """Returns the object that a text begins with. Raises ValueError unless the rest only repeats the object or its end,
+    as the last pieces of some servers' streams do."""
+    if len(text) > REPAIR_CHARACTERS_MAX:
+        raise ValueError("too long to compare")
+    try:
+        text = text.strip()
+        value, end = _DECODER.raw_decode(text)
+        first, rest = text[:end], text[end:].lstrip()
+        for _ in range(REPEATS_MAX):
+            if first.endswith(rest):
+                return first
+            again, end = _DECODER.raw_decode(rest)
+            if value != (_DECODER.decode(again) if isinstance(again, str) else again):
+                break
+            rest = rest[end:].lstrip()
+    except RecursionError as error:
+        raise ValueError("too deep to compare") from error
+    raise ValueError("something else follows")
 
 
 def _outside(piece: str, open_brackets: list[str]) -> str:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from core.dialects.arguments import parse_arguments, parse_json
@@ -93,7 +94,11 @@ def _stored(call: ToolCall) -> JsonObject:
 
 @dataclass(slots=True)
 class _Slot:
-    """The parts of one call that have arrived so far."""
+    """The parts of one call that have arrived so far.
+
+    `again_from` is the index of the newest part that began with all text since the one before, and `again_characters`
+    the length of the text since then. Some servers send all arguments so far with each part, but a nested object may
+    begin like that as well, so this reading is only the second choice."""
 
     index: int
     call_id: str = ""
@@ -101,9 +106,24 @@ class _Slot:
     name: str = ""
     parts: list[str] = field(default_factory=list[str])
     characters: int = 0
+    again_from: int = 0
+    again_characters: int = 0
     told_characters: int = -1
     tried_characters: int = 0
     is_complete: bool = False
+
+    def add(self, part: str) -> None:
+        is_longer = 0 < self.again_characters < len(part)
+        if is_longer and part.startswith("".join(self.parts[self.again_from :])):
+            self.again_from, self.again_characters = len(self.parts), 0
+        self.parts.append(part)
+        self.again_characters += len(part)
+        self.characters += len(part)
+
+    def readings(self) -> tuple[str, ...]:
+        """Returns the arguments as they may be meant, the likeliest reading first."""
+        text = _without_placeholder("".join(self.parts))
+        return (text, "".join(self.parts[self.again_from :])) if self.again_from else (text,)
 
 
 class NativeParser:
@@ -140,8 +160,7 @@ class NativeParser:
         if slot.is_complete:
             return ()
         if delta.arguments:
-            slot.parts.append(delta.arguments)
-            slot.characters += len(delta.arguments)
+            slot.add(delta.arguments)
         parsed: list[ParsedPart] = []
         if len(self._slots) > slots_before or slot.index < len(self._slots) - 1:
             parsed.extend(self._provably_complete())
@@ -238,20 +257,22 @@ def _is_another(slot: _Slot, delta: ToolCallDelta) -> bool:
     """Returns whether the delta starts a new call although a call with this index exists.
 
     A new call has a different id. If the server sends no ids, a new call has a tool name and an opening brace, and the
-    previous call is complete."""
+    previous call is complete and differs from it."""
     if not delta.name:
         return False
     if delta.call_id and slot.model_id:
         return slot.model_id != delta.call_id
     if delta.call_id or slot.model_id or not delta.arguments.lstrip().startswith("{"):
         return False
-    return slot.is_complete or "".join(slot.parts).strip() == "{}" or _is_whole_object(slot)
+    before = "".join(slot.parts)
+    if (slot.name, before) == (delta.name, delta.arguments):
+        return False
+    return slot.is_complete or before.strip() == "{}" or _is_whole_object(slot)
 
 
 def _progress(slot: _Slot, tools: Collection[str]) -> CallProgress:
     slot.told_characters = slot.characters
     joined = "".join(slot.parts)
-    slot.parts[:] = [joined]
     name = find_tool_name(slot.name, tools)
     return CallProgress(index=slot.index, call_id=slot.call_id, name=name, arguments=joined)
 
@@ -266,24 +287,28 @@ def _is_whole_object(slot: _Slot) -> bool:
     if slot.characters - slot.tried_characters <= slot.tried_characters // PROGRESS_GROWTH:
         return False
     slot.tried_characters = slot.characters
-    try:
-        value = parse_json("".join(slot.parts))
-    except ValueError:
-        return False
-    return isinstance(value, dict) and value != {}
+    for text in slot.readings():
+        with suppress(ValueError):
+            value = parse_json(text)
+            return isinstance(value, dict) and value != {}
+    return False
 
 
 def _call(slot: _Slot, tools: Collection[str]) -> ToolCall:
-    raw = _without_placeholder("".join(slot.parts))
+    raw, *others = slot.readings()
     name = find_tool_name(slot.name, tools)
     if not name:
         problem = "A call came without the name of a tool. Nothing was run; call it again."
         return ToolCall(name="", arguments={}, call_id=slot.call_id, raw=raw, problem=problem)
-    try:
-        arguments = parse_arguments(raw)
-    except ValueError as error:
-        return ToolCall(name=name, arguments={}, call_id=slot.call_id, raw=raw, problem=str(error))
-    return ToolCall(name=name, arguments=arguments, call_id=slot.call_id, raw=raw)
+    problem = None
+    for text in (raw, *others):
+        try:
+            arguments = parse_arguments(text)
+        except ValueError as error:
+            problem = problem or str(error)
+        else:
+            return ToolCall(name=name, arguments=arguments, call_id=slot.call_id, raw=text)
+    return ToolCall(name=name, arguments={}, call_id=slot.call_id, raw=raw, problem=problem)
 
 
 def _without_placeholder(raw: str) -> str:

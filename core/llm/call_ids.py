@@ -42,7 +42,7 @@ def with_usable_call_ids(model: str, messages: Sequence[JsonObject]) -> Sequence
     for message in messages:
         calls = message.get("tool_calls")
         if isinstance(calls, list) and calls:
-            given = [_id(call) for call in calls]
+            given = [str(one.get("id") or "") if isinstance(one, dict) else "" for one in calls]
             ids = [new_id(one) for one in given]
             waiting.clear()
             for one, wanted in zip(given, ids, strict=True):
@@ -60,10 +60,6 @@ def with_usable_call_ids(model: str, messages: Sequence[JsonObject]) -> Sequence
 
 def _with(message: JsonObject, key: str, value: JsonValue) -> JsonObject:
     return {**message, key: value}
-
-
-def _id(call: JsonValue) -> str:
-    return str(call.get("id") or "") if isinstance(call, dict) else ""
 
 
 def _renamed(calls: Sequence[JsonValue], ids: Sequence[str]) -> Iterator[JsonValue]:

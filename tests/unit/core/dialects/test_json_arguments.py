@@ -24,3 +24,34 @@ def test_a_long_string_without_an_end_is_refused_in_linear_time() -> None:
         parse_arguments('{"content": "' + '<a href=\\"x\\" class=\\"y\\">' * 30_000)
     # a quarter of it took ten seconds when each quote inside was tried as a beginning
     assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"text": "abc"}{"text": "abc"}',
+        '{"text": "abc"}' * 5,
+        '{"text":"abc"}{"text": "abc"}',
+        '{"text": "abc"}\n{"text": "abc"}\n',
+        '{"text": "abc"}"}',
+        '{"text": "abc"}}',
+        '{"text": "abc"}"{\\"text\\": \\"abc\\"}"',
+    ],
+)
+def test_an_object_that_is_said_again_counts_once(text: str) -> None:
+    assert parse_arguments(text) == {"text": "abc"}
+
+
+@pytest.mark.parametrize(
+    "rest", ['{"text": "b"}', " and more", '"b"', "[]", '{"text": "a"', "{}" * 100_000]
+)
+def test_what_follows_an_object_and_is_another_thing_is_not_passed_over(rest: str) -> None:
+    with pytest.raises(ValueError, match="not valid JSON"):
+        parse_arguments('{"text": "a"}' + rest)
+
+
+def test_a_text_that_repeats_itself_very_often_is_refused_soon() -> None:
+    began = time.process_time()
+    with pytest.raises(ValueError, match="not valid JSON"):
+        parse_arguments('{"a": 1}' * 100_000)
+    assert time.process_time() - began < 2

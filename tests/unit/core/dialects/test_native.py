@@ -10,6 +10,7 @@ from core.dialects.dialect import CallComplete, CallProgress, DisplayText, Parse
 from core.dialects.native import NativeDialect
 from core.domain.messages import ToolCall
 from core.ports import TextDelta, ToolCallDelta
+from tests.fakes.cpu_seconds import seconds_of
 
 
 def fed(deltas: Sequence[TextDelta | ToolCallDelta], *, is_whole: bool = True) -> list[ParsedPart]:
@@ -137,6 +138,47 @@ def test_an_empty_object_before_the_arguments_does_not_complete_a_call():
     parser = NativeDialect().parser({})
     parser.feed(part(0, "{}", name="look", call_id="x"))
     assert calls(parser.feed(part(1, name="wait", call_id="y"))) == []
+
+
+WHOLE = '{"path": "/x", "lines": [1, 2]}'
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ['{"path": ', '"/x", "lines": [1, 2]}', WHOLE],
+        ['{"path": ', '"/x", "lines": [1, 2]}', WHOLE, WHOLE],
+        ["", '{"pa', WHOLE[:9], WHOLE[:14], WHOLE],
+        [WHOLE[:9], WHOLE[:9] + '"/x"', WHOLE, WHOLE],
+        [WHOLE[:20], WHOLE[:24], WHOLE],
+        ["{}", WHOLE, WHOLE],
+    ],
+)
+@pytest.mark.parametrize("more", [{}, {"name": "look", "call_id": "x"}])
+def test_arguments_that_are_sent_again_count_once(parts: list[str], more: dict[str, str]):
+    deltas = [part(0, parts[0], name="look", call_id="x")]
+    found = fed([*deltas, *(part(0, one, **more) for one in parts[1:])])
+    assert [(call.arguments, call.problem) for call in calls(found)] == [(json.loads(WHOLE), None)]
+
+
+def test_arguments_that_grow_with_each_part_take_time_in_proportion_to_what_is_sent():
+    whole = json.dumps({"text": "x" * 4_000})
+    parts = [part(0, whole[:end], call_id="c", name="wait") for end in range(1, len(whole))]
+    parts.append(part(0, whole))
+    (call,) = calls(fed(parts))
+    assert call.arguments == {"text": "x" * 4_000}
+    assert seconds_of(lambda: fed(parts), seconds_max=0.5) < 0.5
+
+
+def test_a_call_without_an_id_that_is_sent_again_is_no_second_call():
+    deltas = [part(0, name="look"), part(0, WHOLE[:9]), part(0, WHOLE[9:])]
+    found = fed([*deltas, part(0, WHOLE, name="look")])
+    assert len(calls(found)) == 1
+
+
+def test_an_object_that_begins_like_the_one_around_it_is_no_repetition():
+    found = fed([part(0, '{"a": ', name="look"), part(0, '{"a": {"b": 1}}'), part(0, "}")])
+    assert [call.arguments for call in calls(found)] == [{"a": {"a": {"b": 1}}}]
 
 
 def test_an_interrupted_answer_loses_its_half_call_and_keeps_whole_ones():
