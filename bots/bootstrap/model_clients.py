@@ -2,6 +2,7 @@
 
 import asyncio
 import difflib
+import logging
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -14,12 +15,13 @@ from bots.settings.models import provider_key_name
 from core.agents.definition import AgentDefinition
 from core.context.window import ContextPolicy
 from core.dialects.dialect import Dialect
-from core.dialects.selection import select_dialect
+from core.dialects.selection import select_dialect, write_tools_as_text
 from core.domain.budget import UNPRICED_PER_MILLION_USD, Price, PriceOf
 from core.domain.errors import ConfigurationError, ModelRejected
 from core.domain.model_options import NO_OPTIONS
 from core.knowledge.semantic_search import SemanticSearch
 from core.llm.embeddings import ModelEmbedder
+from core.llm.error_mapping import NO_TOOL_CALLS
 from core.llm.litellm_client import LiteLLMClient
 from core.llm.model_table import ModelTable, load_model_table
 from core.llm.openai_client import OpenAIChatClient, OpenAIEmbeddingClient
@@ -29,6 +31,8 @@ from core.observability import NO_METRICS, RunMetrics
 from core.ports import ModelDelta, ModelRequest
 from storage.sql.database import Database
 from storage.sql.stores.knowledge import SqlKnowledgeVectors
+
+log = logging.getLogger(__name__)
 
 OPENAI_PROTOCOL_PROVIDERS = {
     "openai/": ("https://api.openai.com/v1", "OPENAI_API_KEY"),
@@ -61,6 +65,7 @@ class ProviderClients:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._clients: dict[str, ProviderClient] = {}
+        self._without_tool_calls: set[str] = set()
 
     def client_for(self, model: str) -> ProviderClient:
         """Returns the client for `model`. Raises ConfigurationError if the model's API key is missing."""
@@ -74,7 +79,21 @@ class ProviderClients:
         except ConfigurationError as error:
             message = NO_KEY_MESSAGE if request.model else NO_MODEL_MESSAGE
             raise ModelRejected(message, detail=str(error)) from error
+        if request.tools and request.model in self._without_tool_calls:
+            request = write_tools_as_text(request)
         return client.stream(self._with_options(request))
+
+    def adapt_to_refusal(self, request: ModelRequest, error: ModelRejected) -> bool:
+        """Returns whether to send the request again, because its model takes no tool calls. From then on, and until the
+        program ends, requests to the model describe the tools in their text."""
+        if str(error) != NO_TOOL_CALLS or not request.tools:
+            return False
+        if request.model not in self._without_tool_calls:
+            self._without_tool_calls.add(request.model)
+            log.warning(
+                "%s takes no tool calls, so it writes them as text: %s", request.model, error.detail
+            )
+        return True
 
     def _with_options(self, request: ModelRequest) -> ModelRequest:
         """Returns the request with the options of its model, which those of the request replace. Calls outside the
@@ -146,6 +165,7 @@ def build_model_client(settings: Settings, metrics: RunMetrics = NO_METRICS) -> 
             fallbacks=settings.fallback_models,
             first_seconds=settings.model_first_seconds,
             deadline_seconds=settings.model_deadline_seconds,
+            adapt=clients.adapt_to_refusal,
         )
 
     return ModelClient(

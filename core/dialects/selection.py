@@ -4,10 +4,11 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from core.dialects.dialect import Dialect
+from core.dialects.dialect import Dialect, ToolSpec
 from core.dialects.native import NativeDialect
 from core.dialects.react import ReactDialect
 from core.dialects.xml import XmlDialect, format_call
@@ -54,6 +55,22 @@ def write_calls_as_text(request: ModelRequest, dialect_name: str) -> ModelReques
         return request
     messages = tuple(_retold(one, dialect_name) for one in request.messages)
     return replace(request, messages=messages)
+
+
+def write_tools_as_text(request: ModelRequest) -> ModelRequest:
+    """Returns the request without tools. The system prompt describes them in the XML dialect, whose calls the native
+    dialect reads as well, and calls and results are text. The number and order of the messages do not change."""
+    tools = [ToolSpec(**cast("dict[str, Any]", tool["function"])) for tool in request.tools]
+    system, *others = map(_with_tool_name, request.messages)
+    text = f"{system.get('content')}\n\n{XmlDialect().request_parts(tools)[1]}"
+    messages = ({**system, "content": text}, *others)
+    return write_calls_as_text(replace(request, messages=messages, tools=()), "xml")
+
+
+def _with_tool_name(message: JsonObject) -> JsonObject:
+    if message.get("role") != "tool":
+        return message
+    return {**message, "content": f"Result of {message.get('name')}:\n{message.get('content')}"}
 
 
 def _retold(message: JsonObject, dialect_name: str) -> JsonObject:

@@ -5,15 +5,16 @@ Does not use stamina, because stamina retries functions and cannot tell whether 
 import asyncio
 import logging
 import random
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
 
-from core.domain.errors import ModelUnavailable
+from core.domain.errors import ModelRejected, ModelUnavailable
 from core.llm import error_mapping
 from core.ports import LLM, ModelDelta, ModelFinished, ModelRequest, ModelRetried
 
 log = logging.getLogger(__name__)
+Adapt = Callable[[ModelRequest, ModelRejected], bool]
 
 FALLBACK_PERCENT = 30
 """While there are fallback models, a silent model has this share of the time: 90 s of five minutes. A model that shows
@@ -32,6 +33,7 @@ async def stream_with_retries(
     attempts_max: int = 6,
     scale_seconds: float = 1,
     wait_seconds_max: float = 60,
+    adapt: Adapt = lambda _request, _error: False,
 ) -> AsyncGenerator[ModelDelta, None]:
     """Yields the answer of the requested model, or of the first fallback that answers, and a delta before each retry.
 
@@ -40,7 +42,8 @@ async def stream_with_retries(
     and are at least as long as the service requests. All attempts share `deadline_seconds`, from which the time in
     which an answer streams is not taken. A model is abandoned after `attempts_max` attempts or BREAKS_MAX broken
     answers, or if there are fallbacks and it has used FALLBACK_PERCENT of the time. The last model's error is raised.
-    If a fallback answers, its name is in the first and the last delta."""
+    If a fallback answers, its name is in the first and the last delta. A refused request is sent again once if `adapt`
+    returns that the client will change it."""
     models = [request.model, *fallbacks]
     patience = _Patience(request, first_seconds, deadline_seconds)
     while models:
@@ -54,6 +57,8 @@ async def stream_with_retries(
                         while (delta := await patience.next(deltas)) is not None:
                             yield _signed(delta, model, request, is_first=patience.deltas == 1)
                 return
+            except ModelRejected as error:
+                patience.check_resend(error, sent, adapt)
             except ModelUnavailable as error:
                 wait = _wait_seconds(error, attempt, scale_seconds, wait_seconds_max)
                 is_given_up = attempt == attempts_max or not patience.allows_retry(wait)
@@ -96,7 +101,7 @@ class _Patience:
         self._until = 0.0
         self._task: asyncio.Task[object] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._is_late = False
+        self._is_late = self._was_resent = False
         self.deltas = 0
 
     @property
@@ -109,6 +114,7 @@ class _Patience:
         return self.waited_seconds >= self._deadline_seconds
 
     def start_model(self, *, has_fallback: bool) -> None:
+        self._was_resent = False
         self._silent_until = self._alive_until = self._deadline_seconds
         self._breaks_left = BREAKS_MAX
         if has_fallback:
@@ -190,6 +196,12 @@ class _Patience:
             self._breaks_left -= 1
         in_time = self.waited_seconds + wait_seconds <= self._silent_until
         return in_time and self._breaks_left > 0
+
+    def check_resend(self, error: ModelRejected, sent: ModelRequest, adapt: Adapt) -> None:
+        """Raises the error unless the request is worth sending again."""
+        if self._was_resent or self.deltas or not adapt(sent, error):
+            raise error
+        self._was_resent = True
 
     def fault(self, error: ModelUnavailable) -> str:
         if self.deltas:
