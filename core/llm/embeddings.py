@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
 from core.context.tokens import count_text
 from core.domain.errors import ModelUnavailable
@@ -103,20 +103,14 @@ def _told(answer: Mapping[str, object]) -> Usage | None:
 class _Usage(BaseModel):
     """OpenRouter tells the cost, too."""
 
-    model_config = ConfigDict(extra="ignore")
-
     prompt_tokens: int = Field(gt=0, le=TOKENS_MAX)
     cost: float = Field(default=0, ge=0, allow_inf_nan=False)
 
 
 class _Vector(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
     index: int
     embedding: list[FiniteFloat] = Field(min_length=1, max_length=DIMENSIONS_MAX)
 
 
 class _Answer(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
     data: list[_Vector]

@@ -44,6 +44,7 @@ BAD_REQUEST = "The model's service did not accept the request."
 UNREADABLE_CALL = (
     "The model wrote calls that its service cannot read. Try again, or choose another model."
 )
+ENDLESS = "The model repeated itself without end. Try again, or choose another model."
 
 NO_TOOL_CALLS = "This model takes no tool calls. The operator has to set `THREADHAND_DIALECT=xml` or another model."
 
@@ -72,6 +73,7 @@ _BY_CODE: Mapping[str, tuple[type[ModelError], str]] = {
     "content_filter": (ModelRejected, CONTENT_REJECTED),
     "content_policy_violation": (ModelRejected, CONTENT_REJECTED),
     "data_inspection_failed": (ModelRejected, CONTENT_REJECTED),
+    "invalid_prompt": (ModelRejected, CONTENT_REJECTED),
     "rate_limit_exceeded": (ModelUnavailable, RATE_LIMITED),
     "rate_limit_error": (ModelUnavailable, RATE_LIMITED),
     "server_error": (ModelUnavailable, OVERLOADED),
@@ -88,20 +90,30 @@ _CREDIT = (
 )
 _NO_TOOLS = (
     r"(?i)(?:not|n't) support (?:tools\b|(?:tool|function)[ _](?:use|call))|that support tool use"
-    r"|enable-auto-tool-choice|tools param requires"
-    r"|(?<!_)(?:tool|function)[ _]call(?:s|ing)\W{1,3}(?:is|are) not (?:supported|enabled)"
+    r"|enable-auto-tool-choice|tools param requires|function calling not support"
+    r"|unsupported param(?:eter)?\W{1,3}tools\b"
+    r"|(?<!_)(?:tools?|(?:tool|function)[ _](?:use|calls?|calling))\W{1,3}(?:is|are) not (?:supported|enabled)"
 )
 _BY_WORDS: Sequence[tuple[re.Pattern[str], type[ModelError], str]] = (
     (re.compile(_SLIP), AnswerRejected, UNREADABLE_CALL),
     (re.compile(_KEY), ModelRejected, KEY_REJECTED),
     (re.compile(_CREDIT), ModelRejected, NO_CREDIT),
     (re.compile(_NO_TOOLS), ModelRejected, NO_TOOL_CALLS),
+    (
+        re.compile(r"(?i)(?:prompt|input|request) (?:was|is) (?:flagged|blocked)"),
+        ModelRejected,
+        CONTENT_REJECTED,
+    ),
+    (re.compile(r"(?i)request too large for"), ContextOverflow, CONTEXT_OVERFLOW),
 )
-"""What the words of an error say, whatever its status. The first match counts: what the model wrote may be quoted."""
+"""What the words of an error say, whatever its status. The first match counts: what the model wrote may be quoted. The
+last is a rate limit that the request alone exceeds, so waiting does not help."""
+_ABOUT_OUR_ACCOUNT = frozenset((KEY_REJECTED, NO_CREDIT))
 _OVERFLOW = re.compile(
-    r"maximum context length|context[ _](?:length|window|size|limit)|prompt is too long|input is too long"
-    r"|(?:prompt|input|request)[^.]{0,40}too many tokens|exceeds? the (?:maximum|max)[^.]{0,40}tokens"
-    r"|reduce the length of the (?:messages|prompt|input)|input token count|max(?:imum)? input (?:tokens|length)",
+    r"context[ _]?(?:length|window|size|limit)|(?:prompt|input) is too long|length of the (?:messages|prompt|input)"
+    r"|(?:prompt|input|request)[^.]{0,40}too many tokens|too many tokens: |exceeds? the (?:maximum|max)[^.]{0,40}tokens"
+    r"|(?:input|prompt) token count|max(?:imum)? (?:input|prompt|model) (?:tokens|length)|range of input length"
+    r"|model token limit|prompt exceeds max|tokens \+ `max_new_tokens",
     re.IGNORECASE,
 )
 _CLIENT_FAULTS = range(400, 500)
@@ -111,11 +123,13 @@ _CLIENT_FAULTS = range(400, 500)
 class ErrorResponse:
     """An error that a model service returned.
 
-    `status` is the HTTP status, or 0 if the error arrived inside a stream that had already started."""
+    `status` is the HTTP status, or 0 if the error arrived inside a stream that had already started. `upstream` is what
+    a service that passes requests on was told, whose account there is not ours, and other details."""
 
     status: int = 0
     code: str = ""
     message: str = ""
+    upstream: str = ""
     retry_after_seconds: float | None = None
 
 
@@ -125,21 +139,25 @@ def to_model_error(refusal: ErrorResponse) -> ModelError:
     The words of the message take precedence over the error code, and the code over the HTTP status. A context overflow
     without a known code is recognized by the words, too."""
     words = f"{refusal.code} {refusal.message[:WORDS_CHARACTERS_MAX]}"
+    all_words = f"{words} {refusal.upstream[:WORDS_CHARACTERS_MAX]}"
     kind, sentence = _BY_CODE.get(refusal.code.lower()) or _by_status(refusal)
     is_vague = refusal.status in (0, 400, 422) or refusal.status >= 500
-    if told := next((one for one in _BY_WORDS if one[0].search(words)), None):
-        _, kind, sentence = told
-    elif is_vague and refusal.code != "rate_limit_exceeded" and _OVERFLOW.search(words):
-        kind, sentence = ContextOverflow, CONTEXT_OVERFLOW
-    facts = " ".join(
-        part for part in (str(refusal.status or ""), refusal.code, refusal.message) if part
+    told = (
+        one[1:]
+        for one in _BY_WORDS
+        if one[0].search(words if one[2] in _ABOUT_OUR_ACCOUNT else all_words)
     )
+    if is_vague and refusal.code != "rate_limit_exceeded" and _OVERFLOW.search(all_words):
+        kind, sentence = ContextOverflow, CONTEXT_OVERFLOW
+    kind, sentence = next(told, (kind, sentence))
+    said = (str(refusal.status or ""), refusal.code, refusal.message, refusal.upstream)
+    facts = " ".join(part for part in said if part)
     detail = facts[:DETAIL_CHARACTERS_MAX]
     if kind is ModelUnavailable:
         return ModelUnavailable(
             sentence,
             detail=detail,
-            retry_after_seconds=refusal.retry_after_seconds or _told_wait(words),
+            retry_after_seconds=refusal.retry_after_seconds or _told_wait(all_words),
             is_late=sentence == TIMED_OUT,
         )
     return kind(sentence, detail=detail)

@@ -17,7 +17,8 @@ from collections.abc import (
 )
 from contextlib import aclosing, suppress
 from dataclasses import replace
-from typing import Protocol, TypeVar, cast
+from types import ModuleType
+from typing import Any, Protocol, TypeVar, cast
 
 from core.domain.errors import ModelError, ModelUnavailable
 from core.domain.messages import JsonObject
@@ -53,33 +54,9 @@ _TELL_THEIR_COST = ("openrouter/",)
 
 
 class _Answer(Protocol):
+    """A response of litellm, which has no usable types. Its module is used untyped."""
+
     def model_dump(self, *, exclude_none: bool) -> dict[str, object]: ...
-
-
-class _HttpResponse(Protocol):
-    aiter_bytes: Callable[[], AsyncIterable[object]]
-
-
-class _Chunks(Protocol):
-    completion_stream: AsyncIterable[object]
-
-
-class _Clients(Protocol):
-    def flush_cache(self) -> None: ...
-
-
-class _LiteLLM(Protocol):
-    """Type declarations for the parts of the litellm module that are used here, because litellm has no usable types."""
-
-    suppress_debug_info: bool
-
-    acompletion: Callable[..., Awaitable[object]]
-    aembedding: Callable[..., Awaitable[_Answer]]
-    aimage_generation: Callable[..., Awaitable[_Answer]]
-    aimage_edit: Callable[..., Awaitable[_Answer]]
-    cost_per_token: Callable[..., tuple[float, float]]
-    in_memory_llm_clients_cache: _Clients
-    close_litellm_async_clients: Callable[[], Awaitable[None]]
 
 
 class LiteLLMClient:
@@ -104,7 +81,7 @@ class LiteLLMClient:
         self._silence_seconds = silence_seconds
         self._deadline_seconds = deadline_seconds
         self._late_thinkers: set[str] = set()
-        self._module: _LiteLLM | None = None
+        self._module: ModuleType | None = None
         self._importing = asyncio.Lock()
 
     async def close(self) -> None:
@@ -126,7 +103,7 @@ class LiteLLMClient:
             module = await self._loaded()
             async with aclosing(self._chunks(module, request, deadline)) as chunks:
                 async for chunk in chunks:
-                    for delta in reader.read(chunk.model_dump(exclude_none=True)):
+                    for delta in reader.read(chunk):
                         yield delta
         except ModelError:
             raise
@@ -162,7 +139,7 @@ class LiteLLMClient:
     async def _whole(
         self,
         failpoint: Failpoint,
-        function: Callable[[_LiteLLM], Callable[..., Awaitable[_Answer]]],
+        function: Callable[[ModuleType], Callable[..., Awaitable[_Answer]]],
         wanted: Mapping[str, object],
     ) -> _Answer:
         """Calls a litellm function whose response is not streamed. Raises ModelError."""
@@ -184,19 +161,19 @@ class LiteLLMClient:
             raise self._translated(error) from error
 
     async def _chunks(
-        self, module: _LiteLLM, request: ModelRequest, deadline: float
-    ) -> AsyncGenerator[_Answer, None]:
+        self, module: ModuleType, request: ModelRequest, deadline: float
+    ) -> AsyncGenerator[dict[str, object], None]:
         silence = _SilenceLimit(self._silence_seconds, deadline, request.on_received)
         with REQUEST:
             answer = await silence.applied(module.acompletion(**self._arguments(request)))
         if not request.is_streamed:
-            yield cast(_Answer, answer)
+            yield cast(_Answer, answer).model_dump(exclude_none=True)
             return
         chunks = cast(AsyncIterator[_Answer], answer)
         silence.watch(chunks)
         try:
             while (chunk := await silence.applied(anext(chunks, None))) is not None:
-                yield chunk
+                yield chunk.model_dump(exclude_none=True)
         finally:
             close = getattr(chunks, "aclose", None)
             if close is not None:
@@ -205,8 +182,10 @@ class LiteLLMClient:
             raise ModelUnavailable(
                 error_mapping.ANSWER_BROKE_OFF, detail="the stream ended without its end"
             )
+        own = {"native_finish_reason": getattr(chunks, "received_finish_reason", None)}
+        yield {"choices": [{"provider_specific_fields": own}]}
 
-    async def _loaded(self) -> _LiteLLM:
+    async def _loaded(self) -> ModuleType:
         async with self._importing:
             if self._module is None:
                 self._module = await asyncio.to_thread(_import, self._keys)
@@ -254,12 +233,17 @@ class LiteLLMClient:
         status = getattr(error, "status_code", None)
         base = known or ErrorResponse(status=status if isinstance(status, int) else 500)
         told = _provider_error(error)
-        message = told.message or str(error)
-        for key in (self._api_key, *self._keys.values()):
-            message = message.replace(key, "[key]") if key else message
+        told = replace(told, message=told.message or str(error))
+        for key in filter(None, (self._api_key, *self._keys.values())):
+            message, upstream = (
+                text.replace(key, "[key]") for text in (told.message, told.upstream)
+            )
+            told = replace(told, message=message, upstream=upstream)
         code = base.code or told.code or str(getattr(error, "code", None) or "")
-        refusal = replace(base, code=code, message=message, retry_after_seconds=_wait(error))
-        return to_model_error(refusal)
+        wait = _wait(error)
+        return to_model_error(
+            replace(told, status=base.status, code=code, retry_after_seconds=wait)
+        )
 
 
 class _SilenceLimit:
@@ -285,13 +269,10 @@ class _SilenceLimit:
         events = getattr(chunks, "completion_stream", None)
         response = getattr(events, "response", None)
         if hasattr(response, "aiter_bytes"):
-            known = cast(_HttpResponse, response)
-            read = known.aiter_bytes
-            known.aiter_bytes = lambda: self._watched(read())
+            read = cast(Any, response).aiter_bytes
+            cast(Any, response).aiter_bytes = lambda: self._watched(read())
         elif isinstance(events, AsyncIterable):
-            cast(_Chunks, chunks).completion_stream = self._watched(
-                cast(AsyncIterable[object], events)
-            )
+            cast(Any, chunks).completion_stream = self._watched(cast(AsyncIterable[object], events))
 
     async def _watched(self, parts: AsyncIterable[object]) -> AsyncGenerator[object, None]:
         try:
@@ -332,7 +313,7 @@ def _wait(error: Exception) -> float | None:
     return parse_retry_after(cast(Mapping[str, str], headers)) if headers else None
 
 
-def _with_cost(module: _LiteLLM, model: str, finished: ModelFinished) -> ModelFinished:
+def _with_cost(module: ModuleType, model: str, finished: ModelFinished) -> ModelFinished:
     """Returns the last delta with the cost of the answer.
 
     litellm reports its own estimate as if it were the provider's figure, so the cost also counts as an estimate unless
@@ -350,7 +331,7 @@ def _reckoned(answer: _Answer) -> dict[str, object]:
     return {} if cost is None else {"cost_usd": cost}
 
 
-def _cost(module: _LiteLLM, model: str, usage: Usage) -> float:
+def _cost(module: ModuleType, model: str, usage: Usage) -> float:
     """Returns litellm's estimate of the cost in US dollars, or 0 if litellm does not know the model's price."""
     try:
         prompt, completion = module.cost_per_token(
@@ -366,7 +347,7 @@ def _cost(module: _LiteLLM, model: str, usage: Usage) -> float:
     return prompt + completion
 
 
-def _import(keys: Mapping[str, str]) -> _LiteLLM:
+def _import(keys: Mapping[str, str]) -> ModuleType:
     """Imports and configures litellm. Runs in a thread.
 
     Uses the price list in the litellm package, so that litellm does not download one."""
@@ -374,7 +355,7 @@ def _import(keys: Mapping[str, str]) -> _LiteLLM:
     environment["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
     for name, key in keys.items():
         environment.setdefault(name, key)
-    module = cast(_LiteLLM, importlib.import_module("litellm"))
+    module: Any = importlib.import_module("litellm")
     module.suppress_debug_info = True
     for name in _LOGGERS:
         logger = logging.getLogger(name)

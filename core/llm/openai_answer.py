@@ -11,7 +11,7 @@ from typing import Literal, Protocol, cast
 import jiter
 from pydantic_core import to_json as pydantic_to_json
 
-from core.domain.errors import AnswerRejected, ModelUnavailable
+from core.domain.errors import AnswerRejected, ModelError, ModelUnavailable
 from core.domain.threads import Usage
 from core.llm import error_mapping
 from core.llm.error_mapping import ErrorResponse, to_model_error
@@ -55,28 +55,27 @@ FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 ERROR_TEXT_CHARACTERS_MAX = 2_000
 TOKENS_MAX = 100_000_000
 COST_USD_MAX = 100_000
-_REASONS: dict[str, FinishReason] = {
-    "stop": "stop",
-    "end_turn": "stop",
-    "eos": "stop",
-    "length": "length",
-    "max_tokens": "length",
-    "max_output_tokens": "length",
-    "model_length": "length",
-    "model_context_window_exceeded": "length",
-    "tool_calls": "tool_calls",
-    "function_call": "tool_calls",
-    "content_filter": "content_filter",
-    **dict.fromkeys(
-        ("content_filtered", "safety", "recitation", "blocklist", "prohibited_content", "spii", "sensitive", "refusal"),
+_REASONS: Sequence[tuple[re.Pattern[str], FinishReason | type[ModelError]]] = (
+    (re.compile(r"malformed|(?:unexpected|too_many)_tool_call|repetition"), AnswerRejected),
+    (
+        re.compile(
+            r"filter|safety|recitation|blocklist|prohibited|spii|sensitive|refus|guardrail|toxic"
+        ),
         "content_filter",
     ),
-}  # fmt: skip
-"""The last eight are those of Bedrock, Gemini, GLM and Claude."""
-_FAILURES = frozenset({"error", "insufficient_system_resource", "abort", "network_error"})
-"""How OpenRouter, DeepSeek, vLLM and GLM end an answer that broke at their side."""
-_UNREADABLE = re.compile(r"malformed_(?:function|tool)_call|unexpected_tool_call", re.IGNORECASE)
-"""How Gemini ends an answer whose call it cannot read."""
+    (re.compile(r"tool_calls|function_call|tool_use"), "tool_calls"),
+    (re.compile(r"length|max_|limit|window|truncat|incomplete"), "length"),
+    (re.compile(r"error|abort|cancel|insufficient|overload|time_?out"), ModelUnavailable),
+)
+"""What the words of a finish reason mean, because every service has its own. The first match counts; without one, the
+answer is whole. Gemini ends an answer whose call it cannot read like the first, and vLLM one that repeats itself."""
+
+
+def _meaning(reason: str) -> FinishReason | type[ModelError]:
+    for words, kind in _REASONS:
+        if words.search(reason.lower()):
+            return kind
+    return "stop"
 
 
 class AnswerReader:
@@ -113,14 +112,17 @@ class AnswerReader:
         choices = body.get("choices")
         if choices is None and _is_bare_error(body):
             raise to_model_error(parse_error_body(body))
-        chosen = cast("list[object]", choices) if isinstance(choices, list) else []
-        choice = json_fields(chosen[0] if chosen else None)
+        choice = _chosen(choices)
         # Groq and Kimi put the usage of a streamed answer elsewhere
         if usage := json_fields(body.get("usage") or more.get("usage") or choice.get("usage")):
             self._usage = parse_usage(usage)
         reason = choice.get("finish_reason")
         if isinstance(reason, str) and reason:
             self._finish = reason
+        if own := choice.get("provider_specific_fields"):
+            # litellm calls a reason "stop" if it does not know it
+            reason = str(json_fields(own).get("native_finish_reason"))
+            self._finish = self._finish if _meaning(reason) == "stop" else reason
         # some servers send both; the message then repeats the text of all deltas
         delta = choice.get("delta")
         return self._said(json_fields(choice.get("message") if delta is None else delta))
@@ -143,13 +145,14 @@ class AnswerReader:
         If the model called tools, a finish reason that is missing or "stop" becomes "tool_calls", because some servers
         do not report it. Raises ModelUnavailable if the finish reason says that the service aborted the answer, and
         AnswerRejected if it could not read the model's call."""
-        if _UNREADABLE.search(self._finish):
-            raise AnswerRejected(error_mapping.UNREADABLE_CALL, detail=self._finish[:100])
-        if self._finish.lower() in _FAILURES:
-            raise ModelUnavailable(
-                error_mapping.ANSWER_BROKE_OFF, detail=f"finish_reason {self._finish}"
-            )
-        reason = _REASONS.get(self._finish.lower(), "stop")
+        reason = _meaning(self._finish)
+        if reason is AnswerRejected:
+            is_endless = self._finish == "repetition"
+            sentence = error_mapping.ENDLESS if is_endless else error_mapping.UNREADABLE_CALL
+            raise AnswerRejected(sentence, detail=self._finish[:100])
+        if not isinstance(reason, str):
+            detail = f"finish_reason {self._finish}"
+            raise ModelUnavailable(error_mapping.ANSWER_BROKE_OFF, detail=detail)
         if reason == "stop" and self._has_calls:
             reason = "tool_calls"
         return ModelFinished(finish_reason=reason, usage=self._usage)
@@ -177,11 +180,23 @@ class AnswerReader:
         return deltas
 
 
+def _chosen(choices: object) -> dict[str, object]:
+    """Returns the first of the answers in a chunk, because some servers send several that nobody asked for.
+
+    The chunks are not told apart by this index: some servers count the pieces of the only answer in it."""
+    known = cast("list[object]", choices) if isinstance(choices, list) else []
+    if len(known) > 1:
+        return min(map(json_fields, known), key=lambda one: _place(one, 0))
+    return json_fields(known[0] if known else None)
+
+
 def _calls(said: dict[str, object]) -> list[object]:
-    """Returns the raw tool calls. Older servers send a single `function_call` without an id instead of `tool_calls`."""
+    """Returns the raw tool calls, which some servers send without a list if there is only one.
+
+    Older servers send a single `function_call` without an id instead of `tool_calls`."""
     calls, only = said.get("tool_calls"), said.get("function_call")
-    if isinstance(calls, list):
-        return cast(list[object], calls)
+    if isinstance(calls, list | dict):
+        return cast("list[object]", calls if isinstance(calls, list) else [calls])
     return [{"index": 0, "function": only}] if isinstance(only, dict) else []
 
 
@@ -199,7 +214,7 @@ def _is_bare_error(body: dict[str, object]) -> bool:
 
 def _call_delta(call: dict[str, object], position: int, halves: SurrogateJoiner) -> ToolCallDelta:
     call_id, place = call.get("id"), _place(call, position)
-    named = json_fields(call.get("function"))
+    named = json_fields(call.get("function")) or call
     name, arguments = named.get("name"), named.get("arguments")
     return ToolCallDelta(
         index=place,
@@ -253,7 +268,7 @@ def parse_error_body(
     body: object, *, status: int = 0, retry_after_seconds: float | None = None
 ) -> ErrorResponse:
     """Parses an error body, which may be an object or a text under `error`, or only a message."""
-    code, message = "", ""
+    code, message, upstream = "", "", ""
     if isinstance(body, dict):
         outer = cast(dict[str, object], body)
         inner = outer.get("error", outer)
@@ -262,6 +277,9 @@ def parse_error_body(
             code = str(facts.get("code") or facts.get("type") or "")
             said = facts.get("message") or facts.get("detail") or facts.get("msg")
             message = str(said or ("" if code else facts or ""))
+            # beside the message, OpenRouter repeats the words of the upstream provider, and Gemini tells the wait
+            quoted = (json_fields(facts.get("metadata")).get("raw"), facts.get("details"))
+            upstream = " ".join(str(one) for one in quoted if one)
             if failed := facts.get("failed_generation"):
                 message = f"{message} The model wrote: {failed}"
         else:
@@ -272,6 +290,7 @@ def parse_error_body(
         status=status,
         code=code[:100],
         message=message[:ERROR_TEXT_CHARACTERS_MAX],
+        upstream=upstream[:ERROR_TEXT_CHARACTERS_MAX],
         retry_after_seconds=retry_after_seconds,
     )
 
@@ -285,7 +304,7 @@ def to_json(value: object) -> bytes:
 
 
 LINE_BYTES_MAX = 8 * 1024 * 1024
-_OTHER_LINES = (b":", b"event:", b"id:", b"retry:", b"\r")
+_OTHER_LINES = (b":", b"event:", b"id:", b"retry:")
 """How the lines of a stream begin that are no data."""
 
 
@@ -303,14 +322,16 @@ class BodyReader(Protocol):
 class ServerSentEventReader:
     """Splits a stream of server-sent events into lines and reads the data of each event.
 
-    Holds back an incomplete last line until the rest arrives. `is_over` is True after the server has sent [DONE]."""
+    Lines end with LF, CR or CRLF. Each line of data is an event unless it is no JSON: then it goes on until a blank
+    line. Holds back an incomplete last line. `is_over` is True after the server has sent [DONE]."""
 
-    __slots__ = ("_answer", "_pending", "_pending_bytes", "_stray", "is_over")
+    __slots__ = ("_answer", "_event", "_pending", "_stray", "_unread_bytes", "is_over")
 
     def __init__(self, answer: BodyReader) -> None:
         self._answer = answer
+        self._event: list[bytes] = []
         self._pending: list[bytes] = []
-        self._pending_bytes = 0
+        self._unread_bytes = 0
         self._stray = b""
         self.is_over = False
 
@@ -319,32 +340,34 @@ class ServerSentEventReader:
 
         A line that is too long ends the answer like a length limit. Raises ModelError if an event is not a valid part
         of an answer."""
-        *whole, rest = piece.split(b"\n")
-        if whole and self._pending:
-            whole[0] = b"".join((*self._pending, whole[0]))
-            self._pending, self._pending_bytes = [], 0
-        for line in whole:
-            if line.startswith(b"data:"):
-                yield from self._read(line[5:].strip())
-                if self.is_over:
-                    return
-            elif line and not self._stray and not line.startswith(_OTHER_LINES):
-                self._stray = line[:ERROR_TEXT_CHARACTERS_MAX]
+        lines = piece.splitlines(keepends=True)
+        ends = (b"\n", b"\r")
+        if self._pending and (lines[0].endswith(ends) or self._pending[-1].endswith(ends)):
+            # a CR that ended the last piece may be the first half of a CRLF
+            lines = b"".join((*self._pending, piece)).splitlines(keepends=True)
+            self._pending, self._unread_bytes = [], sum(map(len, self._event))
+        rest = b"" if piece.endswith(b"\n") else lines.pop()
+        for line in lines:
+            yield from (
+                self._data(line[5:].strip()) if line.startswith(b"data:") else self._line(line)
+            )
+            if self.is_over:
+                return
         if rest:
             self._pending.append(rest)
-            self._pending_bytes += len(rest)
-            if self._pending_bytes > LINE_BYTES_MAX:
-                log.warning("an answer is not read on: a line of its stream is too long")
-                self._answer.cut_off()
-                self.is_over = True
+            self._unread_bytes += len(rest)
+        if self._unread_bytes > LINE_BYTES_MAX:
+            log.warning("an answer is not read on: a line or an event of its stream is too long")
+            self._answer.cut_off()
+            self.is_over = True
 
     def close(self) -> Iterator[ModelDelta]:
         """Yields the remaining deltas after the stream has ended, even if its last line has no line break.
 
         Raises ModelUnavailable if the stream ended before the answer did, or was no stream but a web page, for example.
         """
-        if self._pending and not self.is_over:
-            yield from self.feed(b"\n")
+        if not self.is_over:
+            yield from self.feed(b"\n\n")
         if not self.is_over and not self._answer.is_finished:
             stray = self._stray.decode("utf-8", "replace")
             raise ModelUnavailable(
@@ -353,11 +376,33 @@ class ServerSentEventReader:
             )
         yield from self._answer.flush()
 
-    def _read(self, content: bytes) -> Sequence[ModelDelta]:
+    def _line(self, line: bytes) -> Sequence[ModelDelta]:
+        """Reads a line that is no data."""
+        content = line.strip()
+        if not content and self._event:
+            event, self._event, self._unread_bytes = b"\n".join(self._event), [], 0
+            return self._answer.read(json_object(event))
+        if content.startswith(b"error:"):
+            # llama.cpp has a field of its own for errors
+            return self._answer.read({"error": content[6:].decode("utf-8", "replace")})
+        if content and not self._stray and not content.startswith(_OTHER_LINES):
+            self._stray = content[:ERROR_TEXT_CHARACTERS_MAX]
+        return ()
+
+    def _data(self, content: bytes) -> Sequence[ModelDelta]:
         if content == b"[DONE]":
             self.is_over = True
-        elif content:
-            return self._answer.read(json_object(content))
+            return self._line(b"")
+        if not content:
+            return ()
+        try:
+            if not self._event:
+                return self._answer.read(json_object(content))
+        except ModelUnavailable as error:
+            if not isinstance(error.__cause__, ValueError):
+                raise
+        self._event.append(content)
+        self._unread_bytes += len(content)
         return ()
 
 

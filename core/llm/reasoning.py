@@ -20,7 +20,7 @@ _OWN_FIELDS = frozenset(
 )
 _ANSWER_FIELDS = frozenset(("annotations", "audio", "citations", "images", "executed_tools"))
 """Fields of answers that providers do not accept in requests."""
-_CALL_FIELDS = frozenset(("index", "id", "type", "function"))
+_CALL_FIELDS = frozenset(("index", "id", "type", "function", "name", "arguments"))
 _LIBRARY_FIELD = "provider_specific_fields"
 _LIBRARY_STATE = ("thought_signatures", "compaction_blocks", "server_side_tool_invocations")
 """What litellm keeps of a message for Gemini and Claude, and needs again."""

@@ -7,6 +7,7 @@ from hashlib import blake2b
 
 from core.domain.errors import AnswerRejected
 from core.domain.messages import JsonObject, Message
+from core.llm.error_mapping import ENDLESS
 from core.loop.calls import CallOutcome
 
 REPEATS_BEFORE_WARNING = 2
@@ -20,7 +21,6 @@ longer be in the model's context."""
 
 PASSAGE_CHARACTERS_MAX = 2_000
 ENDLESS_CHARACTERS = 40_000
-ENDLESS_MESSAGE = "The model repeated itself without end. Try again, or choose another model."
 STUCK_MESSAGE = (
     "The same steps came back again and again without anything new, so I stopped. "
     "Tell me what to do differently, or let me go on."
@@ -83,7 +83,7 @@ class EndlessText:
             self._recent, self._characters = [], 0
             period = recent.find(recent[:PASSAGE_CHARACTERS_MAX], 1)
             if 0 < period <= PASSAGE_CHARACTERS_MAX and recent[period:] == recent[:-period]:
-                raise AnswerRejected(ENDLESS_MESSAGE, detail="it repeats one passage over and over")
+                raise AnswerRejected(ENDLESS, detail="it repeats one passage over and over")
 
 
 def _mark_of_call(outcome: CallOutcome) -> bytes:

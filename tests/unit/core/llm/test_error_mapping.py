@@ -6,6 +6,8 @@ from core.domain.errors import AnswerRejected, ContextOverflow, ModelRejected, M
 from core.llm import error_mapping
 from core.llm.error_mapping import (
     BAD_REQUEST,
+    CONTENT_REJECTED,
+    CONTEXT_OVERFLOW,
     KEY_REJECTED,
     NO_CREDIT,
     NO_TOOL_CALLS,
@@ -14,6 +16,7 @@ from core.llm.error_mapping import (
     ErrorResponse,
     to_model_error,
 )
+from core.llm.openai_answer import parse_error_body
 
 OVERDUE = "Your credit balance is too low to access the API. Please add credits."
 SUSPENDED = "Your account is suspended due to insufficient balance, please recharge it"
@@ -59,6 +62,12 @@ def test_no_money_and_no_key_are_told_as_what_they_are_and_not_retried(
         (400, "`tool calling` is not supported with this model"),
         (400, "Function calling is not enabled for models/m"),
         (400, "This model doesn't support function calling."),
+        (400, "tools is not supported in this model. For a list of supported models, refer to x"),
+        (400, "Unsupported parameter: 'tools' is not supported with this model."),
+        (500, "Unsupported param: tools"),
+        (400, "<400> InternalError.Algo.InvalidParameter: The tool call is not supported."),
+        (400, "model features function calling not support"),
+        (405, "deepinfra error: Tool calling is not supported for model: m"),
     ],
 )
 def test_a_model_without_tool_calls_is_told_as_that(status: int, message: str) -> None:
@@ -73,6 +82,8 @@ def test_a_model_without_tool_calls_is_told_as_that(status: int, message: str) -
         "tool_choice is not supported",
         "parallel_tool_calls is not supported.",
         "m does not support tool_choice",
+        "Unsupported parameter: 'tool_choice'",
+        "Unsupported param: tools_strict",
     ],
 )
 def test_an_option_of_tool_calls_that_is_refused_is_no_more_than_that(message: str) -> None:
@@ -95,6 +106,89 @@ def test_a_call_that_cannot_be_read_is_the_models_own_slip(
     error = to_model_error(ErrorResponse(status=status, code=code, message=message))
     assert isinstance(error, AnswerRejected)
     assert str(error) == UNREADABLE_CALL
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (422, "`inputs` tokens + `max_new_tokens` must be <= 8193. Given: 8000 `inputs` tokens"),
+        (400, "too many tokens: size limit exceeded by 11326 tokens."),
+        (
+            400,
+            "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
+        ),
+        (400, "Range of input length should be [1, 30720]"),
+        (400, "Your request exceeded model token limit: 131072 (requested: 140000)"),
+        (400, "Prompt exceeds max length"),
+        (400, "prompt token count of 129000 exceeds the limit of 128000"),
+        (400, "The decoder prompt (length 8193) is longer than the maximum model length of 8192."),
+        (400, "The input (9000 tokens) is longer than the model's context length (8192 tokens)."),
+        (400, "litellm.ContextWindowExceededError: it is too large"),
+        (
+            0,
+            "Trying to keep the first 9 tokens when context the overflows. The context length of 4",
+        ),
+        (429, "Request too large for m on tokens per min (TPM): Limit 30000, Requested 41000."),
+        (413, "Request too large for model `m` on tokens per minute (TPM): Limit 6000."),
+    ],
+)
+def test_a_request_that_is_too_long_is_known_by_the_words_of_each_service(
+    status: int, message: str
+) -> None:
+    code = "rate_limit_exceeded" if "TPM" in message else ""
+    told = to_model_error(ErrorResponse(status=status, code=code, message=message))
+    assert isinstance(told, ContextOverflow)
+
+
+OPENROUTER = "Provider returned error"
+
+
+@pytest.mark.parametrize(
+    ("raw", "sentence"),
+    [
+        ('{"error":{"message":"the maximum context length is 8 tokens"}}', CONTEXT_OVERFLOW),
+        ({"error": {"message": "model features function calling not support"}}, NO_TOOL_CALLS),
+        ("upstream says insufficient balance", BAD_REQUEST),
+        ("Incorrect API key provided: sk-x", BAD_REQUEST),
+    ],
+)
+def test_what_the_upstream_provider_says_counts_unless_it_is_about_its_account(
+    raw: object, sentence: str
+) -> None:
+    body = {"error": {"message": OPENROUTER, "code": 400, "metadata": {"raw": raw}}}
+    error = to_model_error(parse_error_body(body, status=400))
+    assert str(error) == sentence
+    assert str(raw) in error.detail
+
+
+@pytest.mark.parametrize(
+    ("more", "seconds"),
+    [
+        ({"details": [{"@type": "google.rpc.RetryInfo", "retryDelay": "44.5s"}]}, 44.5),
+        ({"metadata": {"raw": "m is rate-limited upstream. Please retry in 12s"}}, 12),
+    ],
+)
+def test_a_wait_that_stands_beside_the_message_is_kept(more: object, seconds: float) -> None:
+    assert isinstance(more, dict)
+    body = {"error": {"code": 429, "message": "You exceeded your current quota.", **more}}
+    error = to_model_error(parse_error_body(body, status=429))
+    assert isinstance(error, ModelUnavailable)
+    assert error.retry_after_seconds == seconds
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "message"),
+    [
+        (400, "invalid_prompt", "Invalid prompt: it may violate our usage policy."),
+        (403, "403", "Your request was blocked by moderation"),
+        (403, "403", "Your chosen model requires moderation and your input was flagged"),
+    ],
+)
+def test_a_request_that_a_filter_refused_is_told_as_that(
+    status: int, code: str, message: str
+) -> None:
+    error = to_model_error(ErrorResponse(status=status, code=code, message=message))
+    assert str(error) == CONTENT_REJECTED
 
 
 def test_a_full_context_is_still_known_by_its_words() -> None:
