@@ -3,8 +3,9 @@
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from itertools import islice
 
 import aiohttp
 import pytest
@@ -35,7 +36,9 @@ async def echo(request: web.Request) -> web.WebSocketResponse:
 
 
 @asynccontextmanager
-async def served(connections_max: int = 100) -> AsyncGenerator[int, None]:
+async def served(
+    connections_max: int = 100, arrival_seconds: float = ARRIVAL_SECONDS
+) -> AsyncGenerator[int, None]:
     app = web.Application()
     app[API_TOKEN] = ""
     app.add_routes(
@@ -48,7 +51,7 @@ async def served(connections_max: int = 100) -> AsyncGenerator[int, None]:
     )
     limits = ConnectionLimits(
         connections_max=connections_max,
-        arrival_seconds=ARRIVAL_SECONDS,
+        arrival_seconds=arrival_seconds,
         body_seconds=8 * ARRIVAL_SECONDS,
         answer_seconds=2 * ARRIVAL_SECONDS,
     )
@@ -209,19 +212,24 @@ async def test_one_address_leaves_room_for_others_and_all_have_a_limit(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING)
-    async with served(connections_max=8) as port:
-        crowd = [await connect(port) for _ in range(30)]
-        done, open_ = await asyncio.wait(
-            [asyncio.ensure_future(one[0].read()) for one in crowd], timeout=ARRIVAL_SECONDS / 2
-        )
-        assert (len(done), len(open_)) == (26, 4)
+    async with served(connections_max=8, arrival_seconds=1.5) as port, AsyncExitStack() as stack:
+
+        async def crowd_of(sources: Iterable[str]) -> list[asyncio.Future[bytes]]:
+            """Opens silent connections. Returns what ends with each."""
+            crowd = [await connect(port, source=source) for source in sources]
+            for _, writer in crowd:
+                stack.callback(writer.close)
+            return [asyncio.ensure_future(reader.read()) for reader, _ in crowd]
+
+        ends = await crowd_of(["127.0.0.1"] * 30)
+        for refused in islice(asyncio.as_completed(ends), 26):
+            assert await refused == b""
+        assert sum(one.done() for one in ends) == 26
         assert await status_of_think(port, source="127.0.0.2") == 200
+        await asyncio.gather(*ends)
         # all of the crowd are given up now, so their address has room again
         assert await status_of_think(port, source="127.0.0.1") == 200
-        crowd += [await connect(port, source=f"127.0.0.{n}") for n in range(3, 20)]
-        ended = [one for one in crowd[30:] if await is_closed(one)]
-        assert len(ended) == 17
-        for _, writer in crowd:
-            writer.close()
+        others = await crowd_of(f"127.0.0.{n}" for n in range(3, 20))
+        assert await asyncio.wait_for(asyncio.gather(*others), 30) == [b""] * 17
     lines = [one for one in caplog.messages if "has closed connections" in one]
     assert len(lines) == 1
