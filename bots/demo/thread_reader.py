@@ -59,7 +59,7 @@ def _message_lines(message: SeenMessage) -> Iterator[str]:
     for file in message.files:
         yield f"    [file] {file.name} ({file.size_bytes} bytes)"
     if message.reactions:
-        yield "    " + " ".join(_emoji(reaction.emoji) for reaction in message.reactions)
+        yield "    " + " ".join(_emojis().get(one.emoji, one.emoji) for one in message.reactions)
 
 
 def _unframed(elements: Sequence[Element]) -> Sequence[Element]:
@@ -95,12 +95,6 @@ def buttons_of(message: SeenMessage) -> tuple[Button, ...]:
     return tuple(element for element in message.elements if isinstance(element, Button))
 
 
-def open_buttons_of(message: SeenMessage) -> tuple[Button, ...]:
-    """Returns the buttons that still wait for a click. Those in `lasting` stay when a run is over."""
-    lasting = ("Details", "Good answer", "Bad answer")
-    return tuple(one for one in buttons_of(message) if one.label not in lasting)
-
-
 def _readable(text: str, flavour: str) -> str:
     """Returns the text as the platform displays it: with escapes and emoji names resolved, no invisible characters."""
     text = _UNSEEN.sub("", _FOOTPRINT.sub("", text))
@@ -113,10 +107,6 @@ def _readable(text: str, flavour: str) -> str:
 
 def _named(text: str) -> str:
     return _NAME.sub(lambda name: _emojis().get(name[1], name[0]), text)
-
-
-def _emoji(name: str) -> str:
-    return _emojis().get(name, name)
 
 
 @cache

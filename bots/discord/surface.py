@@ -252,7 +252,8 @@ class DiscordSurface:
         for _ in range(PAGES_MAX):
             page = await self._page(address, query)
             for message in page:
-                if self._is_own(message) and delivery_marker.has_marker(message, delivery_id):
+                is_own = get_text(message.get("author"), "id") == self._user_id()
+                if is_own and delivery_marker.has_marker(message, delivery_id):
                     return get_text(message, "id")
             oldest = min((int(get_text(message, "id")) for message in page), default=0)
             if len(page) < PAGE_MAX or delivery_marker.is_older_than_delivery(oldest, delivery_id):
@@ -436,9 +437,6 @@ class DiscordSurface:
         )
         reactions = get_objects(message.get("reactions")) if isinstance(message, dict) else []
         return [get_text(entry.get("emoji"), "name") for entry in reactions if entry.get("me")]
-
-    def _is_own(self, message: JsonObject) -> bool:
-        return get_text(message.get("author"), "id") == self._user_id()
 
 
 def _is_locked(thread: JsonValue) -> bool:

@@ -10,7 +10,7 @@ from bots.web.deps import DEPS
 from bots.web.errors import ApiError
 from core.context.untrusted_text import clean_line
 from core.domain.ids import new_id
-from core.domain.messages import JsonObject, Message
+from core.domain.messages import JsonObject
 from core.domain.threads import Address, Person, ThreadSnapshot
 from core.domain.wire_format import message_object
 from core.failpoints import Failpoint
@@ -71,7 +71,9 @@ async def list_messages(request: web.Request) -> web.Response:
     messages = await request.app[DEPS].conversations.messages(
         snapshot.thread.thread_id, after_sequence=after, limit=limit
     )
-    return web.json_response({"messages": [_numbered(message) for message in messages]})
+    return web.json_response(
+        {"messages": [{**message_object(one), "sequence": one.sequence} for one in messages]}
+    )
 
 
 async def add_message(request: web.Request) -> web.Response:
@@ -117,7 +119,3 @@ async def find_thread(request: web.Request) -> ThreadSnapshot:
     if snapshot is None:
         raise ApiError(404, "thread_not_found", "There is no such thread.")
     return snapshot
-
-
-def _numbered(message: Message) -> JsonObject:
-    return {**message_object(message), "sequence": message.sequence}

@@ -101,12 +101,8 @@ def _tag_token(match: re.Match[str]) -> Token:
     for attribute in _ATTRIBUTE.finditer(match["attributes"]):
         key, double, single, bare = attribute.groups()
         value = next(one for one in (double, single, bare) if one is not None)
-        attributes.setdefault(key, _ENTITY.sub(_unescaped, value))
+        attributes.setdefault(key, _ENTITY.sub(lambda one: html.unescape(one.group()), value))
     return Token("empty" if match["empty"] else "open", match.group(), name, attributes)
-
-
-def _unescaped(match: re.Match[str]) -> str:
-    return html.unescape(match.group())
 
 
 class Lexer:

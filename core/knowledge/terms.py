@@ -100,15 +100,12 @@ def _stem(word: str) -> str:
     if len(word) < 4 or not word.isascii() or not word.isalpha():
         return word
     for ending, instead in (("ies", "y"), ("ied", "y"), ("sses", "ss"), ("ing", ""), ("ed", "")):
-        if word.endswith(ending) and _has_body(word[: -len(ending)]):
-            return _without_e(_undoubled(word[: -len(ending)], instead) + instead)
+        rest = word[: -len(ending)]
+        if word.endswith(ending) and len(rest) >= 2 and not _VOWELS.isdisjoint(rest):
+            return _without_e(_undoubled(rest, instead) + instead)
     if word.endswith("s") and not word.endswith(("ss", "us", "is")):
         word = word[:-1]
     return _without_e(word)
-
-
-def _has_body(rest: str) -> bool:
-    return len(rest) >= 2 and not _VOWELS.isdisjoint(rest)
 
 
 def _undoubled(rest: str, instead: str) -> str:

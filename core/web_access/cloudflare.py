@@ -9,7 +9,7 @@ from mimetypes import MimeTypes
 from pathlib import PurePosixPath
 from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic import BaseModel, StringConstraints
 
 from core.domain.errors import ToolError
 from core.domain.messages import JsonObject
@@ -53,35 +53,31 @@ class Deployment:
     uploaded: int
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-
-class _Project(_Part):
+class _Project(BaseModel):
     subdomain: Host
 
 
-class _ProjectAnswer(_Part):
+class _ProjectAnswer(BaseModel):
     result: _Project
 
 
-class _Token(_Part):
+class _Token(BaseModel):
     jwt: str
 
 
-class _TokenAnswer(_Part):
+class _TokenAnswer(BaseModel):
     result: _Token
 
 
-class _MissingAnswer(_Part):
+class _MissingAnswer(BaseModel):
     result: list[str]
 
 
-class _Deployed(_Part):
+class _Deployed(BaseModel):
     url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s<>]{1,300}$")]
 
 
-class _DeployedAnswer(_Part):
+class _DeployedAnswer(BaseModel):
     result: _Deployed
 
 

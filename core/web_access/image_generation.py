@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from core.context.tokens import count_text
 from core.domain.errors import ModelError, ModelUnavailable, ToolError
@@ -38,28 +38,20 @@ class ImageModel(Protocol):
 
 
 class _Image(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
     b64_json: str = ""
     url: str = ""
 
 
 class _Answer(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
     data: list[_Image] = Field(min_length=1)
 
 
 class _Tokens(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
     input_tokens: int = Field(default=0, ge=0, le=_TOKENS_MAX)
     output_tokens: int = Field(default=0, ge=0, le=_TOKENS_MAX)
 
 
 class _Cost(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
     cost_usd: float = Field(default=0, ge=0, allow_inf_nan=False)
 
 

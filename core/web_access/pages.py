@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from yarl import URL
 
 from core.domain.errors import DocumentError, ToolError
@@ -52,22 +52,16 @@ class PageReader(Protocol):
 
 
 class _Metadata(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
     title: Text | list[str] = ""
     source_url: Text = Field(default="", alias="sourceURL")
 
 
 class _Scraped(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
     markdown: Text = ""
     metadata: _Metadata = Field(default_factory=_Metadata)
 
 
 class _FirecrawlAnswer(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
     success: bool
     data: _Scraped | None = None
 

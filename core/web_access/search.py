@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Protocol, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, FiniteFloat, ValidationError
 
 from core.domain.errors import ToolError
 from core.web_access.client import Api, Request, request_json, send_request
@@ -47,16 +47,10 @@ class Search(Protocol):
         ...
 
 
-def _text(value: object) -> object:
-    return "" if value is None else value
-
-
-Text = Annotated[str, BeforeValidator(_text)]
+Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
 
 
 class _TavilyHit(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
     title: Text = ""
     url: str
     content: Text = ""
@@ -64,14 +58,10 @@ class _TavilyHit(BaseModel):
 
 
 class _TavilyImage(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
     url: str
 
 
 class _TavilyAnswer(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
     answer: Text = ""
     images: list[str | _TavilyImage] = Field(default_factory=list[str | _TavilyImage])
     results: list[_TavilyHit]

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import text
 
-from bots.demo.thread_reader import messages_of, open_buttons_of, text_of
+from bots.demo.thread_reader import messages_of, text_of
 from core.domain.errors import StorageUnavailable
 from storage.sql.database import Database
 from tests.chaos.harness import PERSON, PlatformName, Stage, staged
+from tests.chaos.open_buttons import open_buttons_of
 from tests.chaos.program import Program
 from tests.contracts.redis_servers import redis_client
 from tests.databases import opened

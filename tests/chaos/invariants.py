@@ -3,9 +3,10 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from bots.demo.thread_reader import messages_of, open_buttons_of, text_of
+from bots.demo.thread_reader import messages_of, text_of
 from simulator.view import SeenMessage
 from tests.chaos.cluster import Cluster, SentMessage
+from tests.chaos.open_buttons import open_buttons_of
 
 FINAL_SIGNS = frozenset({"white_check_mark", "✅"})
 ASKING_SIGNS = frozenset({"question", "❓"})

@@ -1,8 +1,9 @@
 """The main test scenario: a person sends a file, tools run, a question is answered, and files are returned."""
 
-from bots.demo.thread_reader import open_buttons_of, text_of
+from bots.demo.thread_reader import text_of
 from simulator.view import SentFile
 from tests.chaos.harness import Stage
+from tests.chaos.open_buttons import open_buttons_of
 
 QUESTION = "Which form do you want?"
 ANSWER = "All of it is done."

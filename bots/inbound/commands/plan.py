@@ -66,7 +66,7 @@ def _edits(who: str) -> dict[str, Edit]:
         "add": _added,
         "remove": _removed,
         "skip": partial(_skipped, who),
-        "stop": lambda _plan, _rest: partial(_stopped, who),
+        "stop": lambda _plan, _rest: partial(close_plan, why=f"stopped by {who}"),
     }
 
 
@@ -107,10 +107,6 @@ def _removed(plan: Plan, rest: str) -> Change:
 def _skipped(who: str, plan: Plan, rest: str) -> Change:
     step = _numbered(plan, rest)
     return lambda plan: skip_step(plan, step, f"skipped by {who}"[:NOTE_CHARACTERS_MAX])
-
-
-def _stopped(who: str, plan: Plan) -> Plan:
-    return close_plan(plan, f"stopped by {who}")
 
 
 def _numbered(plan: Plan, rest: str) -> Step:

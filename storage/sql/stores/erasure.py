@@ -63,7 +63,7 @@ def erase_rows(
     change(pairings, "person_id")
     change(feedback, "person_id")
     used = change(usages, "user_id", user_id=None)
-    # an id of nobody, because the day's sums of the channel and the workspace stay
+    # an id that belongs to nobody, because the sums of the channel and of the workspace stay
     change(usage_days, "user_id", user_id=new_id())
     return ErasedCounts(messages=heard, names=names, usage=used)
 
