@@ -10,7 +10,7 @@ import discord
 from discord.gateway import KeepAliveHandler
 
 from bots.discord.address import ChannelLocation
-from bots.discord.gateway import backfill
+from bots.discord.gateway import backfill, malformed_payloads
 from bots.discord.gateway.cursors import ChannelCursors, CursorStore
 from bots.discord.gateway.events import EventHandler
 from bots.discord.interactions import commands
@@ -22,8 +22,6 @@ from bots.discord.rest.thread_opener import ThreadOpener
 from bots.inbound.receiver import Lookups, Receive
 from bots.settings.discord import Shards
 from core.domain.errors import SurfaceError
-from core.domain.messages import JsonObject
-from core.tasks import spawn
 
 log = logging.getLogger(__name__)
 
@@ -31,10 +29,6 @@ RATE_LIMIT_SECONDS_MAX = 30.0
 CACHED_MESSAGES_MAX = 500
 GUILD_READY_SECONDS = 0.4
 """discord.py is ready once no new guild has arrived for this long; later guilds are still added."""
-SESSION_EVENTS = frozenset({"READY", "RESUMED"})
-"""Events that start a session. Errors in their parsers are not suppressed, because there is no session without them."""
-MESSAGE_EVENTS = frozenset({"MESSAGE_CREATE", "MESSAGE_UPDATE"})
-_Parse = Callable[[JsonObject], None]
 
 
 def gateway_intents() -> discord.Intents:
@@ -83,7 +77,7 @@ class GatewayClient(discord.AutoShardedClient):
             shard_count=shards and shards.count,
         )
         self.rest = RestClient(self.http)
-        tolerate_malformed_events(self, self.rest)
+        malformed_payloads.tolerate(self, self.rest)
         self.thread_opener = ThreadOpener(self.rest)
         self.channel_cursors = ChannelCursors(cursors, self._read_gap, shards=shards)
         self.event_handler = EventHandler(
@@ -184,78 +178,6 @@ def _locate_thread(
         guild_id=payload.guild_id,
         parent_id=payload.parent_id,
     )
-
-
-def tolerate_malformed_events(client: discord.Client, rest: RestClient) -> None:
-    """Wraps the client's event parsers, because an exception in one would end the connection.
-
-    Fetches a message whose payload is incomplete, and skips other events that cannot be parsed.
-    """
-    parsers = client._connection.parsers  # noqa: SLF001 - the table that the gateway dispatches from # pyright: ignore[reportPrivateUsage]
-    for name, parse in list(parsers.items()):
-        if name not in SESSION_EVENTS:
-            parsers[name] = partial(_parse_or_fetch, rest, name, parse)
-    parsers["INTERACTION_CREATE"] = partial(
-        _parse_with_channel, client, rest, parsers["INTERACTION_CREATE"]
-    )
-
-
-def _parse_or_fetch(rest: RestClient, name: str, parse: _Parse, payload: JsonObject) -> None:
-    try:
-        parse(payload)
-    except Exception as error:  # discord.py raises anything for a payload of another shape
-        problem = type(error).__name__
-        if name in MESSAGE_EVENTS:
-            log.info("discord: a %s is incomplete (%s); fetching the message", name, problem)
-            spawn(_fetch_and_parse(rest, name, parse, payload), name="discord message")
-        else:
-            log.warning("discord: a %s cannot be parsed: %s", name, problem)
-
-
-def _parse_with_channel(
-    client: discord.Client, rest: RestClient, parse: _Parse, payload: JsonObject
-) -> None:
-    """Adds the channel to an interaction that names only its id, because discord.py reads nothing else."""
-    channel_id = payload.get("channel_id")
-    if payload.get("channel") or not (isinstance(channel_id, str) and channel_id.isdigit()):
-        parse(payload)
-        return
-    known = client.get_channel(int(channel_id))
-    if known is not None:
-        is_private = isinstance(known, discord.abc.PrivateChannel)
-        kind = discord.ChannelType.private if is_private else known.type
-        parse({**payload, "channel": {"id": channel_id, "type": kind.value}})
-        return
-    spawn(_fetch_channel_and_parse(rest, parse, payload, channel_id), name="discord interaction")
-
-
-async def _fetch_channel_and_parse(
-    rest: RestClient, parse: _Parse, payload: JsonObject, channel_id: str
-) -> None:
-    try:
-        channel = await rest.call("GET", "/channels/{channel_id}", channel_id=channel_id)
-        parse({**payload, "channel": channel})
-    except SurfaceError as error:
-        log.info("discord: the channel of an interaction cannot be fetched: %s", error)
-        parse(payload)
-
-
-async def _fetch_and_parse(rest: RestClient, name: str, parse: _Parse, payload: JsonObject) -> None:
-    channel_id, message_id = payload.get("channel_id"), payload.get("id")
-    if not (isinstance(channel_id, str) and isinstance(message_id, str)):
-        return
-    try:
-        whole = await rest.call(
-            "GET",
-            "/channels/{channel_id}/messages/{message_id}",
-            channel_id=channel_id,
-            message_id=message_id,
-        )
-        parse({**payload, **whole} if isinstance(whole, dict) else payload)
-    except SurfaceError as error:
-        log.warning("discord: the message of a %s cannot be fetched: %s", name, error)
-    except Exception as error:  # as above, for the fetched message
-        log.warning("discord: a %s cannot be parsed: %s", name, type(error).__name__)
 
 
 async def close_unregistered_shards(client: discord.Client) -> None:

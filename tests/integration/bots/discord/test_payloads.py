@@ -8,6 +8,7 @@ from bots.discord.interactions.commands import sync_commands
 from bots.inbound.actions import IncomingMessage, MessageEdited
 from core.domain.errors import SurfaceRefused
 from core.domain.messages import JsonObject
+from simulator.discord.payloads import message_json
 from simulator.discord.world import Event
 
 
@@ -75,3 +76,49 @@ async def test_commands_are_registered_where_their_list_cannot_be_read(world):
     rest = WithoutList()
     assert await sync_commands(world.app.client.tree, rest, 1)
     assert len(rest.written) == 1
+
+
+NEVER_ENDS = {
+    "question": {"text": "When?"},
+    "answers": [{"answer_id": 1, "poll_media": {"text": "Friday"}}],
+    "expiry": None,
+    "allow_multiselect": False,
+    "layout_type": 1,
+}
+ODD_EMBED: JsonObject = {"type": "rich", "timestamp": "soon"}
+
+
+async def add_odd_message(world, text: str, **parts: object) -> None:
+    """Changes what the person says before it is told, so that discord.py cannot parse a part of it."""
+    publish = world.discord.world.publish
+    world.discord.world.publish = lambda _event: None
+    message_id = await world.say(text)
+    world.discord.world.publish = publish
+    message = world.discord.world.channels[world.general.channel_id].messages[message_id]
+    for part, value in parts.items():
+        setattr(message, part, value)
+    publish(Event(name="MESSAGE_CREATE", payload=message_json(world.discord.world, message)))
+
+
+async def test_a_poll_without_an_end_is_read(world):
+    await add_odd_message(world, "@threadhand vote", poll=NEVER_ENDS)
+    assert (await world.received()).text == "vote\nPoll: When?\n- Friday: 0 votes"
+
+
+async def test_a_message_loses_only_the_part_that_cannot_be_parsed(
+    world, caplog: pytest.LogCaptureFixture
+):
+    await add_odd_message(world, "@threadhand look", poll=NEVER_ENDS, embeds=[ODD_EMBED])
+    assert (await world.received()).text.startswith("look\nPoll: When?")
+    assert "is read without embeds (ValueError)" in caplog.text
+
+
+async def test_missed_messages_after_one_that_cannot_be_parsed_are_read(world, connect):
+    await world.app.close()
+    await add_odd_message(world, "@threadhand one", embeds=[ODD_EMBED])
+    await add_odd_message(world, "@threadhand two", poll=NEVER_ENDS)
+    await world.say("@threadhand three")
+    again = await connect(world.program)
+    await again.until(lambda: len(again.program.received) >= 3)
+    texts = [one.text.partition("\n")[0] for one in again.program.received]
+    assert texts == ["one", "two", "three"]

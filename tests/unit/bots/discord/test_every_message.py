@@ -12,6 +12,7 @@ with warnings.catch_warnings():
     import discord
 
 from bots.discord.address import ChannelLocation
+from bots.discord.gateway.malformed_payloads import create_message
 from bots.discord.gateway.parse import parse_edit, parse_message
 from bots.inbound.actions import CommandCalled, IncomingMessage, MessageEdited, StopRequested
 
@@ -170,3 +171,19 @@ async def test_no_missing_field_breaks_the_parser(state: Any):
             for location in (CHANNEL, THREAD, DIRECT):
                 parse_message(parsed, location, 9)
                 parse_edit(parsed, location, 9)
+
+
+ODD = (None, 5, -1.5, "x", [None], ["x"], [{}], {}, {"id": "x"}, [{"id": None}], True)
+
+
+@pytest.mark.parametrize("name", sorted(SAID))
+async def test_a_message_with_an_odd_part_keeps_its_words(state: Any, name: str):
+    payload = SAID[name][0]
+    channel = state._get_guild(1).get_channel(3)
+    whole = {"poll": POLL, "thread": {}, "call": {}, "interaction": {}, **payload}
+    for key in whole.keys() - {"id", "channel_id", "guild_id"}:
+        for odd in ODD:
+            parsed = create_message(state, channel=channel, data={**whole, key: odd})
+            assert parsed.id == 100
+            if key != "content":
+                assert parsed.content == payload["content"]
