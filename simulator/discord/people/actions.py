@@ -20,6 +20,7 @@ from simulator.discord.rest.reactions import is_emoji, react, unreact
 from simulator.discord.rest.threads import add_member
 from simulator.discord.rules.component_tree import find
 from simulator.discord.rules.components import BUTTON, SELECTS, STRING_SELECT
+from simulator.discord.rules.mentions import author_of_reference
 from simulator.discord.rules.message_drafts import CONTENT_MAX
 from simulator.discord.rules.modals import refuse_unfit, submitted
 from simulator.discord.world import FORUM, Attachment, Channel, Message, User, World
@@ -70,7 +71,8 @@ def say(
     reply_to: str = "",
     is_moderator: bool = False,
 ) -> Message:
-    """With `reply_to`, the message answers another one of this channel or thread."""
+    """With `reply_to`, the message answers another one of this channel or thread, and pings its author, as
+    Discord's own box does unless the person turns it off."""
     if len(text) > CONTENT_MAX:
         raise ValueError(f"a message holds at most {CONTENT_MAX} characters")
     if not text.strip() and not files:
@@ -186,13 +188,14 @@ def attach(world: World, place: Channel, files: Sequence[SentFile]) -> list[Atta
 
 def _write(world: World, message: Message, text: str) -> None:
     """Turns `@name` into a mention, as Discord's own box does."""
-    message.mentions = []
+    answered = author_of_reference(world, message)
+    message.mentions = [answered] if answered and answered is not message.author else []
     present = world.everybody(world.channels[message.channel_id])
     names = sorted(present, key=lambda user: len(user.name), reverse=True)
     for user in names:
         pattern = rf"(?<![\w<])@{re.escape(user.name)}(?!\w)"
         text, count = re.subn(pattern, f"<@{user.user_id}>", text, flags=re.IGNORECASE)
-        if count or f"<@{user.user_id}>" in text:
+        if user is not answered and (count or f"<@{user.user_id}>" in text):
             message.mentions.append(user)
     message.content = text.strip()
     message.is_everyone_mentioned = re.search(r"@(everyone|here)\b", text) is not None

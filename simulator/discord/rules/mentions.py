@@ -44,7 +44,7 @@ def apply_mentions(world: World, message: Message, allowed: object) -> None:
     message.mentions = [user for user in users if user is not None and _may_ping(user, rules)]
     is_everyone = _EVERYONE.search(text) is not None
     message.is_everyone_mentioned = is_everyone and _may_ping_everyone(rules)
-    answered = _author_of_reference(world, message)
+    answered = author_of_reference(world, message)
     if answered is not None and answered not in message.mentions:
         pings = True if rules is None else bool(rules.get("replied_user"))
         if pings:
@@ -61,7 +61,8 @@ def _may_ping_everyone(rules: Json | None) -> bool:
     return rules is None or "everyone" in list_of(rules, "parse")
 
 
-def _author_of_reference(world: World, message: Message) -> User | None:
+def author_of_reference(world: World, message: Message) -> User | None:
+    """Returns the author of the message that this one replies to, or None."""
     if message.reference is None or message.kind != 19:
         return None
     channel = world.channels.get(text_of(message.reference, "channel_id"))
