@@ -36,14 +36,15 @@ def import_configured_clients() -> None:
     """Imports what each start of the program needs besides this module, for a snapshot of the memory."""
     try:
         settings = load_settings(process_environment(), None)
+        clients = (
+            ("storage.sql.postgresql", settings.database_url.startswith("postgres")),
+            ("storage.redis.event_bus", settings.redis_url),
+            ("bots.slack.app", settings.slack_mode != "off"),
+            ("bots.discord.app", settings.discord_token.get_secret_value()),
+        )
     except ConfigurationError:
         return  # each call raises it
-    for module, is_configured in (
-        ("storage.sql.postgresql", settings.database_url.startswith("postgres")),
-        ("storage.redis.event_bus", settings.redis_url),
-        ("bots.slack.app", settings.slack_mode != "off"),
-        ("bots.discord.app", settings.discord_token.get_secret_value()),
-    ):
+    for module, is_configured in clients:
         if is_configured:
             importlib.import_module(module)
 

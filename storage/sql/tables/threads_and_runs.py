@@ -36,7 +36,7 @@ def _attention_column() -> Any:
     return Field(sa_column=Column(SanitizedText, nullable=False, server_default="addressed"))
 
 
-class ThreadRow(SQLModel, table=True):
+class ThreadRow(SQLModel, table=True, defer_build=True):
     """An address is bound to at most one thread at a time."""
 
     __tablename__ = "thread"
@@ -59,7 +59,7 @@ class ThreadRow(SQLModel, table=True):
     unbound_at: datetime | None = nullable_timestamp_column()
 
 
-class ClaimedKeyRow(SQLModel, table=True):
+class ClaimedKeyRow(SQLModel, table=True, defer_build=True):
     """A claimed dedupe key. It outlives its thread, so that a late redelivery is still recognised."""
 
     __tablename__ = "claimed_key"
@@ -70,7 +70,7 @@ class ClaimedKeyRow(SQLModel, table=True):
     claimed_at: datetime = timestamp_column(index=True)
 
 
-class InboundCursorRow(SQLModel, table=True):
+class InboundCursorRow(SQLModel, table=True, defer_build=True):
     __tablename__ = "inbound_cursor"
 
     platform: str = text_primary_key()
@@ -78,7 +78,7 @@ class InboundCursorRow(SQLModel, table=True):
     cursor: str = text_column()
 
 
-class ThreadInputRow(SQLModel, table=True):
+class ThreadInputRow(SQLModel, table=True, defer_build=True):
     """`taken_by` is the run that took the input up; `position` orders the inputs of a thread."""
 
     __tablename__ = "thread_input"
@@ -99,7 +99,7 @@ class ThreadInputRow(SQLModel, table=True):
     attention: str = _attention_column()
 
 
-class HeardMessageRow(SQLModel, table=True):
+class HeardMessageRow(SQLModel, table=True, defer_build=True):
     """A message in an agent's thread that people wrote to each other."""
 
     __tablename__ = "heard_message"
@@ -113,7 +113,7 @@ class HeardMessageRow(SQLModel, table=True):
     sent_at: datetime = timestamp_column()
 
 
-class EarlyChangeRow(SQLModel, table=True):
+class EarlyChangeRow(SQLModel, table=True, defer_build=True):
     """An edit (`kind` "edit", with the new text) or a deletion ("delete") of a message that is not stored yet."""
 
     __tablename__ = "early_change"
@@ -128,7 +128,7 @@ class EarlyChangeRow(SQLModel, table=True):
     sent_at: datetime = timestamp_column()
 
 
-class FollowModeRow(SQLModel, table=True):
+class FollowModeRow(SQLModel, table=True, defer_build=True):
     """The follow mode that people chose for a thread, or for a whole channel if `thread_key` is empty."""
 
     __tablename__ = "follow_mode"
@@ -141,7 +141,7 @@ class FollowModeRow(SQLModel, table=True):
     set_at: datetime = timestamp_column()
 
 
-class MessageRow(SQLModel, table=True):
+class MessageRow(SQLModel, table=True, defer_build=True):
     __tablename__ = "message"
     __table_args__ = (Index("uq_message_order", "thread_id", "sequence", unique=True),)
 
@@ -159,7 +159,7 @@ class MessageRow(SQLModel, table=True):
     created_at: datetime = timestamp_column()
 
 
-class PlanRow(SQLModel, table=True):
+class PlanRow(SQLModel, table=True, defer_build=True):
     """`content` is the plan as JSON. At most one plan of a thread is active."""
 
     __tablename__ = "plan"
@@ -171,7 +171,7 @@ class PlanRow(SQLModel, table=True):
     created_at: datetime = timestamp_column()
 
 
-class RunRow(SQLModel, table=True):
+class RunRow(SQLModel, table=True, defer_build=True):
     """`number` is the place among the thread's runs, from 1. `deaths`: how many workers died in a row while they ran
     it, since its last finished turn. `requeued_at`: when it was last queued again after it had begun.
     `reserved_tokens` and `reserved_microdollars` are what its model call may cost, 0 between calls."""
@@ -215,7 +215,7 @@ class RunRow(SQLModel, table=True):
     finished_at: datetime | None = nullable_timestamp_column()
 
 
-class ToolCallRow(SQLModel, table=True):
+class ToolCallRow(SQLModel, table=True, defer_build=True):
     """`position` is assigned by the database, in insert order."""
 
     __tablename__ = "tool_call"
@@ -237,7 +237,7 @@ class ToolCallRow(SQLModel, table=True):
     details: JsonValue = Field(sa_column=Column("metadata", JsonDocument, nullable=False))
 
 
-class RunEventRow(SQLModel, table=True):
+class RunEventRow(SQLModel, table=True, defer_build=True):
     """`body` is the event as JSON, and null for `MessageAdded`, whose message is read from its own table."""
 
     __tablename__ = "run_event"
@@ -254,7 +254,7 @@ class RunEventRow(SQLModel, table=True):
     created_at: datetime = timestamp_column()
 
 
-class UsageRow(SQLModel, table=True):
+class UsageRow(SQLModel, table=True, defer_build=True):
     """The ledger: who spent what, where, on which model. It outlives thread and run, so that budgets hold.
 
     `estimated_usd` is the part of the cost that was computed from a price.
@@ -280,7 +280,7 @@ class UsageRow(SQLModel, table=True):
     created_at: datetime = timestamp_column()
 
 
-class UsageDayRow(SQLModel, table=True):
+class UsageDayRow(SQLModel, table=True, defer_build=True):
     """What a person or an app has spent in one channel on one UTC day, as far as daily budgets need it.
 
     `day` is in ISO format. `user_id` is empty for work without a person. `unpriced_tokens` are those of calls whose
@@ -298,7 +298,7 @@ class UsageDayRow(SQLModel, table=True):
     unpriced_tokens: int = Field(default=0, sa_type=BigInteger)
 
 
-class PendingAskRow(SQLModel, table=True):
+class PendingAskRow(SQLModel, table=True, defer_build=True):
     """`number` is the place among the thread's questions, from 1."""
 
     __tablename__ = "pending_ask"
@@ -324,7 +324,7 @@ class PendingAskRow(SQLModel, table=True):
     expires_at: datetime | None = nullable_timestamp_column()
 
 
-class RenderingRow(SQLModel, table=True):
+class RenderingRow(SQLModel, table=True, defer_build=True):
     """The worker that posts for a run in its thread; `is_open` while something is left to post."""
 
     __tablename__ = "rendering"
@@ -336,7 +336,7 @@ class RenderingRow(SQLModel, table=True):
     worker_id: str | None = text_column(None)
 
 
-class DeliveryRow(SQLModel, table=True):
+class DeliveryRow(SQLModel, table=True, defer_build=True):
     """`is_outdated`: its content changed while its first post may have been in flight."""
 
     __tablename__ = "delivery"
@@ -353,7 +353,7 @@ class DeliveryRow(SQLModel, table=True):
     error: str | None = text_column(None)
 
 
-class FeedbackRow(SQLModel, table=True):
+class FeedbackRow(SQLModel, table=True, defer_build=True):
     """What a person thinks of the answer of a run."""
 
     __tablename__ = "feedback"
@@ -367,7 +367,7 @@ class FeedbackRow(SQLModel, table=True):
     given_at: datetime = timestamp_column()
 
 
-class WorkerRow(SQLModel, table=True):
+class WorkerRow(SQLModel, table=True, defer_build=True):
     """`heartbeat_at`: seconds since the epoch by the database's clock."""
 
     __tablename__ = "worker"
@@ -376,7 +376,7 @@ class WorkerRow(SQLModel, table=True):
     heartbeat_at: float = Field(sa_type=Float)
 
 
-class LeaseRow(SQLModel, table=True):
+class LeaseRow(SQLModel, table=True, defer_build=True):
     """The row stays when the lease is free, because the fence must keep growing."""
 
     __tablename__ = "lease"
@@ -387,7 +387,7 @@ class LeaseRow(SQLModel, table=True):
     worker_id: str | None = text_column(None)
 
 
-class SandboxRow(SQLModel, table=True):
+class SandboxRow(SQLModel, table=True, defer_build=True):
     __tablename__ = "sandbox"
 
     sandbox_id: str = text_primary_key()

@@ -27,7 +27,7 @@ SQLModel.metadata.naming_convention = CONSTRAINT_NAMES
 SQLModel.model_config["defer_build"] = True  # rows are never validated
 
 
-class WorkspaceRow(SQLModel, table=True):
+class WorkspaceRow(SQLModel, table=True, defer_build=True):
     """`token` is stored encrypted."""
 
     __tablename__ = "workspace"
@@ -38,7 +38,7 @@ class WorkspaceRow(SQLModel, table=True):
     settings: JsonValue = Field(default_factory=dict, sa_type=JsonDocument)
 
 
-class PairingRow(SQLModel, table=True):
+class PairingRow(SQLModel, table=True, defer_build=True):
     """A pairing request while `code_hash` is set, a pairing after that."""
 
     __tablename__ = "pairing"
@@ -54,7 +54,7 @@ class PairingRow(SQLModel, table=True):
     paired_by: str | None = text_column(None)
 
 
-class BudgetLimitRow(SQLModel, table=True):
+class BudgetLimitRow(SQLModel, table=True, defer_build=True):
     """A limit that an admin of the workspace has set in chat. Both amounts are None for no limit."""
 
     __tablename__ = "budget_limit"
@@ -66,7 +66,7 @@ class BudgetLimitRow(SQLModel, table=True):
     tokens: int | None = Field(default=None, sa_type=BigInteger)
 
 
-class TakeoverClaimRow(SQLModel, table=True):
+class TakeoverClaimRow(SQLModel, table=True, defer_build=True):
     """Refers to no other row: a claim stays until its link has expired."""
 
     __tablename__ = "takeover_claim"
@@ -79,7 +79,7 @@ class TakeoverClaimRow(SQLModel, table=True):
     ended_at: datetime | None = nullable_timestamp_column()
 
 
-class AuditEntryRow(SQLModel, table=True):
+class AuditEntryRow(SQLModel, table=True, defer_build=True):
     """References no other row, so that it stays when the conversation is deleted."""
 
     __tablename__ = "audit_entry"
@@ -99,7 +99,7 @@ class AuditEntryRow(SQLModel, table=True):
     subject: str = text_column()
 
 
-class AgentVersionRow(SQLModel, table=True):
+class AgentVersionRow(SQLModel, table=True, defer_build=True):
     """The definition of an agent from `created_at` on. Never changed; the newest has the highest number."""
 
     __tablename__ = "agent_version"
@@ -113,7 +113,7 @@ class AgentVersionRow(SQLModel, table=True):
     created_at: datetime = timestamp_column()
 
 
-class SavedAgentRow(SQLModel, table=True):
+class SavedAgentRow(SQLModel, table=True, defer_build=True):
     """The version that takes the place of an agent's file, because an admin has saved it or rolled back to it."""
 
     __tablename__ = "saved_agent"
@@ -122,7 +122,7 @@ class SavedAgentRow(SQLModel, table=True):
     agent_version_id: str = text_column()
 
 
-class KnowledgeEntryRow(SQLModel, table=True):
+class KnowledgeEntryRow(SQLModel, table=True, defer_build=True):
     """`thread_id` is set if the scope is a thread. Readers see only ready entries."""
 
     __tablename__ = "knowledge_entry"
@@ -156,7 +156,7 @@ class KnowledgeEntryRow(SQLModel, table=True):
     created_at: datetime = timestamp_column()
 
 
-class KnowledgeChunkRow(SQLModel, table=True):
+class KnowledgeChunkRow(SQLModel, table=True, defer_build=True):
     """`terms` are the search terms of the text: see `storage.sql.full_text`."""
 
     __tablename__ = "knowledge_chunk"
@@ -175,7 +175,7 @@ class KnowledgeChunkRow(SQLModel, table=True):
     terms: str = Field(sa_type=FullTextTerms)
 
 
-class KnowledgeVectorRow(SQLModel, table=True):
+class KnowledgeVectorRow(SQLModel, table=True, defer_build=True):
     """`vector`: float32, scaled to length 1. `signs`: one bit per dimension."""
 
     __tablename__ = "knowledge_vector"

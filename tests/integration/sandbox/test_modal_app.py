@@ -109,6 +109,7 @@ def test_a_function_imports_nothing_that_only_other_programs_need() -> None:
     [
         ({}, set[str]()),
         ({"THREADHAND_BUDGET_RUN_USD": "no number"}, set[str]()),
+        ({"THREADHAND_SLACK_BOT_TOKEN": "xoxb-alone"}, set[str]()),
         (
             {
                 "THREADHAND_DATABASE_URL": "postgresql://nobody@localhost/none",
