@@ -45,14 +45,15 @@ MODULES = ("matplotlib", "numpy", "pandas", "playwright")
 
 
 def sandbox_image() -> modal.Image:
-    """Returns the image, not yet built. Playwright finds Debian's Chromium by its path."""
-    return (
-        modal.Image.from_registry(BASE)  # pyright: ignore[reportUnknownMemberType] - the SDK leaves a type out
-        .apt_install(*APT)
-        .run_commands(NODE_INSTALLED)
-        .pip_install(*PIP)
-        .run_commands(BROWSER_TRIED, f"mkdir -p {WORKSPACE}")
-        .workdir(WORKSPACE)
+    """Returns the image, not yet built: one layer on its base, because the SDK asks Modal for each layer in turn.
+    Playwright finds Debian's Chromium by its path."""
+    return modal.Image.from_registry(BASE).dockerfile_commands(  # pyright: ignore[reportUnknownMemberType] - the SDK leaves a type out
+        f"RUN apt-get update && apt-get install -y {' '.join(APT)}",
+        f"RUN {NODE_INSTALLED}",
+        f"RUN python -m pip install {' '.join(PIP)}",
+        f"RUN {BROWSER_TRIED}",
+        f"RUN mkdir -p {WORKSPACE}",
+        f"WORKDIR {WORKSPACE}",
     )
 
 

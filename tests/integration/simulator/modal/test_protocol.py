@@ -17,8 +17,8 @@ UNCOUNTED = {"TaskExecStdioRead", "TaskExecStdinWrite", "EnvironmentGetOrCreate"
 SEEN = {
     "first sandbox": {
         "AppGetOrCreate": 1,
-        "ImageGetOrCreate": 6,
-        "ImageJoinStreaming": 6,
+        "ImageGetOrCreate": 2,
+        "ImageJoinStreaming": 2,
         "AuthTokenGet": 1,
         "SandboxCreateV2": 1,
         "TaskExecStart": 1,
