@@ -146,26 +146,7 @@ _ASIDE = re.compile(
     re.IGNORECASE,
 )
 """A mention of another person, unless the person is the object of a request."""
-_PREPOSITIONS = frozenset(
-    {
-        "to",
-        "for",
-        "with",
-        "from",
-        "by",
-        "of",
-        "cc",
-        "and",
-        "an",
-        "für",
-        "mit",
-        "von",
-        "à",
-        "pour",
-        "a",
-        "para",
-    }
-)
+_PREPOSITIONS = frozenset("to for with from by of cc and an für mit von à pour a para".split())
 _GREETING = re.compile(
     r"(?:(?:hey|hi|hello|yo|thanks|thank you|ok|hallo|danke|salut|merci|hola|gracias|oi|olá)[\s,]+)+"
 )

@@ -186,20 +186,7 @@ _IN_CHANNEL = re.compile(
     re.IGNORECASE,
 )
 _NEGATIONS = frozenset(
-    [
-        "don't",
-        "dont",
-        "not",
-        "never",
-        "nicht",
-        "niemals",
-        "pas",
-        "jamais",
-        "nunca",
-        "不",
-        "别",
-        "要",
-    ]
+    "don't dont not never nicht niemals pas jamais nunca 不 别 要".split()  # noqa: SIM905 - a word list
 )
 _PUNCTUATION = re.compile(r"[.,;!…。、，！；：\n–—]+|:(?=\s)|\s-\s")
 _INVISIBLE = re.compile("[\ufe0e\ufe0f\u200d\U0001f3fb-\U0001f3ff]|(?<=:):skin-tone-[2-6]:")

@@ -45,38 +45,10 @@ _TEXTS = frozenset(["text", "body", "message", "content", "comment", "html", "ma
 _HEADINGS = frozenset(["subject", "title"])
 """Like texts, but only in a call to a recipient: elsewhere they may say what the call changes."""
 _RECIPIENTS = frozenset(
-    [
-        "to",
-        "recipient",
-        "recipients",
-        "channel",
-        "chat",
-        "conversation",
-        "room",
-        "user",
-        "email",
-        "address",
-        "phone",
-    ]
+    "to recipient recipients channel chat conversation room user email address phone".split()  # noqa: SIM905 - a word list
 )
 _TARGETS = _RECIPIENTS | frozenset(
-    [
-        "id",
-        "number",
-        "path",
-        "file",
-        "filename",
-        "folder",
-        "url",
-        "uri",
-        "repo",
-        "repository",
-        "owner",
-        "project",
-        "issue",
-        "ticket",
-        "thread",
-    ]
+    "id number path file filename folder url uri repo repository owner project issue ticket thread".split()  # noqa: SIM905 - a word list
 )
 _NAME_WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
 # characters that are drawn as nothing although their category says that they are letters or marks

@@ -12,19 +12,7 @@ from core.knowledge.parsing.shared import decode_text, markdown_table
 
 _DECLARED = re.compile(rb"""charset\s*=\s*+["']?\s*+([A-Za-z0-9_-]{2,40})""", re.IGNORECASE)
 _UNSEEN = frozenset(("script", "style", "noscript", "template", "svg", "head", "iframe", "object"))
-_LAYOUT = (
-    "p",
-    "div",
-    "section",
-    "article",
-    "header",
-    "footer",
-    "main",
-    "aside",
-    "nav",
-    "hr",
-    "pre",
-)
+_LAYOUT = "p div section article header footer main aside nav hr pre".split()  # noqa: SIM905 - a word list
 _LISTS = ("ul", "ol", "dl", "dt", "dd", "details", "summary")
 _OTHERS = ("blockquote", "figure", "figcaption", "form", "fieldset", "address")
 _BLOCKS = frozenset((*_LAYOUT, *_LISTS, *_OTHERS))
