@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 from typing import cast
 
 from bots.bootstrap.model_clients import (
     OPENAI_PROTOCOL_PROVIDERS,
+    ProviderClient,
     build_embedding_client,
     build_provider_client,
 )
@@ -16,10 +18,11 @@ from bots.setup.findings import Finding, untested
 from bots.setup.report import Check, in_thread, run_in_parallel
 from bots.setup.service_checks import ServiceClient
 from core.dialects.selection import select_dialect
-from core.domain.errors import ConfigurationError, ModelError, ModelUnavailable
+from core.domain.errors import ConfigurationError, ModelError, ModelRejected, ModelUnavailable
 from core.domain.messages import JsonObject
 from core.domain.threads import Usage
 from core.llm.embeddings import ModelEmbedder
+from core.llm.error_mapping import NO_TOOL_CALLS
 from core.ports import ModelRequest
 
 MODEL_SECONDS = 30.0
@@ -121,17 +124,27 @@ async def _check_model(
     try:
         provider = build_provider_client(model, settings)
         try:
-            async with aclosing(provider.stream(request)) as deltas:
-                async for _ in deltas:
-                    break
+            accepted = await _accepted_tools(provider, request)
         finally:
             await provider.close()
     except ConfigurationError as error:
         return (Finding("fail", "model", str(error), "`threadhand setup` asks for it."),)
     except ModelError as error:
         return (await _refusal(client, model, settings, error),)
-    how = "tools" if has_tools else "tools written as text"
-    return (Finding("ok", "model", f"{model} answers and accepts {how}."),)
+    return (Finding("ok", "model", f"{model} answers and accepts {accepted}."),)
+
+
+async def _accepted_tools(provider: ProviderClient, request: ModelRequest) -> str:
+    """Reads the start of an answer, without tools if the model refuses them, as runs do."""
+    try:
+        async with aclosing(provider.stream(request)) as deltas:
+            async for _ in deltas:
+                break
+    except ModelRejected as error:
+        if str(error) != NO_TOOL_CALLS or not request.tools:
+            raise
+        return await _accepted_tools(provider, replace(request, tools=()))
+    return "tools" if request.tools else "tools written as text"
 
 
 async def _refusal(

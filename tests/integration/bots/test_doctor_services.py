@@ -186,9 +186,18 @@ async def test_a_model_that_the_endpoint_does_not_have_is_told_with_those_it_has
     line = await services.failed(LLM_API_KEY="sk-nonsense-key")
     assert "refuses the key of small. Correct THREADHAND_LLM_API_KEY" in line
     assert "sk-nonsense-key" not in line
-    services.model.has_tools = False
-    assert "tools are not supported" in await services.failed()
     assert services.model.requests == []
+
+
+async def test_a_model_that_takes_no_tools_is_asked_without_them_as_in_runs(
+    services: Services,
+) -> None:
+    services.model.has_tools = False
+    assert "small answers and accepts tools written as text." in " ".join(
+        await services.found("model")
+    )
+    (request,) = services.model.requests
+    assert not request.get("tools")
 
 
 async def test_the_model_is_asked_for_a_few_tokens_with_a_tool(services: Services) -> None:
