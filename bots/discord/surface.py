@@ -32,6 +32,7 @@ from bots.discord.rest.client import (
     get_text,
 )
 from bots.discord.rest.files import prepare_upload
+from bots.discord.rest.thread_history import PAGE_MAX, read_page
 from bots.discord.rest.thread_opener import ThreadOpener
 from core.domain.errors import SurfaceError, SurfaceRefused, SurfaceUnclear
 from core.domain.messages import JsonObject
@@ -72,7 +73,6 @@ CLOSED_REASONS: Mapping[str, str] = {
 }
 """Errors of a post (docs.discord.com, JSON error codes) after which nothing can be posted in the thread."""
 TYPING_SECONDS = 8.0
-PAGE_MAX = 100
 PAGES_MAX = 20
 """Limit on the pages that `find` searches."""
 
@@ -250,7 +250,7 @@ class DiscordSurface:
         """Searches the thread for the delivery's message, newest first, back to the time the delivery was created."""
         query = {"limit": str(PAGE_MAX)}
         for _ in range(PAGES_MAX):
-            page = await self._page(address, query)
+            page = await read_page(self._rest, address, query)
             for message in page:
                 is_own = get_text(message.get("author"), "id") == self._user_id()
                 if is_own and delivery_marker.has_marker(message, delivery_id):
@@ -260,21 +260,6 @@ class DiscordSurface:
                 return None
             query["before"] = str(oldest)
         return None
-
-    async def _page(self, address: Address, query: dict[str, str]) -> list[JsonObject]:
-        """Returns a page of the thread's messages, empty if the thread does not exist."""
-        try:
-            answer = await self._rest.call(
-                "GET",
-                "/channels/{channel_id}/messages",
-                query=query,
-                channel_id=message_channel_id(address),
-            )
-        except SurfaceRefused as error:
-            if error.code == UNKNOWN_CHANNEL:
-                return []
-            raise
-        return get_objects(answer)
 
     async def streams(self, address: Address) -> None:
         """Returns None: Discord has no messages that grow, and its budget for edits is small."""

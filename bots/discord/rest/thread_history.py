@@ -10,7 +10,7 @@ import discord
 from pydantic import JsonValue
 
 from bots.discord.address import is_direct_message, message_channel_id
-from bots.discord.rest.client import RestClient, get_objects, get_text
+from bots.discord.rest.client import UNKNOWN_CHANNEL, RestClient, get_objects, get_text
 from bots.discord.rest.files import build_file_ref
 from core.domain.errors import SurfaceRefused
 from core.domain.messages import JsonObject
@@ -18,7 +18,6 @@ from core.domain.threads import Address, ChatMessage, ChatPage, IncomingFile, Pe
 from core.failpoints import Failpoint
 
 READ = Failpoint("discord.read_talk")
-UNKNOWN_CHANNEL = "10003"
 PAGE_MAX = 100
 """Messages per page, Discord's maximum."""
 LINKS_MAX = 3
@@ -135,20 +134,8 @@ class DiscordThreadHistory:
 
     async def _messages(self, address: Address, before: datetime, limit: int) -> list[JsonObject]:
         query = {"limit": str(limit), "before": str(discord.utils.time_snowflake(before))}
-        try:
-            with READ:
-                answer = await self._rest.call(
-                    "GET",
-                    "/channels/{channel_id}/messages",
-                    query=query,
-                    channel_id=message_channel_id(address),
-                )
-        except SurfaceRefused as error:
-            # the thread is not open yet, so it has no messages
-            if error.code == UNKNOWN_CHANNEL:
-                return []
-            raise
-        return get_objects(answer)
+        with READ:
+            return await read_page(self._rest, address, query)
 
     def _chat_message(self, message: JsonObject) -> ChatMessage | None:
         author = message.get("author")
@@ -168,6 +155,17 @@ class DiscordThreadHistory:
             files=files,
             is_app=is_app,
         )
+
+
+async def read_page(rest: RestClient, address: Address, query: dict[str, str]) -> list[JsonObject]:
+    """Returns a page of the thread's messages, empty if the thread is not open yet."""
+    try:
+        path, channel_id = "/channels/{channel_id}/messages", message_channel_id(address)
+        return get_objects(await rest.call("GET", path, query=query, channel_id=channel_id))
+    except SurfaceRefused as error:
+        if error.code == UNKNOWN_CHANNEL:
+            return []
+        raise
 
 
 def _lines(message: JsonObject) -> Iterator[str]:
