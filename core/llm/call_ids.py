@@ -22,6 +22,10 @@ def with_usable_call_ids(model: str, messages: Sequence[JsonObject]) -> Sequence
     """Returns the messages with ids that the model's provider accepts, each only once. Calls and their results still
     match. Messages that need no change are the same objects, and an id becomes the same in every later request."""
     usable = _MISTRAL_ID if _MISTRAL.search(model) else USABLE_ID
+    return messages if _are_usable(messages, usable) else _with_new_ids(messages, usable)
+
+
+def _with_new_ids(messages: Sequence[JsonObject], usable: re.Pattern[str]) -> Sequence[JsonObject]:
     used: set[str] = set()
     seen: dict[str, int] = {}
     waiting: dict[str, list[str]] = {}
@@ -56,6 +60,17 @@ def with_usable_call_ids(model: str, messages: Sequence[JsonObject]) -> Sequence
             message = message if wanted == given_id else _with(message, "tool_call_id", wanted)
         changed.append(message)
     return changed
+
+
+def _are_usable(messages: Sequence[JsonObject], usable: re.Pattern[str]) -> bool:
+    """Whether each call has a usable id of its own, as those of a history that stayed with one provider have. Every
+    request looks at its whole history, so this is kept short."""
+    ids: list[JsonValue] = []
+    for message in messages:
+        if isinstance(calls := message.get("tool_calls"), list):
+            ids += [one.get("id") if isinstance(one, dict) else None for one in calls]
+    are_usable = all(isinstance(one, str) and usable.fullmatch(one) for one in ids)
+    return are_usable and len(set(ids)) == len(ids)
 
 
 def _with(message: JsonObject, key: str, value: JsonValue) -> JsonObject:

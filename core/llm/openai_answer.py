@@ -348,9 +348,10 @@ class ServerSentEventReader:
             self._pending, self._unread_bytes = [], sum(map(len, self._event))
         rest = b"" if piece.endswith(b"\n") else lines.pop()
         for line in lines:
-            yield from (
-                self._data(line[5:].strip()) if line.startswith(b"data:") else self._line(line)
-            )
+            if line.startswith(b"data:"):
+                yield from self._data(line[5:].strip())
+            elif self._event or line not in ends:
+                yield from self._line(line)
             if self.is_over:
                 return
         if rest:

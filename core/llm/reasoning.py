@@ -15,9 +15,8 @@ LIST_FIELDS = ("reasoning_details", "thinking_blocks")
 """Fields with blocks, some signed or encrypted: the first is OpenRouter's, the second is litellm's for Claude."""
 NEEDED_FIELDS = frozenset((*TEXT_FIELDS, *LIST_FIELDS, "extra_content", "output"))
 """Kept fields without which providers refuse a request."""
-_OWN_FIELDS = frozenset(
-    ("role", "content", "refusal", "tool_calls", "function_call", *TEXT_FIELDS, *LIST_FIELDS)
-)
+_PLAIN_FIELDS = frozenset(("role", "content", "refusal", "tool_calls", "function_call"))
+_OWN_FIELDS = frozenset((*_PLAIN_FIELDS, *TEXT_FIELDS, *LIST_FIELDS))
 _ANSWER_FIELDS = frozenset(("annotations", "audio", "citations", "images", "executed_tools"))
 """Fields of answers that providers do not accept in requests."""
 _CALL_FIELDS = frozenset(("index", "id", "type", "function", "name", "arguments"))
@@ -100,6 +99,11 @@ class ReasoningCollector:
 
     def read(self, said: Mapping[str, object]) -> None:
         """Reads a delta or a whole message, except its calls."""
+        if not said.keys() <= _PLAIN_FIELDS:
+            self._read_texts(said)
+            self._read_others(said)
+
+    def _read_texts(self, said: Mapping[str, object]) -> None:
         for key in TEXT_FIELDS:
             if isinstance(text := said.get(key), str) and text and self._has_room(text):
                 self._texts.setdefault(key, []).append(text)
@@ -107,12 +111,13 @@ class ReasoningCollector:
             for one in _objects(said.get(key)):
                 if self._has_room(one):
                     self._add_block(self._blocks.setdefault(key, []), one)
+
+    def _read_others(self, said: Mapping[str, object]) -> None:
         if self._is_library:
             state = json_fields(said.get(_LIBRARY_FIELD))
             kept = {key: state[key] for key in _LIBRARY_STATE if key in state}
             self._keep({_LIBRARY_FIELD: kept}, self._others)
-        elif not said.keys() <= _OWN_FIELDS:
-            others = said.keys() - _OWN_FIELDS - _ANSWER_FIELDS
+        elif others := said.keys() - _OWN_FIELDS - _ANSWER_FIELDS:
             self._keep({key: said[key] for key in others}, self._others)
 
     def read_call(self, position: int, call: Mapping[str, object]) -> None:

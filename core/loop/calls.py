@@ -19,7 +19,7 @@ from core.domain.ids import new_id
 from core.domain.messages import REASONING_KEY, JsonObject, Message, ToolCall
 from core.domain.threads import Reply, ToolCallRecord
 from core.loop.run_context import RunContext
-from core.tasks import spawn
+from core.tasks import call_every
 from core.tools.shell import command_in_background, exit_code_of
 from core.tools.tool import PreparedCall, ToolContext, ToolOutput, must_wait_for, prepare_call
 
@@ -216,15 +216,10 @@ class CallRunner:
         """Runs the call. Tells people now and then how long it takes and what it has printed last."""
         began, lines = time.monotonic(), [""]
 
-        async def tell() -> None:
-            await asyncio.sleep(PROGRESS_AFTER_SECONDS)
-            while True:
-                line = clean_line(lines[-1], PROGRESS_LINE_CHARACTERS)
-                seconds = round(time.monotonic() - began)
-                self.context.run_log.emit(
-                    ToolProgressed(call_id=call_id, seconds=seconds, line=line)
-                )
-                await asyncio.sleep(PROGRESS_SECONDS)
+        def tell() -> None:
+            line = clean_line(lines[-1], PROGRESS_LINE_CHARACTERS)
+            seconds = round(time.monotonic() - began)
+            self.context.run_log.emit(ToolProgressed(call_id=call_id, seconds=seconds, line=line))
 
         def emit(event: AgentEvent) -> None:
             if isinstance(event, ToolProgressed):
@@ -232,12 +227,9 @@ class CallRunner:
             else:
                 self.context.run_log.emit(event)
 
-        telling = spawn(tell(), name=f"progress of {call.name}")
         context = replace(self.context.tool_context, emit=emit)
-        try:
+        with call_every(PROGRESS_SECONDS, tell, after_seconds=PROGRESS_AFTER_SECONDS):
             outcome = await execute_call(call, prepared, context)
-        finally:
-            telling.cancel()
         return replace(outcome, seconds=time.monotonic() - began)
 
 

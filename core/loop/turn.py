@@ -44,6 +44,7 @@ from core.ports import (
     ToolCallDelta,
 )
 from core.stores import UsageEntry
+from core.tasks import call_every
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,11 +195,8 @@ class Turn:
                 context=self.context,
                 group=group,
             )
-            waits = group.create_task(self._tell_waits())
-            try:
+            with call_every(WAIT_TOLD_SECONDS, self._tell_wait, after_seconds=WAIT_TOLD_SECONDS):
                 reason = await self._read_whole(request, self._runner)
-            finally:
-                waits.cancel()
             if reason == "xml_tool_limit_reached":
                 self.context.run_log.emit(FinishReached(reason=reason))
             self._add_assistant(is_cut_off=reason == "length")
@@ -310,13 +308,11 @@ class Turn:
         runner.reasoning = None
         self.context.run_log.emit(ResponseStarted())
 
-    async def _tell_waits(self) -> None:
+    def _tell_wait(self) -> None:
         """Shows people for how long the model has sent nothing."""
-        while True:
-            await asyncio.sleep(WAIT_TOLD_SECONDS)
-            if self._response is not None and (text := self._response.wait_text()):
-                self._response.is_waiting = True
-                self.context.run_log.emit(ActivityChanged(text=text))
+        if self._response is not None and (text := self._response.wait_text()):
+            self._response.is_waiting = True
+            self.context.run_log.emit(ActivityChanged(text=text))
 
     def _exceeded_limit(self, delta: ModelDelta, response: _Response, runner: CallRunner) -> str:
         """Returns the limit that the answer exceeds with this delta, or an empty string."""

@@ -44,6 +44,8 @@ _COUNTED_OF_DAY: _Columns = (
     usage_days.c.tokens,
     usage_days.c.unpriced_tokens,
 )
+_WIDTH = 3 * len(_COUNTED)
+"""The number of sums over the person, over the channel, and over all."""
 _RESERVED: _Columns = (
     runs.c.reserved_microdollars / 1e6,
     runs.c.reserved_tokens,
@@ -68,17 +70,15 @@ _SELECT_PLACE = CompiledStatement(
     .join(runs, runs.c.thread_id == threads.c.thread_id)
     .where(runs.c.run_id == bindparam("run_id"))
 )
-_SUM_OF_RUN = CompiledStatement(
-    select(*(func.coalesce(func.sum(column), 0) for column in _COUNTED)).where(
-        usages.c.run_id == bindparam("run_id")
-    )
+_SUM_OF_RUN = select(*(func.coalesce(func.sum(column), 0) for column in _COUNTED)).where(
+    usages.c.run_id == bindparam("run_id")
 )
-_SUM_OF_DAY = CompiledStatement(
-    select(*_sums_of(_COUNTED_OF_DAY, usage_days.c.user_id, usage_days.c.channel_id)).where(
-        usage_days.c.platform == bindparam("platform"),
-        usage_days.c.workspace_id == bindparam("workspace_id"),
-        usage_days.c.day >= bindparam("since"),
-    )
+_SUM_OF_DAY = select(
+    *_sums_of(_COUNTED_OF_DAY, usage_days.c.user_id, usage_days.c.channel_id)
+).where(
+    usage_days.c.platform == bindparam("platform"),
+    usage_days.c.workspace_id == bindparam("workspace_id"),
+    usage_days.c.day >= bindparam("since"),
 )
 _ADD_USAGE = CompiledStatement(usages.insert())
 _ADD_TO_DAY = CompiledStatement(
@@ -94,8 +94,8 @@ _SELECT_LIMITS = CompiledStatement(
         budget_limits.c.workspace_id == bindparam("workspace_id"),
     )
 )
-_SUM_OF_RESERVED = CompiledStatement(
-    select(*_sums_of(_RESERVED, runs.c.requester_id, threads.c.channel_id))
+_SUM_OF_RESERVED = (
+    select(*_sums_of(_RESERVED, func.coalesce(runs.c.requester_id, ""), threads.c.channel_id))
     .join(threads, threads.c.thread_id == runs.c.thread_id)
     .where(
         runs.c.status == "running",
@@ -105,6 +105,11 @@ _SUM_OF_RESERVED = CompiledStatement(
         threads.c.workspace_id == bindparam("workspace_id"),
     )
 )
+_SUM_DAY = CompiledStatement(_SUM_OF_DAY)
+_SUM_ALL = CompiledStatement(
+    select(*(sums.subquery() for sums in (_SUM_OF_DAY, _SUM_OF_RUN, _SUM_OF_RESERVED)))
+)
+"""One row with the sums of all three, because running a statement costs more than its sums."""
 _UPDATE_RESERVED = CompiledStatement(
     update(runs)
     .where(runs.c.run_id == bindparam("of_run"))
@@ -138,9 +143,13 @@ class SqlLedger:
 
     async def spending_by(self, by: Person, at: Address, *, since: date) -> Spending:
         place = BudgetPlace(at.platform, at.workspace_id, at.channel_id, by.person_id)
-        return await self._database.read(
-            lambda c: _of_days(c, place, since, _changed_limits(c, place))
-        )
+
+        def work(connection: Connection) -> Spending:
+            changed = _changed_limits(connection, place)
+            [sums] = _SUM_DAY.fetch_tuples(connection, _of_day(place, since))
+            return replace(_spending_from(sums, place), changed_limits=changed)
+
+        return await self._database.read(work)
 
     async def book(
         self, used: Sequence[tuple[str, Usage]], *, thread_id: str | None, at: Address, by: Person
@@ -205,27 +214,21 @@ def reserve(
     if connection.dialect.name == "postgresql":  # SQLite has one writer at a time
         key = func.hashtext(f"budget {place.platform} {place.workspace_id}")
         connection.execute(select(func.pg_advisory_xact_lock(key)))
-    days = _of_days(connection, place, call.since, changed)
-    spending = replace(days, run=_of_run(connection, run_id))
-    [others] = _SUM_OF_RESERVED.fetch_tuples(connection, {"run_id": run_id, **place._asdict()})
-    with_others = spending.plus_reserved(_spending_from(others, place))
+    [sums] = _SUM_ALL.fetch_tuples(connection, {"run_id": run_id, **_of_day(place, call.since)})
+    of_day, of_run, reserved = sums[:_WIDTH], sums[_WIDTH:-_WIDTH], sums[-_WIDTH:]
+    days = _spending_from(of_day, place)
+    spending = replace(days, run=_spent(of_run), changed_limits=changed)
+    with_others = spending.plus_reserved(_spending_from(reserved, place))
     if find_exhausted(call.budget, with_others) is not None:
         return Reservation(spending, is_granted=False)
     microdollars = round(call.most.cost_usd * 1e6)
-    reserved = {"of_run": run_id, "tokens": call.most.tokens, "microdollars": microdollars}
-    _UPDATE_RESERVED.execute(connection, reserved)
+    most = {"of_run": run_id, "tokens": call.most.tokens, "microdollars": microdollars}
+    _UPDATE_RESERVED.execute(connection, most)
     return Reservation(spending, is_granted=True)
 
 
-def _of_run(connection: Connection, run_id: str) -> Spent:
-    [sums] = _SUM_OF_RUN.fetch_tuples(connection, {"run_id": run_id})
-    return _spent(sums)
-
-
-def _of_days(connection: Connection, place: BudgetPlace, since: date, changed: Limits) -> Spending:
-    of_place = {**place._asdict(), "person_id": place.person_id or ""}
-    [sums] = _SUM_OF_DAY.fetch_tuples(connection, {"since": since.isoformat(), **of_place})
-    return replace(_spending_from(sums, place), changed_limits=changed)
+def _of_day(place: BudgetPlace, since: date) -> RowValues:
+    return {**place._asdict(), "person_id": place.person_id or "", "since": since.isoformat()}
 
 
 def _changed_limits(connection: Connection, place: BudgetPlace) -> Limits:
@@ -237,7 +240,7 @@ def _changed_limits(connection: Connection, place: BudgetPlace) -> Limits:
 
 
 def _spending_from(sums: Sequence[float], place: BudgetPlace) -> Spending:
-    width = len(_COUNTED)
+    width = _WIDTH // 3
     requester = _spent(sums[:width])
     is_app = place.person_id is not None and place.person_id.startswith(APP_PREFIX)
     return Spending(

@@ -1,0 +1,31 @@
+"""Timers of `core.tasks`."""
+
+import asyncio
+
+from core.tasks import call_every
+
+
+async def test_a_repeated_call_begins_late_goes_on_and_ends_with_its_block() -> None:
+    loop, times = asyncio.get_running_loop(), list[float]()
+    third = asyncio.Event()
+
+    def call() -> None:
+        times.append(loop.time())
+        if len(times) == 3:
+            third.set()
+
+    began = loop.time()
+    async with asyncio.timeout(30):
+        with call_every(0.01, call, after_seconds=0.03):
+            await third.wait()
+    assert times[0] - began >= 0.029
+    await asyncio.sleep(0.05)
+    assert len(times) == 3
+
+
+async def test_nothing_is_called_if_the_block_is_shorter() -> None:
+    called: list[None] = []
+    with call_every(0, lambda: called.append(None), after_seconds=0.01):
+        pass
+    await asyncio.sleep(0.03)
+    assert called == []
