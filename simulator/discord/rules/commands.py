@@ -12,42 +12,11 @@ _COMMAND_CHARACTERS_MAX = 8000
 _CHOICE_KINDS = (STRING, INTEGER, NUMBER)
 
 
-LOCALES = frozenset(
-    {
-        "id",
-        "da",
-        "de",
-        "en-GB",
-        "en-US",
-        "es-ES",
-        "es-419",
-        "fr",
-        "hr",
-        "it",
-        "lt",
-        "hu",
-        "nl",
-        "no",
-        "pl",
-        "pt-BR",
-        "ro",
-        "fi",
-        "sv-SE",
-        "vi",
-        "tr",
-        "cs",
-        "el",
-        "bg",
-        "ru",
-        "uk",
-        "hi",
-        "th",
-        "zh-CN",
-        "ja",
-        "zh-TW",
-        "ko",
-    }
+_LOCALES = (
+    "id da de en-GB en-US es-ES es-419 fr hr it lt hu nl no pl pt-BR ro fi sv-SE vi tr cs el bg ru"
+    " uk hi th zh-CN ja zh-TW ko"
 )
+LOCALES = frozenset(_LOCALES.split())
 
 
 def _check_localizations(

@@ -1,5 +1,8 @@
 """All tables. Rows stay in this package: `storage.sql.rows` converts them to the types of core and back."""
 
+# the tables are imported from here
+# pyright: reportUnusedImport=false
+
 from sqlmodel import SQLModel
 
 from storage.sql.tables.threads_and_runs import (
@@ -39,38 +42,3 @@ from storage.sql.tables.workspaces import (
 )
 
 METADATA = SQLModel.metadata
-
-__all__ = [
-    "METADATA",
-    "agent_versions",
-    "audit_entries",
-    "budget_limits",
-    "claimed_keys",
-    "deliveries",
-    "early_changes",
-    "feedback",
-    "follow_modes",
-    "heard_messages",
-    "inbound_cursors",
-    "knowledge_chunks",
-    "knowledge_entries",
-    "knowledge_vectors",
-    "leases",
-    "messages",
-    "pairings",
-    "pending_asks",
-    "plans",
-    "renderings",
-    "run_events",
-    "runs",
-    "sandboxes",
-    "saved_agents",
-    "takeover_claims",
-    "thread_inputs",
-    "threads",
-    "tool_calls",
-    "usage_days",
-    "usages",
-    "workers",
-    "workspaces",
-]
