@@ -189,6 +189,7 @@ _NEGATIONS = frozenset(
     "don't dont not never nicht niemals pas jamais nunca 不 别 要".split()  # noqa: SIM905 - a word list
 )
 _PUNCTUATION = re.compile(r"[.,;!…。、，！；：\n–—]+|:(?=\s)|\s-\s")
+_STRUCK_OUT = re.compile(r"~[^\s~][^~]*~")
 _INVISIBLE = re.compile("[\ufe0e\ufe0f\u200d\U0001f3fb-\U0001f3ff]|(?<=:):skin-tone-[2-6]:")
 
 
@@ -211,12 +212,12 @@ _MEANINGS = _index()
 
 
 def _meanings(text: str) -> frozenset[Meaning] | None:
-    """Returns the meanings of all phrases of the text, or None if a part of it is unknown.
+    """Returns the meanings of all phrases of the text, or None if a part of it is unknown or struck out.
 
     No phrase reaches beyond punctuation: "No, don't do it" is not "no don't" and "do it". Without punctuation between
     them, phrases of different meanings, and a phrase after a negation ("don't forget it"), mean nothing.
     """
-    if len(text) > CHARACTERS_MAX:
+    if len(text) > CHARACTERS_MAX or _STRUCK_OUT.search(text):
         return None
     parts = [_part_meanings(_tokens(part)) for part in _PUNCTUATION.split(text)]
     known = [part for part in parts if part is not None and len(part) <= 1]
@@ -267,11 +268,21 @@ _DOUBT = re.compile(
 )
 
 
-_ACKNOWLEDGES = re.compile(
-    r"\W*(?:ok(?:ay)?|vale)\W+(?:thanks|thank you|thx|ty|danke|merci|gracias|obrigad[oa])\W*",
+_CONTENT_WITH_IT = re.compile(
+    r"(?<!\w)(?:ok|okay|vale|(?:that|it)(?:['’]s| is) (?:ok|okay|fine)|fine|alles klar|passt(?: so)?|in ordnung|"
+    r"ist ok|das ist (?:ok|in ordnung)|c['’]est bon|d['’]accord|est[áa] bien|está bem|tudo bem|t[áa] bom|beleza|"
+    r"了解(?:です|しました)?|オッケー)(?!\w)|好的?",
     re.IGNORECASE,
 )
-"""Ends a talk rather than approves something."""
+_THANKS = re.compile(
+    r"\b(?:thanks|thank you|thx|ty|danke\w*|vielen dank|merci|gracias|obrigad[oa]|valeu)\b|ありがとう|谢谢",
+    re.IGNORECASE,
+)
+
+
+def _only_thanks(text: str) -> bool:
+    """Whether the message says no more than "ok, thanks". That ends a talk, or declines, rather than approves."""
+    return bool(_THANKS.search(text)) and _meanings(_CONTENT_WITH_IT.sub(" ", text)) == frozenset()
 
 
 def read_consent(text: str) -> bool | None:
@@ -282,7 +293,7 @@ def read_consent(text: str) -> bool | None:
     """
     found = _meanings(text)
     if found is not None:
-        is_yes = found == _YES and not _ACKNOWLEDGES.fullmatch(text)
+        is_yes = found == _YES and not _only_thanks(text)
         return True if is_yes else False if found in _REFUSALS else None
     refused = _REASON.fullmatch(text) if len(text) <= CHARACTERS_MAX else None
     if refused is None or _meanings(refused[1]) != _NO:
