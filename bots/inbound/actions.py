@@ -4,9 +4,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Literal, cast
+from typing import Literal
 
-from bots.inbound.phrases import is_refusal_only, read_consent, read_follow_mode
+from bots.inbound.phrases import is_refusal_only, read_consent
 from core.agents.definition import AgentDefinition
 from core.agents.roster import unknown_agent_message
 from core.domain.approval import (
@@ -55,28 +55,10 @@ MISSED_SECONDS_MAX = 3 * 86_400
 """Messages that were sent longer ago, while no bot ran, are skipped: no one waits for an answer any more."""
 LATE_SECONDS = 3_600
 _AGENT_PREFIX = re.compile(r"agent:(\S{1,64})(?:\s+|$)", re.IGNORECASE)
-PLAN_COMMAND = re.compile(
-    r"plan(?:\s+(show|stop|add\s+\S.*|(?:remove|skip)\s+\d{1,3}))?", re.IGNORECASE
-)
-"""Must match the whole message, because a sentence that begins with "plan" may be a request to the agent."""
-ADMIN_COMMAND = re.compile(
-    r"(?P<name>pair|unpair)\s+(?P<argument>\S{1,64})|(?P<audit>audit)\s+(?P<count>\d{1,3})"
-    r"|mcp\s+connect\s+(?P<server>\S{1,64})"
-    r"|agents\s+(?P<agents>(?:versions|reset)\s+\S{1,64}|compare\s+\S{1,64}\s+\d{1,6}(?:\s+\d{1,6})?"
-    r"|rollback\s+\S{1,64}\s+\d{1,6})"
-    r"|budget\s+(?P<limit>(?:run|person|app|channel|workspace)\s+\S{1,20}(?:\s+(?:tokens?|dollars?|usd))?)",
-    re.IGNORECASE,
-)
-"""Admin commands with an argument. Must match the whole message."""
-
-_FOLLOW_COMMAND = re.compile(
-    r"follow(?:\s+(?P<mode>follow|mention|quiet))?(?:\s+(?P<place>channel))?", re.IGNORECASE
-)
 SHORT_HELP = (
     "Hello! Tell me what you need, for example “sum up this thread”; in a channel, mention me with it. Attach files if"
     " they help. `help` lists what else you can type."
 )
-_FORGET_COMMAND = re.compile(r"forget((?:\s+me)?(?:\s+yes)?)", re.IGNORECASE)
 ANOTHER_AGENT_RUNNING = (
     "Another agent is at work here: ask for this one when that is done, or stop it first."
 )
@@ -192,22 +174,24 @@ class RunButtonPressed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRequested:
-    """A user reacted to a request with a cross, or used the platform's own stop button.
+    """A user reacted to a request with a cross, used the platform's own stop button, or wrote that the agent stop.
 
-    `message_ref` is the message with the reaction. It is empty for the stop button.
+    `message_ref` is the message with the reaction. Otherwise it is empty. `is_addressed` is false for words in a thread
+    that may be meant for other people.
     """
 
     address: Address
     dedupe_key: str
     message_ref: str
     person: Person
+    is_addressed: bool = True
     actor: ActorContext = MEMBER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandCalled:
     """A user called a slash command, or wrote a command. Only `knowledge` accepts files. `is_addressed` is false for
-    words in a thread that may be meant for other people."""
+    words in a thread that may be meant for other people. `message` is what was written, or None."""
 
     address: Address
     dedupe_key: str
@@ -216,6 +200,7 @@ class CommandCalled:
     person: Person
     files: tuple[IncomingFile, ...] = ()
     is_addressed: bool = True
+    message: IncomingMessage | None = None
     actor: ActorContext = MEMBER
 
 
@@ -264,41 +249,6 @@ def acting_person(action: UserAction) -> Person:
     if isinstance(action, IncomingMessage | MessageEdited | MessageDeleted):
         return action.author
     return action.person
-
-
-def parse_admin_command(text: str) -> tuple[CommandName, str] | None:
-    """Returns the admin command in `text` and its argument, or None if `text` is not an admin command."""
-    found = ADMIN_COMMAND.fullmatch(text.strip())
-    if found is None:
-        return None
-    if found["audit"]:
-        return "audit", found["count"]
-    if found["agents"]:
-        return "agents", found["agents"].replace("`", "")
-    if found["server"]:
-        return "mcp", f"connect {found['server']}"
-    if found["limit"]:
-        return "budget", " ".join(found["limit"].split())
-    return cast(CommandName, found["name"].lower()), found["argument"]
-
-
-def parse_forget_command(text: str) -> str | None:
-    """Returns what follows `forget` if the whole message is that command, else None."""
-    found = _FORGET_COMMAND.fullmatch(text.strip(" .!"))
-    return " ".join((found[1] or "").lower().split()) if found else None
-
-
-def parse_follow_command(text: str) -> str | None:
-    """Returns the follow mode that the message sets, followed by " channel" if it is for the whole channel, or None.
-
-    The message is a command ("follow mention"), or says the same in words ("stay quiet here").
-    """
-    found = _FOLLOW_COMMAND.fullmatch(text.strip())
-    if found is not None:
-        mode = found["mode"] or "follow"
-        return f"{mode.lower()} {(found['place'] or '').lower()}".strip()
-    mode, is_whole_channel = read_follow_mode(text)
-    return mode and (f"{mode} channel" if is_whole_channel else mode)
 
 
 def is_late(message: IncomingMessage, now: datetime) -> bool:
@@ -461,12 +411,14 @@ def decide_edit(edit: MessageEdited, snapshot: ThreadSnapshot | None) -> Decisio
 def decide_delete(deletion: MessageDeleted, snapshot: ThreadSnapshot | None) -> Decision:
     """Returns how to handle a deletion.
 
-    Deleting the message that started a run stops the run. Deleting a later message withdraws it, unless the run has
-    already read it.
+    Deleting the message that started a run stops the run, unless it was written by somebody else about whose message
+    the requester has asked. Deleting a later message withdraws it, unless the run has already read it.
     """
     if snapshot is None or snapshot.active_run is None:
         return Ignore(reason="nothing under way")
-    if snapshot.active_run.request_ref == deletion.message_ref:
+    requester, author = snapshot.active_run.requester, deletion.author.person_id
+    is_foreign = author and requester and not requester.is_app and requester.person_id != author
+    if not is_foreign and snapshot.active_run.request_ref == deletion.message_ref:
         return StopRun()
     return Accept()
 
@@ -474,9 +426,12 @@ def decide_delete(deletion: MessageDeleted, snapshot: ThreadSnapshot | None) -> 
 def decide_stop(stop: StopRequested, snapshot: ThreadSnapshot | None) -> Decision:
     """Returns how to handle a stop request. A reaction counts only on the message that started the active run. "stop"
     from the person whom an open question asks is the answer, because the question has ended its run."""
+    if stop.actor.app_ids:
+        return Ignore(reason="an app stops nothing")
     ask, active = (snapshot.open_ask, snapshot.active_run) if snapshot else (None, None)
     if snapshot and ask and not (active or stop.message_ref) and _is_asked(stop.person, snapshot):
-        return Accept(ask_id=ask.ask_id)
+        is_meant = stop.is_addressed or not snapshot.talk.is_among_people
+        return Accept(ask_id=ask.ask_id) if is_meant else Ignore(reason="talk among people")
     if active is None or stop.message_ref not in ("", active.request_ref):
         return Ignore(reason="nothing under way, or not its request")
     return StopRun()
@@ -489,6 +444,8 @@ def decide_answer(
 
     `is_admin`: whether an admin gave it.
     """
+    if answer.actor.app_ids:
+        return Ignore(reason="an app answers nothing")
     ask = snapshot.open_ask if snapshot else None
     if answer.message_ref:
         if ask is None or ask.kind != "approval" or ask.message_ref != answer.message_ref:

@@ -136,6 +136,8 @@ class ActionReceiver:
                 )
                 return _stop_outcome(await self._accept(stop))
             case CommandCalled():
+                if (message := await self._answer_meant(action)) is not None:
+                    return await self._accept(message)
                 return await self._answer(action)
             case (
                 IncomingMessage()
@@ -167,6 +169,23 @@ class ActionReceiver:
             return outcome if is_first else Outcome(is_ignored=True)
         finally:
             self.answering.discard(key)
+
+    async def _answer_meant(self, called: CommandCalled) -> IncomingMessage | None:
+        """Returns the message if its words are no command but the answer to the open question ("use Python", "new")."""
+        if called.message is None:
+            return None
+        snapshot = await self.commands.conversations.find(called.address)
+        if snapshot is None or snapshot.open_ask is None:
+            return None
+        is_option = called.message.text.strip().casefold() in map(
+            str.casefold, snapshot.open_ask.options
+        )
+        is_agent = called.name != "use" or called.argument.strip("`").lower() in (
+            await self.commands.roster.agents()
+        )
+        if is_agent and not is_option:
+            return None
+        return replace(called.message, actor=called.actor, files=called.files)
 
     async def _is_answered(self, key: str) -> bool:
         """Whether another process has answered the command with this dedupe key.

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain
-from typing import cast, get_args
+from typing import cast
 
 import discord
 
@@ -14,21 +14,17 @@ from bots.discord.limits import to_single_line
 from bots.discord.rest.files import build_file_ref
 from bots.inbound.actions import (
     MEMBER,
-    PLAN_COMMAND,
     ActorContext,
     AskAnswered,
     CommandCalled,
-    CommandName,
     IncomingMessage,
     MessageDeleted,
     MessageEdited,
     StopRequested,
-    parse_admin_command,
-    parse_follow_command,
-    parse_forget_command,
     split_agent_prefix,
 )
-from bots.inbound.phrases import BLANK, is_stop_wish
+from bots.inbound.phrases import BLANK
+from bots.inbound.typed_commands import STOP_COMMAND, parse_command
 from core.domain.approval import APPROVE_ONCE, DENY
 from core.domain.threads import APP_PREFIX, IncomingFile, Person
 
@@ -46,10 +42,8 @@ _FIRST_MENTION = re.compile(
 _ROLE = re.compile(r"<@&(\d+)>")
 _CHANNEL = re.compile(r"<#(\d+)>")
 _EMOJI = re.compile(r"<a?:(\w+):\d+>")
-_USE = re.compile(r"use\s+(\S{1,64})", re.IGNORECASE)
 FORWARDED_MAX = 4000
 REPLIED = "It replies to a message of"
-STOP_COMMAND: tuple[CommandName, str] = ("stop", "")
 
 
 def parse_person(user: discord.abc.User) -> Person:
@@ -110,15 +104,9 @@ def parse_message(
         message, bot_user_id
     )
     text = readable_text(message, bot_user_id)
-    if not (message.attachments or app_ids) and (
-        word := _parse_word(
-            message, text, location, is_addressed=is_addressed, is_to_others=is_to_others
-        )
-    ):
-        return word
     agent_id, request = split_agent_prefix(text)
     quoted = _quoted(message, bot_user_id) if is_addressed else None
-    return IncomingMessage(
+    incoming = IncomingMessage(
         address=location.address(message.id),
         dedupe_key=f"discord:{message.id}",
         message_ref=str(message.id),
@@ -134,6 +122,9 @@ def parse_message(
         if app_ids
         else parse_standing(message.author, location),
     )
+    if message.attachments or app_ids:
+        return incoming
+    return _parse_word(text, incoming) or incoming
 
 
 def _with_origin(request: str, message: discord.Message, bot_user_id: int) -> str:
@@ -210,38 +201,35 @@ def _begins_with_other_mention(message: discord.Message, bot_user_id: int) -> bo
     return found["user"] != str(bot_user_id)
 
 
-def _parse_word(
-    message: discord.Message,
-    text: str,
-    location: ChannelLocation,
-    *,
-    is_addressed: bool,
-    is_to_others: bool,
-) -> CommandCalled | StopRequested | None:
+def _parse_word(text: str, message: IncomingMessage) -> CommandCalled | StopRequested | None:
     """Returns the command if the whole message is one.
 
     Without a mention, only a wish to stop and `follow` count. People may be talking without the agent in the thread,
     but StopRequested posts nothing if no run is active.
     """
-    if is_to_others and not is_addressed:
+    if message.is_to_others and not message.is_addressed:
         return None
-    command = _parse_command(text)
-    address, key = location.address(message.id), f"discord:{message.id}"
-    who, actor = parse_person(message.author), parse_standing(message.author, location)
-    if command and (is_addressed or command[0] == "follow"):
+    command = parse_command(text.strip().removeprefix("/"))
+    if command and (message.is_addressed or command[0] == "follow"):
         name, argument = command
         return CommandCalled(
-            address=address,
-            dedupe_key=key,
+            address=message.address,
+            dedupe_key=message.dedupe_key,
             name=name,
             argument=argument,
-            person=who,
-            is_addressed=is_addressed,
-            actor=actor,
+            person=message.author,
+            is_addressed=message.is_addressed,
+            message=message,
+            actor=message.actor,
         )
     if command == STOP_COMMAND:
         return StopRequested(
-            address=address, dedupe_key=key, message_ref="", person=who, actor=actor
+            address=message.address,
+            dedupe_key=message.dedupe_key,
+            message_ref="",
+            person=message.author,
+            is_addressed=False,
+            actor=message.actor,
         )
     return None
 
@@ -351,25 +339,6 @@ def _with_names(text: str, message: discord.Message, bot_user_id: int) -> str:
     text = _ROLE.sub(role, text)
     text = _CHANNEL.sub(channel, text)
     return _EMOJI.sub(r":\1:", text).strip()
-
-
-def _parse_command(text: str) -> tuple[CommandName, str] | None:
-    """Returns the command and its argument if the whole message is a command, else None."""
-    words = text.strip().removeprefix("/")
-    if chosen := _USE.fullmatch(words):
-        return "use", chosen[1]
-    if planned := PLAN_COMMAND.fullmatch(words):
-        return "plan", planned[1] or ""
-    if admin := parse_admin_command(words):
-        return admin
-    if is_stop_wish(words):
-        return STOP_COMMAND
-    if (forgets := parse_forget_command(words)) is not None:
-        return "forget", forgets
-    if follows := parse_follow_command(words):
-        return "follow", follows
-    word = words.strip(" .!").lower()
-    return (cast(CommandName, word), "") if word in get_args(CommandName) else None
 
 
 def parse_files(message: discord.Message) -> tuple[IncomingFile, ...]:

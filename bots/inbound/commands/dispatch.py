@@ -137,14 +137,17 @@ async def _follow(called: CommandCalled, deps: CommandDeps) -> Outcome:
     is_here = called.is_addressed or await deps.conversations.find(address) is not None
     if not is_here:
         return Outcome(is_ignored=True)
-    if place:
+    # `/threadhand` in Slack is called in a channel and not in a thread
+    is_whole_channel = bool(place) or not address.thread_key
+    if is_whole_channel:
         is_admin = deps.admin.policy.is_admin(
             address.workspace_id, called.person.person_id, called.actor
         )
         if not is_admin:
             return Outcome(notice=ADMINS_ONLY)
-    await deps.follow_modes.set(address, mode, is_whole_channel=bool(place))
-    return Outcome(notice=FOLLOWED[mode].format(place or "thread"), is_private=False)
+    await deps.follow_modes.set(address, mode, is_whole_channel=is_whole_channel)
+    where = "channel" if is_whole_channel else "thread"
+    return Outcome(notice=FOLLOWED[mode].format(where), is_private=False)
 
 
 FOLLOWED: Mapping[FollowMode, str] = {

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import cast, get_args
 
 from bots.inbound.actions import (
-    PLAN_COMMAND,
     ActorContext,
     AskAnswered,
     CommandCalled,
@@ -20,12 +19,10 @@ from bots.inbound.actions import (
     RunButtonPressed,
     StopRequested,
     UserAction,
-    parse_admin_command,
-    parse_follow_command,
-    parse_forget_command,
     split_agent_prefix,
 )
 from bots.inbound.phrases import is_stop_wish
+from bots.inbound.typed_commands import STOP_COMMAND, parse_command
 from bots.slack.events import message_content
 from bots.slack.events.payload_fields import get_object, get_objects, get_text
 from bots.slack.render.messages import ASK_PREFIX, FEEDBACK_ACTION, RUN_PREFIX
@@ -43,10 +40,8 @@ VOTES: Mapping[str, str] = {
     "thumbsdown": DENY,
 }
 """The answers to an approval request that reactions on its message stand for."""
-_COMMANDS = frozenset(get_args(CommandName))
 _KNOWLEDGE = re.compile(r"knowledge(?:\s+(list|add|remove\s+\S.*))?", re.IGNORECASE)
 """Matches a whole message, because a longer sentence that starts with the word is a request."""
-_USE = re.compile(r"use\s+(\S{1,64})", re.IGNORECASE)
 _TS = re.compile(r"\d{1,10}\.\d{1,9}")
 _CONTENT = frozenset({"text", "blocks", "files", "attachments", "message", "previous_message"})
 # The subtypes of messages that people write. Messages with other subtypes come from Slack or from bots.
@@ -176,26 +171,16 @@ def _message(
     if app_ids:
         person = _app_person(event, context)
     files = message_content.parse_files(event)
-    name = words.strip(" .!").lower()
     is_to_others = begins_with_other_mention(message_mrkdwn(event), context.identity.user_id)
     is_stop = not files and not is_to_others and not app_ids and is_stop_wish(words)
     if is_stop and not is_addressed:
         # People may be talking without the agent in this thread; StopRequested posts nothing if no run is active.
-        return StopRequested(address=address, dedupe_key=key, message_ref="", person=person)
-    command = ("stop", "") if is_stop else None if app_ids else _command(words, name, files)
-    if command and (is_addressed or (command[0] == "follow" and not is_to_others)):
-        return CommandCalled(
-            address=address,
-            dedupe_key=key,
-            name=command[0],
-            argument=command[1],
-            person=person,
-            files=files,
-            is_addressed=is_addressed,
+        return StopRequested(
+            address=address, dedupe_key=key, message_ref="", person=person, is_addressed=False
         )
     agent_id, request = split_agent_prefix(words)
     edited = get_text(event, "edited", "ts")
-    return IncomingMessage(
+    message = IncomingMessage(
         address=address,
         dedupe_key=key,
         message_ref=ts,
@@ -209,25 +194,26 @@ def _message(
         edited_at=parse_ts(edited) if _TS.fullmatch(edited) else None,
         actor=ActorContext(app_ids=app_ids),
     )
+    command = STOP_COMMAND if is_stop else None if app_ids else _command(words, files)
+    if not command or not (is_addressed or (command[0] == "follow" and not is_to_others)):
+        return message
+    return CommandCalled(
+        address=address,
+        dedupe_key=key,
+        name=command[0],
+        argument=command[1],
+        person=person,
+        files=files,
+        is_addressed=is_addressed,
+        message=message,
+    )
 
 
-def _command(
-    words: str, name: str, files: tuple[IncomingFile, ...]
-) -> tuple[CommandName, str] | None:
+def _command(words: str, files: tuple[IncomingFile, ...]) -> tuple[CommandName, str] | None:
     """Returns the command and its argument if the whole message is a command, else None."""
     if taught := _KNOWLEDGE.fullmatch(words.strip()):
         return "knowledge", taught[1] or ""
-    if not files and (planned := PLAN_COMMAND.fullmatch(words.strip())):
-        return "plan", planned[1] or ""
-    if not files and (chosen := _USE.fullmatch(words.strip())):
-        return "use", chosen[1]
-    if not files and (admin := parse_admin_command(words)):
-        return admin
-    if not files and (forgets := parse_forget_command(words)) is not None:
-        return "forget", forgets
-    if not files and (follows := parse_follow_command(words)):
-        return "follow", follows
-    return (cast(CommandName, name), "") if name in _COMMANDS and not files else None
+    return None if files else parse_command(words)
 
 
 def _not_a_persons(message: JsonObject, context: ParseContext) -> str:

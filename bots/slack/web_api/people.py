@@ -111,8 +111,10 @@ class People:
 def parse_standing(user: JsonObject, team_id: str) -> ActorContext:
     """Parses the standing in a `user` object. In an organisation, users belong to every workspace listed for them.
 
-    Slack always names the home workspace. If a simulator does not, `is_stranger` decides.
+    Slack always names the home workspace. If a simulator does not, `is_stranger` decides. An app's user is an app.
     """
+    if user.get("is_bot") is True:
+        return ActorContext(app_ids=frozenset({get_text(user, "id")}))
     home = get_text(user, "team_id")
     teams = get_strings(user, "enterprise_user", "teams")
     is_guest = user.get("is_restricted") is True or user.get("is_ultra_restricted") is True

@@ -5,12 +5,13 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from sqlalchemy import Connection, bindparam, delete, func, select, update
+from sqlalchemy import Connection, bindparam, delete, func, or_, select, true, update
 
 from core.domain.approval import parse_choice
 from core.domain.audit import AuditEntry
 from core.domain.ids import new_id
 from core.domain.threads import (
+    APP_PREFIX,
     APP_REQUESTS_MAX,
     APP_REQUESTS_SECONDS,
     Accept,
@@ -202,7 +203,7 @@ def amend_input(
     if snapshot is None:
         return Receipt(decision=decision)
     thread_id, active = snapshot.thread.thread_id, snapshot.active_run
-    untaken, is_known = _inputs_with(connection, thread_id, arrival.message_ref)
+    untaken, is_known = _inputs_with(connection, thread_id, arrival)
     receipt = Receipt(
         decision=decision, thread_id=thread_id, run_id=active.run_id if active else None
     )
@@ -230,14 +231,18 @@ def amend_input(
 
 
 def _inputs_with(
-    connection: Connection, thread_id: str, message_ref: str
+    connection: Connection, thread_id: str, change: InboxItem
 ) -> tuple[str | None, bool]:
-    """Returns the id of the message's input that no run has read, if any, and whether the message has any inputs."""
-    if not message_ref:
+    """Returns the id of the changed message's input that no run has read, if any, and whether it has any inputs. A
+    request of somebody else about the message refers to it, too, but is not the author's to change."""
+    if not change.message_ref:
         return None, False
+    author_id, writer = change.author.person_id, thread_inputs.c.author_id
+    is_theirs = or_(writer == author_id, writer.startswith(APP_PREFIX)) if author_id else true()
     statement = (
         select(thread_inputs.c.input_id, thread_inputs.c.taken_by)
-        .where(thread_inputs.c.thread_id == thread_id, thread_inputs.c.message_ref == message_ref)
+        .where(thread_inputs.c.thread_id == thread_id, is_theirs)
+        .where(thread_inputs.c.message_ref == change.message_ref)
         .order_by(thread_inputs.c.position)
     )
     rows = connection.execute(statement).all()

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bots.inbound.actions import parse_follow_command
 from bots.inbound.audience import judge_attention
 from bots.inbound.phrases import is_stop_wish, read_consent
+from bots.inbound.typed_commands import parse_admin_command, parse_command, parse_follow_command
 from core.domain.threads import Person, ThreadParticipants
 
 CONSENT = {
@@ -20,6 +20,9 @@ CONSENT = {
         "OK :+1::skin-tone-3:",
         "go for it",
         "LGTM",
+        "yes thanks",
+        "ok, go ahead, thanks",
+        "yes~",
     ],
     "de": [
         "ja",
@@ -29,7 +32,7 @@ CONSENT = {
         "In Ordnung.",
         "Einverstanden, danke",
     ],
-    "fr": ["oui", "Oui, vas-y !", "d’accord", "C'est bon, merci", "je valide 👍🏽", "Bien sûr"],
+    "fr": ["oui", "Oui, vas-y !", "d’accord", "C'est bon", "je valide 👍🏽", "Bien sûr"],
     "es": [
         "sí",
         "Sí, adelante",
@@ -136,6 +139,22 @@ UNCLEAR = [
     "Okay, thank you!",
     "ok merci",
     "vale, gracias",
+    "That's okay, thank you",
+    "it’s fine, thanks",
+    "ok great thanks",
+    "okay, perfect, thank you",
+    "passt, danke",
+    "ok, vielen dank",
+    "alles klar, danke",
+    "C'est bon, merci",
+    "d'accord merci",
+    "está bien, gracias",
+    "vale, muchas gracias",
+    "tudo bem, obrigado",
+    "ok valeu",
+    "好的，谢谢",
+    "~yes~",
+    "~~go ahead~~",
     *NO_REFUSAL,
     "yes but first rename the file",
     "no problem",
@@ -347,3 +366,19 @@ def test_long_messages_take_no_time(part: str, times: int) -> None:
     is_stop_wish(text)
     parse_follow_command(text)
     assert time.process_time() - began < 0.5
+
+
+@pytest.mark.parametrize("text", ["pair programming", "pair them", "pair together", "pair up"])
+def test_talk_of_pairs_is_no_command(text: str) -> None:
+    assert parse_admin_command(text) is None
+
+
+@pytest.mark.parametrize("code", ["ABCD-2345", "abcd2345", "`ABCD-2345`"])
+def test_a_code_is_paired(code: str) -> None:
+    assert parse_admin_command(f"pair {code}") == ("pair", code)
+
+
+@pytest.mark.parametrize("text", ["use both", "use this", "Use it", "use the"])
+def test_no_agent_has_the_name_of_a_pronoun(text: str) -> None:
+    assert parse_command(text) is None
+    assert parse_command("use thesis-writer") == ("use", "thesis-writer")

@@ -12,8 +12,9 @@ import pytest
 from aiohttp import web
 
 from bots.inbound.access import AccessPolicy
-from bots.inbound.actions import CommandCalled, parse_admin_command
+from bots.inbound.actions import CommandCalled
 from bots.inbound.commands.admin import ADMINS_ONLY, AdminDeps, answer_admin
+from bots.inbound.typed_commands import parse_admin_command
 from bots.web.errors import error_middleware
 from bots.web.mcp_consent import McpConsents, is_usable_link
 from core.domain.errors import SurfaceRefused

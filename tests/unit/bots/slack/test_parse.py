@@ -1,6 +1,7 @@
 """Slack's payloads, parsed: who wrote what where, under which key; everything else is left alone."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -263,7 +264,11 @@ def test_what_is_not_meant_for_the_agent_is_left_alone(event: JsonObject):
 
 @pytest.mark.parametrize("word", ["stop", "status", "files", "usage", "new", "forget", "help"])
 def test_a_word_after_a_mention_is_a_command(word: str):
-    assert parse_event(message(f"<@U0> {word.title()}!"), KNOWN) == CommandCalled(
+    called = parse_event(message(f"<@U0> {word.title()}!"), KNOWN)
+    assert isinstance(called, CommandCalled)
+    assert called.message is not None
+    assert called.message.text == f"{word.title()}!"
+    assert replace(called, message=None) == CommandCalled(
         address=thread(), dedupe_key=f"slack:T1:C1:{ROOT}", name=word, argument="", person=ALICE
     )
 
@@ -318,7 +323,11 @@ def test_a_word_with_a_file_or_more_words_is_a_message():
 
 def test_stop_alone_in_a_thread_is_a_wish_to_stop():
     assert parse_event(message("stop", ts=REPLY, thread_ts=ROOT), KNOWN) == StopRequested(
-        address=thread(), dedupe_key=f"slack:T1:C1:{REPLY}", message_ref="", person=ALICE
+        address=thread(),
+        dedupe_key=f"slack:T1:C1:{REPLY}",
+        message_ref="",
+        person=ALICE,
+        is_addressed=False,
     )
 
 

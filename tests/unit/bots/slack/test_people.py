@@ -25,3 +25,8 @@ def test_a_person_is_known_by_the_workspace_they_come_from(
     user: JsonObject, standing: ActorContext
 ):
     assert parse_standing(user, "T1") == standing
+
+
+def test_the_user_of_an_app_is_an_app():
+    standing = parse_standing({"id": "U9", "team_id": "T1", "is_bot": True}, "T1")
+    assert standing.app_ids == {"U9"}
