@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 from pydantic import BaseModel
 
+from core.dialects.dialect import Dialect
+from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
 from core.domain.errors import BudgetExceeded, ModelRejected, ToolError
 from core.domain.events import RunFinished, ToolFinished, TurnStarted
@@ -166,6 +168,26 @@ async def test_a_stop_keeps_the_text_and_ends_the_run() -> None:
     end = finished(await task)
     assert (end.status, end.finish_reason) == ("stopped", "stopped")
     assert "Half of" in str(run.log.messages[-1].content)
+
+
+@pytest.mark.parametrize("dialect", [NativeDialect(), XmlDialect()])
+async def test_calls_that_a_stop_keeps_from_starting_have_results(dialect: Dialect) -> None:
+    written = calls(("echo", '{"text": "a"}'), ("echo", '{"text": "half of'))
+    if dialect.name == "xml":
+        written = text(invokes(("echo", {"text": "a"})))
+    turn = [*written[:-1], asyncio.Event()]
+    policy = LoopPolicy(executes_on_stream=False)
+    run = MemoryRun(StreamedModel([turn]), tools=[echo], dialect=dialect, policy=policy)
+    task = asyncio.ensure_future(run.start("go"))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    run.switch.turn_on()
+    assert finished(await task).status == "stopped"
+    asked, result = run.log.messages
+    (stopped,) = [event for event in run.log.events if isinstance(event, ToolFinished)]
+    assert "Stopped by a person" in str(result.content)
+    assert stopped.call_id in str(asked.content) or dialect.name == "xml"
+    assert run.log.records == {}
 
 
 async def test_a_budget_ends_the_run_before_the_next_model_call() -> None:
