@@ -307,6 +307,23 @@ def test_arguments_with_a_key_called_name_are_not_taken_for_a_call() -> None:
     assert found == ("", [("echo", {"name": "list_commands"})])
 
 
+@pytest.mark.parametrize("mark", ["-", "1.", "2)", "  *", "- +"])
+def test_a_fence_that_opens_in_a_list_item_is_code_until_its_end(mark: str) -> None:
+    quoted = f"Formats:\n{mark} ```json\n  {WRITTEN['hermes']}\n  ```\n"
+    for pieces in ([quoted + WRITTEN["hermes"]], quoted + WRITTEN["hermes"]):
+        assert outcome(*pieces) == (quoted, [("echo", ARGUMENTS)])
+
+
+@pytest.mark.parametrize("mark", ["1. ", "   - ", "- + ", "", "10) "])
+def test_a_fence_in_a_list_item_hides_labels_of_react_only_until_its_end(mark: str) -> None:
+    quoted = f"Plan:\n{mark}```\n- ```\nAction: list_commands\n{' ' * len(mark)}```\n"
+    for pieces in ([f"{quoted}Action: echo\n{{}}"], f"{quoted}Action: echo\n{{}}"):
+        parser = ReactDialect().parser(TOOLS)
+        found = [one for piece in pieces for one in parser.feed(TextDelta(text=piece))]
+        found += parser.close(is_whole=True)
+        assert (shown(found), called(found)) == (quoted, [("echo", {})])
+
+
 def test_several_calls_in_a_fence_are_read() -> None:
     text = "```tool_code\na = default_api.echo(text='''a\n\"b\"''', count=-2)\nprint(list_commands())\n```"
     calls = [("echo", {"text": 'a\n"b"', "count": -2}), ("list_commands", {})]
