@@ -368,8 +368,8 @@ def test_a_text_dialect_reads_other_formats_too(
 ) -> None:
     written = WRITTEN.get(name, JSON_CALL)
     text = written if name == "bare" else f"I look.\n{written}"
-    # the tags of these are read as those of the XML dialect, and the model learns what is missing
-    is_half_known = dialect.name == "xml" and name in ("invoke with JSON", "qwen3 coder")
+    # the tags of this are read as those of the XML dialect, and the model learns what is missing
+    is_half_known = dialect.name == "xml" and name == "invoke with JSON"
     for pieces in (text, [text]):
         parser = dialect.parser(TOOLS)
         found = [part for piece in pieces for part in parser.feed(TextDelta(text=piece))]
@@ -405,6 +405,19 @@ def test_a_text_dialect_reads_the_same_whatever_the_pieces(
         found += parser.close(is_whole=is_whole)
         seen.add(str((shown(found), called(found), parser.raw_text)))
     assert len(seen) == 1
+
+
+@pytest.mark.parametrize("dialect", [NativeDialect(), XmlDialect(), ReactDialect()])
+def test_text_after_the_parameters_of_another_format_is_shown(
+    dialect: NativeDialect | XmlDialect | ReactDialect,
+) -> None:
+    text = f"{WRITTEN['qwen3 coder']}\nI read it. Use `</parameter>`."
+    for pieces in (text, [text]):
+        parser = dialect.parser(TOOLS)
+        found = [part for piece in pieces for part in parser.feed(TextDelta(text=piece))]
+        found += parser.close(is_whole=True)
+        assert called(found) == [("echo", ARGUMENTS)]
+        assert shown(found).strip() == "I read it. Use `</parameter>`."
 
 
 def test_a_call_that_is_also_made_as_a_real_call_runs_once() -> None:
