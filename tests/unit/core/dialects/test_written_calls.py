@@ -200,6 +200,9 @@ def test_an_end_inside_an_argument_does_not_end_the_call(name: str, text: str) -
         '{"name": "echo", "parameters": {"type": "object", "properties": {}}}',
         '{"name": "echo", "description": "Says it again.", "parameters": {}}',
         f"{JSON_CALL} is a call.",
+        f"{JSON_CALL}; {JSON_CALL}; and so on.",
+        f"{JSON_CALL}\n[That is the format.]",
+        f'{JSON_CALL}\n{{"name": "unknown", "arguments": {{}}}}',
         f"A call: {JSON_CALL}",
         '[{"name": "Ann"}, {"name": "echo"',
         '{"name',
@@ -260,6 +263,8 @@ def test_a_backtick_that_nothing_closes_does_not_make_a_call_code(
         (JSON_CALL, 1),
         (f" \n[{JSON_CALL}, {JSON_CALL}]\n", 2),
         (f"{JSON_CALL}<|eom_id|>", 1),
+        (f"{JSON_CALL}; {JSON_CALL};", 2),
+        (f"{JSON_CALL}\n\n{JSON_CALL},\n{JSON_CALL}\n<|eom_id|>", 3),
         ('{"type": "function", "name": "echo", "parameters": {"text": "a", "count": 2}}', 1),
         (f'{{"type": "function", "function": {JSON_CALL}}}', 1),
     ],
@@ -269,9 +274,10 @@ def test_an_answer_that_is_nothing_but_json_calls_is_run(text: str, calls: int) 
 
 
 def test_half_a_call_in_bare_json_is_not_shown() -> None:
-    assert outcome(JSON_CALL[:40], is_whole=False) == ("", [])
-    text, ((name, _),) = outcome(JSON_CALL[:40])
-    assert (text, name) == ("", "")
+    for half in (JSON_CALL[:40], f"{JSON_CALL}; {JSON_CALL[:40]}"):
+        assert outcome(half, is_whole=False) == ("", [])
+        text, ((name, _),) = outcome(half)
+        assert (text, name) == ("", "")
 
 
 def test_the_channels_of_gpt_oss_are_told_apart() -> None:
