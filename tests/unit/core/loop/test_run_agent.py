@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from pydantic import BaseModel
 
+from core.context.background_messages import FLOW_KEY
 from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
@@ -120,6 +121,33 @@ async def test_a_cut_off_answer_is_continued_and_joined() -> None:
     end = finished(await run.start("count"))
     assert end.reply is not None
     assert end.reply.text == "one-two"
+
+
+async def test_a_cut_off_answer_that_goes_on_with_calls_is_whole_in_every_attempt() -> None:
+    started = ("echo", '{"text": "a"}')
+    turns = [text("The first ha", finish="length"), calls(started, said="lf."), calls(started)]
+    run = MemoryRun(StreamedModel([*turns, text("Attached.")]), tools=[echo])
+    end = finished(await run.start("report"))
+    assert end.reply is not None
+    assert end.reply.text == "The first half.\n\nAttached."
+
+    resumed = MemoryRun(StreamedModel([text("Attached.")]), tools=[echo])
+    resumed.history = tuple(run.log.messages[:-1])
+    assert finished(await resumed.start("go on")).reply == end.reply
+
+    flow = replace(user_message("The next step."), metadata={FLOW_KEY: {"phase": "step"}})
+    after = MemoryRun(StreamedModel([text("Sent.")]), history=(*resumed.history, flow))
+    reply = finished(await after.start("go on")).reply
+    assert reply is not None
+    assert reply.text == "Sent."
+
+
+async def test_a_call_of_a_run_without_a_cut_off_answer_adds_nothing_to_the_reply() -> None:
+    turns = [calls(("echo", '{"text": "a"}'), said="I look."), text("Done.")]
+    run = MemoryRun(StreamedModel(turns), tools=[echo])
+    reply = finished(await run.start("go")).reply
+    assert reply is not None
+    assert reply.text == "Done."
 
 
 async def test_the_limit_of_turns_ends_the_run() -> None:
