@@ -147,7 +147,8 @@ def one_line(text: str) -> str:
 
 
 _TICKS = re.compile("`+")
-_FENCE = re.compile(r"(`{3,}(?=[^`]*\Z)|~{3,})(.*)")
+_FENCE = re.compile(r"((?:(?:[*+-]|\d{1,9}[.)])\s+)*)(`{3,}(?=[^`]*\Z)|~{3,})(.*)")
+"""A fence may open after the marks of a list item, but closes in a line of its own."""
 
 
 @dataclass(slots=True)
@@ -194,8 +195,8 @@ class CodeTracker:
     def _end_line(self) -> None:
         mark = _FENCE.match(self._line_start.strip())
         if mark and not self._fence:
-            self._fence = mark[1]
-        elif mark and not mark[2] and mark[1].startswith(self._fence):
+            self._fence = mark[2]
+        elif mark and not (mark[1] or mark[3]) and mark[2].startswith(self._fence):
             self._fence = ""
         self._line_start = ""
         self.forget_open_ticks()

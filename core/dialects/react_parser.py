@@ -58,7 +58,8 @@ _START = r"[ \t]{0,8}(?:#{1,4} )?"
 _LABEL = re.compile(
     rf"{_START}(?:\*\*(?P<bold>{_NAME})(?:\*\*[ \t]{{0,2}}:|[ \t]{{0,2}}:\*\*)|(?P<plain>{_NAME})[ \t]{{0,2}}:)"
 )
-_FENCE = re.compile(r"[ \t]{0,3}```")
+_ITEM = r"(?:(?:[*+-]|\d{1,3}[.)])[ \t]{1,4}){0,3}"
+_FENCE = re.compile(rf"[ \t]{{0,8}}(?P<item>{_ITEM})```")
 
 
 def _prefixes(word: str) -> str:
@@ -73,7 +74,7 @@ _PARTIAL = re.compile(
     rf"[ \t]{{0,8}}(?:#{{0,4}}|#{{1,4}} (?:{'|'.join(_prefixes(name) for name in _NAMES)})"
     rf"|\*{{0,2}}(?:{'|'.join(_prefixes(name) for name in _NAMES)})"
     rf"|(?:#{{1,4}} )?\*{{0,2}}(?:{_NAME})\*{{0,2}}[ \t]{{0,2}}:?\*?|#{{1,4}} \*{{0,2}}"
-    rf"(?:{'|'.join(_prefixes(name) for name in _NAMES)})|`{{0,2}})"
+    rf"(?:{'|'.join(_prefixes(name) for name in _NAMES)})|{_ITEM}(?:[*+-]|\d{{1,3}}[.)]?|`{{0,2}}))"
 )
 
 
@@ -88,15 +89,10 @@ def match_label(text: str, at: int) -> tuple[Label, int] | None:
 
 
 def may_become_label(text: str, at: int) -> bool:
-    """Returns whether more text is needed to decide if the text from `at` on is a label such as `Action:`.
+    """Returns whether more text is needed to decide if `Action:` or another label, or a code fence, starts at `at`.
 
     `at` must be the start of a line. Text that may become a label has a bounded length."""
     return _PARTIAL.fullmatch(text, at) is not None
-
-
-def is_code_fence(text: str, at: int) -> bool:
-    """Returns whether the line at this position opens or closes a Markdown code block."""
-    return _FENCE.match(text, at) is not None
 
 
 FENCE_LINE_CHARACTERS_MAX = 32
@@ -192,8 +188,9 @@ class ReactParser:
                 return True
             if not self._is_ending and self._is_doubtful():
                 return False
-            if self._state in ("prose", "thought") and is_code_fence(self._buffer, self._at):
-                self._is_fenced = not self._is_fenced
+            fence = _FENCE.match(self._buffer, self._at)
+            if self._state in ("prose", "thought") and fence:
+                self._is_fenced = not self._is_fenced or bool(fence["item"])
         newline = self._buffer.find("\n", self._at)
         self._hear(self._take(newline + 1 if newline >= 0 else len(self._buffer)))
         return True

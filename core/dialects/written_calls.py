@@ -63,10 +63,6 @@ def _calls_nothing(body: str, tools: Tools) -> bool:
     return is_long and not _CALLING.search(body) and tools.keys().isdisjoint(names)
 
 
-def _never(_inner: str, _tools: Tools) -> bool:
-    return False
-
-
 def _read_markup(body: str, tools: Tools) -> Iterator[ToolCall]:
     """Yields the calls that are written as tags, or as JSON between tags or special tokens."""
     first = _FIRST_ARGUMENTS.search(body)
@@ -185,19 +181,25 @@ _HALF_BARE = re.compile(
     _BARE_START + r'name"\s{0,9}:\s{0,9}"([\w.-]{1,64})"\s{0,9},\s{0,9}"(?:parameters|arguments)"'
 )
 _ARGUMENTS_FIRST = re.compile(_BARE_START + '(?:arguments|parameters)"')
+_BETWEEN_BARE = frozenset(" \t\r\n;,")
 _BARE_KEYS = frozenset({"name", "type", "id", "arguments", "parameters"})
 
 
 def _read_bare(body: str, tools: Tools) -> list[ToolCall] | None:
     """Returns the calls if the text is nothing but calls of the tools in JSON; None if the JSON is not whole."""
-    text = body.strip()
-    try:
-        value, end = cast(tuple[JsonValue, int], _DECODER.raw_decode(text))
-    except (ValueError, RecursionError):
-        return None
-    calls = [_bare_call(one, tools) for one in (value if isinstance(value, list) else [value])]
-    is_only = text[end:].strip() in ("", *_CLOSERS)
-    return [call for call in calls if call] if is_only and all(calls) else []
+    text, place, calls = body.strip(), 0, list[ToolCall]()
+    while not calls or text.startswith("{", place):
+        try:
+            value, place = cast(tuple[JsonValue, int], _DECODER.raw_decode(text, place))
+        except (ValueError, RecursionError):
+            return None
+        made = [_bare_call(one, tools) for one in (value if isinstance(value, list) else [value])]
+        if not made or not all(made):
+            return []
+        calls += [call for call in made if call]
+        while text[place : place + 1] in _BETWEEN_BARE:
+            place += 1
+    return calls if text[place:] in ("", *_CLOSERS) else []
 
 
 def _bare_call(value: JsonValue, tools: Tools) -> ToolCall | None:
@@ -233,7 +235,7 @@ class _Format(NamedTuple):
     start: str
     end: str
     read: Callable[[str, Tools], Iterable[ToolCall] | None] = _read_markup
-    is_text: Callable[[str, Tools], bool] = _is_prose
+    is_text: Callable[[str, Tools], bool] | None = _is_prose
     inside: str = ""
 
 
@@ -257,8 +259,8 @@ _FORMATS = (
     _Format("```tool_code", _FENCE_END, _read_python, _is_other_code, "all"),
     _Format("```tool_call", _FENCE_END, _read_python, _is_other_code),
 )  # fmt: skip
-_HARMONY_CALL = _Format("", _HARMONY_END, _read_harmony, _never)
-_HARMONY_THOUGHT = _Format("", _HARMONY_END, _read_harmony, _never, "all")
+_HARMONY_CALL = _Format("", _HARMONY_END, _read_harmony, None)
+_HARMONY_THOUGHT = _HARMONY_CALL._replace(inside="all")
 _HARMONY_NOTE = _Format("", _HARMONY_END, _read_harmony, _is_no_object, "all")
 _WHOLE_ANSWER = _Format("", "", _read_bare, _is_no_bare_call)
 _BY_START = {one.start: one for one in _FORMATS}
@@ -334,7 +336,7 @@ class WrittenCalls:
         is_short = len(self._held) <= SHORT_START_CHARACTERS
         if self._format:
             self._body.append(self._rest)
-            self._finish(self._format, "", shown, is_dropped=not is_whole)
+            self._finish(self._format, "", shown, is_cut=not is_whole)
         elif self._held[:1] == "`" or ((is_short or is_whole) and not self._has_marks):
             shown.append(self._held)
         return "".join(shown)
@@ -395,7 +397,7 @@ class WrittenCalls:
         if end is None and len(after) < _HEAD_CHARACTERS and not self._has_ended:
             self._held = text
             return ""
-        if not form.is_text(head[place : end.start() if end else None], self.tools):
+        if not _is_prose(head[place : end.start() if end else None], self.tools):
             return self._open(form, text)
         place = end.end() if end else place
         self._show(text[:place], shown)
@@ -460,13 +462,11 @@ class WrittenCalls:
             self._inside = token[kind].lower() if kind == "value" else kind
             place = token.end()
 
-    def _finish(
-        self, form: _Format, end: str, shown: list[str], *, is_dropped: bool = False
-    ) -> None:
+    def _finish(self, form: _Format, end: str, shown: list[str], *, is_cut: bool = False) -> None:
         """Ends the current call, or what looked like one."""
         body = "".join(self._body)
         self._format, self._body, self._rest = None, [], ""
-        if form.is_text(body[len(form.start) :], self.tools):
+        if form.is_text and form.is_text(body[len(form.start) :], self.tools):
             self._show(body + end, shown)
             return
         self._has_marks = True
@@ -474,7 +474,7 @@ class WrittenCalls:
             if follows := _message_format(body):
                 self._open(follows, "")
                 self._body = [body + end] if follows is _HARMONY_CALL else []
-        elif not is_dropped and form is not _HARMONY_THOUGHT:
+        elif not is_cut and form is not _HARMONY_THOUGHT:
             self._take(form, body + end, shown)
 
     def _take(self, form: _Format, body: str, shown: list[str]) -> None:

@@ -226,11 +226,11 @@ class XmlParser:
                 self._take_tag(token)
 
     def _take_tag(self, token: Token) -> None:
-        """Processes a tag outside of calls.
+        """Processes a tag outside of calls. Parameters outside of blocks are text, perhaps of a call in another format.
 
         A closing tag without an opening tag is dropped, so that people never see call markup."""
         start = self._offset - len(token.raw)
-        if token.name == "parameter" and token.kind != "close" and self._block is None:
+        if token.name == "parameter" and self._block is None:
             self._show(token)
             return
         self._prose.call_passed()

@@ -51,7 +51,7 @@ class RequestEncoder:
         self.cached_bytes = 0
 
     def adapt_to_refusal(self, request: ModelRequest, refusal: str) -> bool:
-        """Returns whether the request is worth sending again, because the service's error message says what to change.
+        """Returns whether the request has changed, because the service's error message says something new about it.
 
         If the model does not support an option or a field of messages, later requests to it omit the option, or send it
         under its other name. If it demands `reasoning_content` in every assistant message, they contain it."""
@@ -70,11 +70,11 @@ class RequestEncoder:
             # quoted or part of a path, because the words also occur in sentences about the model
             named |= {
                 name
-                for name in {CACHE_FIELD, *kept} - not_taken
+                for name in {CACHE_FIELD, *kept}
                 if name in refusal and re.search(rf"['\"`.]{re.escape(name)}\b", refusal)
             }
-        # if the service names nothing, the fields that only it understands are the likeliest reason
-        named = named or kept - NEEDED_FIELDS - not_taken
+        # if the service names nothing new, the fields that only it understands are the likeliest reason
+        named = named - not_taken or kept - NEEDED_FIELDS - not_taken
         not_taken |= named
         self._forget_all()
         return bool(named)

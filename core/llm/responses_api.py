@@ -2,6 +2,7 @@
 
 The conversation is sent whole with each request and nothing is stored at OpenAI, so reasoning comes back encrypted."""
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import cast
 
@@ -31,6 +32,7 @@ LAYOUT = "output"
 the calls are in the message."""
 _TEXT_EVENTS = ("response.output_text.delta", "response.refusal.delta")
 _THINKING_EVENTS = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
+_INCLUDED = re.compile("encrypted content", re.IGNORECASE)
 _FINAL_EVENTS = ("response.completed", "response.incomplete", "response.failed")
 
 
@@ -40,6 +42,10 @@ class ResponsesEncoder(RequestEncoder):
     __slots__ = ()
     _messages_key = b"input"
 
+    def adapt_to_refusal(self, request: ModelRequest, refusal: str) -> bool:
+        # OpenAI names the value of `include` instead of the option
+        return super().adapt_to_refusal(request, _INCLUDED.sub("include", refusal))
+
     def _messages(self, request: ModelRequest) -> list[bytes]:
         return self._encoded(with_usable_call_ids(request.model, request.messages), request.model)
 
@@ -47,9 +53,9 @@ class ResponsesEncoder(RequestEncoder):
         options = super()._options(request)
         for name in ("stream_options", "stop"):
             options.pop(name, None)
-        if effort := options.pop("reasoning_effort", None):
-            options["reasoning"] = {"effort": effort}
         added: dict[str, object] = {"store": False, "include": ["reasoning.encrypted_content"]}
+        if effort := options.pop("reasoning_effort", None):
+            added["reasoning"] = {"effort": effort}
         refused = self._not_taken.get(request.model, set())
         return {**options, **{key: value for key, value in added.items() if key not in refused}}
 

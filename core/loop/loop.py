@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 
-from core.context.background_messages import CONTINUE_KEY
+from core.context.background_messages import CONTINUE_KEY, FLOW_KEY
 from core.context.tokens import count_message, count_tools
 from core.context.window import ContextWindow
 from core.dialects.dialect import DisplayText, parse_message
@@ -48,11 +48,13 @@ async def run_agent(
     blank = base_request(context)
     window = new_window(blank, context)
     await window.load(history)
+    ask_model = partial(_asked, context=context, window=window)
     continuations, carried = 0, cut_off_text(history, context)
     watch, calls = RepetitionDetector(), Counter[str]()
     commands = BackgroundCommands(history, context.tool_context, context.toolbox)
     for number in range(turns_done + 1, context.policy.turns_max + 1):
-        end = await _ended_turn(new_turn(number, context, window), blank, window, watch, commands)
+        turn = Turn(number=number, context=context, ask_model=ask_model, notes=window.notes)
+        end = await _ended_turn(turn, blank, window, watch, commands)
         if not isinstance(end, TurnResult):
             if isinstance(end, RunFinished) and end.finish_reason == "budget":
                 return with_work_done(end, number - 1, calls, carried)
@@ -62,9 +64,11 @@ async def run_agent(
         commands.after(end.outcomes)
         if end.reply is not None:
             return run_finished_event(end, carried)
-        if end.finish_reason == "length" and continuations < context.policy.continuations_max:
+        if end.has_calls:
+            carried = carried and f"{(carried + end.text).rstrip()}\n\n"
+        elif end.finish_reason == "length" and continuations < context.policy.continuations_max:
             continuations, carried = continuations + 1, carried + end.text
-        elif not end.has_calls:
+        else:
             return run_finished_event(end, carried)
         if watch.is_stuck_after(end.text, end.outcomes):
             return with_work_done(_cut_off("stop", STUCK_MESSAGE), number, calls, carried)
@@ -158,15 +162,19 @@ def ask_for_rest(context: RunContext, window: ContextWindow) -> None:
 
 
 def cut_off_text(history: Sequence[Message], context: RunContext) -> str:
-    """Returns the text of the cut-off parts at the end of the history that an earlier attempt of the run received."""
-    parts: list[str] = []
-    for message in reversed([one for one in history if one.is_llm_message]):
-        if message.metadata.get(CUT_OFF) and message.run_id == context.tool_context.run_id:
+    """Returns the text that an earlier attempt of the run carried: the parts of an answer that was cut off, and what
+    turns with calls said since. Each step of a flow has its own answer."""
+    carried = ""
+    for message in history:
+        is_own = message.type == "assistant" and message.run_id == context.tool_context.run_id
+        if message.metadata.get(FLOW_KEY):
+            carried = ""
+        elif is_own and (carried or message.metadata.get(CUT_OFF)):
             parsed = parse_message(message, context.dialect, context.toolbox.specs)
-            parts.append("".join(one.text for one in parsed if isinstance(one, DisplayText)))
-        elif not message.metadata.get(CONTINUE_KEY):
-            break
-    return "".join(reversed(parts))
+            carried += "".join(one.text for one in parsed if isinstance(one, DisplayText))
+            if not message.metadata.get(CUT_OFF):
+                carried = f"{carried.rstrip()}\n\n"
+    return carried
 
 
 async def _played(turn: Turn, request: ModelRequest, switch: StopSwitch) -> TurnResult:
@@ -178,15 +186,6 @@ async def _played(turn: Turn, request: ModelRequest, switch: StopSwitch) -> Turn
     async with switch.stoppable():
         await unwrap_exception_group(play())
     return ends[0]
-
-
-def new_turn(number: int, context: RunContext, window: ContextWindow) -> Turn:
-    return Turn(
-        number=number,
-        context=context,
-        ask_model=partial(_asked, context=context, window=window),
-        notes=window.notes,
-    )
 
 
 def new_window(blank: ModelRequest, context: RunContext) -> ContextWindow:

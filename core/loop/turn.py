@@ -212,6 +212,9 @@ class Turn:
             return ()
         if not self._messages:
             self._take(self._response.parser.close(is_whole=False), is_live=False)
+            # these calls never start, but providers want a result for each call in the history
+            self._runner.calls += [waiting.call for waiting in self._waiting]
+            self._waiting.clear()
             if self._runner.calls or self._response.text.strip():
                 self._add_assistant()
         self._add_results(self._runner.unfinished(why))

@@ -200,6 +200,9 @@ def test_an_end_inside_an_argument_does_not_end_the_call(name: str, text: str) -
         '{"name": "echo", "parameters": {"type": "object", "properties": {}}}',
         '{"name": "echo", "description": "Says it again.", "parameters": {}}',
         f"{JSON_CALL} is a call.",
+        f"{JSON_CALL}; {JSON_CALL}; and so on.",
+        f"{JSON_CALL}\n[That is the format.]",
+        f'{JSON_CALL}\n{{"name": "unknown", "arguments": {{}}}}',
         f"A call: {JSON_CALL}",
         '[{"name": "Ann"}, {"name": "echo"',
         '{"name',
@@ -260,6 +263,8 @@ def test_a_backtick_that_nothing_closes_does_not_make_a_call_code(
         (JSON_CALL, 1),
         (f" \n[{JSON_CALL}, {JSON_CALL}]\n", 2),
         (f"{JSON_CALL}<|eom_id|>", 1),
+        (f"{JSON_CALL}; {JSON_CALL};", 2),
+        (f"{JSON_CALL}\n\n{JSON_CALL},\n{JSON_CALL}\n<|eom_id|>", 3),
         ('{"type": "function", "name": "echo", "parameters": {"text": "a", "count": 2}}', 1),
         (f'{{"type": "function", "function": {JSON_CALL}}}', 1),
     ],
@@ -269,9 +274,10 @@ def test_an_answer_that_is_nothing_but_json_calls_is_run(text: str, calls: int) 
 
 
 def test_half_a_call_in_bare_json_is_not_shown() -> None:
-    assert outcome(JSON_CALL[:40], is_whole=False) == ("", [])
-    text, ((name, _),) = outcome(JSON_CALL[:40])
-    assert (text, name) == ("", "")
+    for half in (JSON_CALL[:40], f"{JSON_CALL}; {JSON_CALL[:40]}"):
+        assert outcome(half, is_whole=False) == ("", [])
+        text, ((name, _),) = outcome(half)
+        assert (text, name) == ("", "")
 
 
 def test_the_channels_of_gpt_oss_are_told_apart() -> None:
@@ -305,6 +311,23 @@ def test_a_token_that_ends_an_answer_is_not_shown() -> None:
 def test_arguments_with_a_key_called_name_are_not_taken_for_a_call() -> None:
     found = outcome('[TOOL_CALLS]echo[ARGS]{"name": "list_commands"}')
     assert found == ("", [("echo", {"name": "list_commands"})])
+
+
+@pytest.mark.parametrize("mark", ["-", "1.", "2)", "  *", "- +"])
+def test_a_fence_that_opens_in_a_list_item_is_code_until_its_end(mark: str) -> None:
+    quoted = f"Formats:\n{mark} ```json\n  {WRITTEN['hermes']}\n  ```\n"
+    for pieces in ([quoted + WRITTEN["hermes"]], quoted + WRITTEN["hermes"]):
+        assert outcome(*pieces) == (quoted, [("echo", ARGUMENTS)])
+
+
+@pytest.mark.parametrize("mark", ["1. ", "   - ", "- + ", "", "10) "])
+def test_a_fence_in_a_list_item_hides_labels_of_react_only_until_its_end(mark: str) -> None:
+    quoted = f"Plan:\n{mark}```\n- ```\nAction: list_commands\n{' ' * len(mark)}```\n"
+    for pieces in ([f"{quoted}Action: echo\n{{}}"], f"{quoted}Action: echo\n{{}}"):
+        parser = ReactDialect().parser(TOOLS)
+        found = [one for piece in pieces for one in parser.feed(TextDelta(text=piece))]
+        found += parser.close(is_whole=True)
+        assert (shown(found), called(found)) == (quoted, [("echo", {})])
 
 
 def test_several_calls_in_a_fence_are_read() -> None:
@@ -351,8 +374,8 @@ def test_a_text_dialect_reads_other_formats_too(
 ) -> None:
     written = WRITTEN.get(name, JSON_CALL)
     text = written if name == "bare" else f"I look.\n{written}"
-    # the tags of these are read as those of the XML dialect, and the model learns what is missing
-    is_half_known = dialect.name == "xml" and name in ("invoke with JSON", "qwen3 coder")
+    # the tags of this are read as those of the XML dialect, and the model learns what is missing
+    is_half_known = dialect.name == "xml" and name == "invoke with JSON"
     for pieces in (text, [text]):
         parser = dialect.parser(TOOLS)
         found = [part for piece in pieces for part in parser.feed(TextDelta(text=piece))]
@@ -388,6 +411,19 @@ def test_a_text_dialect_reads_the_same_whatever_the_pieces(
         found += parser.close(is_whole=is_whole)
         seen.add(str((shown(found), called(found), parser.raw_text)))
     assert len(seen) == 1
+
+
+@pytest.mark.parametrize("dialect", [NativeDialect(), XmlDialect(), ReactDialect()])
+def test_text_after_the_parameters_of_another_format_is_shown(
+    dialect: NativeDialect | XmlDialect | ReactDialect,
+) -> None:
+    text = f"{WRITTEN['qwen3 coder']}\nI read it. Use `</parameter>`."
+    for pieces in (text, [text]):
+        parser = dialect.parser(TOOLS)
+        found = [part for piece in pieces for part in parser.feed(TextDelta(text=piece))]
+        found += parser.close(is_whole=True)
+        assert called(found) == [("echo", ARGUMENTS)]
+        assert shown(found).strip() == "I read it. Use `</parameter>`."
 
 
 def test_a_call_that_is_also_made_as_a_real_call_runs_once() -> None:

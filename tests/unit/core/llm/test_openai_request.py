@@ -5,7 +5,8 @@ import pytest
 from core.domain.messages import JsonObject
 from core.llm import openai_request
 from core.llm.openai_request import RequestEncoder
-from core.ports import ModelRequest
+from core.llm.responses_api import ResponsesEncoder
+from core.ports import ModelOptions, ModelRequest
 
 QUESTION: JsonObject = {"role": "user", "content": "hi \u4f60 \ud800"}
 ANSWER: JsonObject = {"role": "assistant", "content": "yes", "tool_calls": None}
@@ -63,3 +64,37 @@ def test_what_is_kept_stays_small(monkeypatch: pytest.MonkeyPatch):
     request = ModelRequest(model="m", messages=messages)
     assert one.body(request) == writer().body(request) == one.body(request)
     assert one.cached_bytes <= 1_000
+
+
+@pytest.mark.parametrize(
+    ("refusal", "option"),
+    [
+        (
+            "Unsupported parameter: 'reasoning.effort' is not supported with this model.",
+            "reasoning",
+        ),
+        ("body.reasoning: Extra inputs are not permitted", "reasoning"),
+        ("Unknown parameter: 'store'", "store"),
+        ("Encrypted content is not supported with this model.", "include"),
+    ],
+)
+def test_an_option_that_the_responses_api_refuses_is_left_out_and_learned_once(
+    refusal: str, option: str
+):
+    one = ResponsesEncoder(provider="p", model_prefix="", tokens_key="max_output_tokens")
+    request = ModelRequest(model="m", messages=(QUESTION,), options=ModelOptions(effort="high"))
+    before = json.loads(one.body(request))
+    assert one.adapt_to_refusal(request, refusal)
+    del before[option]
+    assert json.loads(one.body(request)) == before
+    assert not one.adapt_to_refusal(request, refusal)
+
+
+@pytest.mark.parametrize("option", ["temperature", "reasoning_effort", "cache_control"])
+def test_a_request_that_does_not_change_is_not_sent_again(option: str):
+    one = writer()
+    request = ModelRequest(
+        model="claude", messages=(QUESTION,), temperature=1, options=ModelOptions(effort="low")
+    )
+    assert one.adapt_to_refusal(request, f"Unsupported parameter: '{option}'")
+    assert not one.adapt_to_refusal(request, f"Unsupported parameter: '{option}'")

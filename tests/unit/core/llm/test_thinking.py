@@ -26,6 +26,9 @@ PIECES = [
     "<ask>",
 ]
 ANSWERS = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
+LISTED = (
+    "A list. Plan:\n1. ```bash\n   ls -la\n   ```\n2. Tell them.\n</think>\n\nHere is the list."
+)
 QUESTION = "Okay, the user wants 2+2.\n"
 
 
@@ -71,6 +74,9 @@ def told(*pieces: str) -> tuple[str, str]:
         (f"{QUESTION}</think>It is 4.</think>\n", QUESTION, "It is 4.\n"),
         ("Close it with `</think>`, please.", "", "Close it with `</think>`, please."),
         ("```\n<think>\nx\n</think>\n```\nSo.", "", "```\n<think>\nx\n</think>\n```\nSo."),
+        (LISTED, LISTED.partition("</think>")[0], "Here is the list."),
+        ("1) a\n   - ~~~\n</think>\n~~~\n", "", "1) a\n   - ~~~\n</think>\n~~~\n"),
+        ("- ```\n- ```\n</think>\n```\n", "", "- ```\n- ```\n</think>\n```\n"),
         ("Hm `a`.</think>Use `</think>`.", "Hm `a`.", "Use `</think>`."),
         ("<|START_THINKING|>Hm.<|END_THINKING|><|START_RESPONSE|>Yes.", "Hm.", "Yes."),
         ("<|START_RESPONSE|>Yes.", "", "Yes."),

@@ -6,6 +6,9 @@ from dataclasses import replace
 import pytest
 from pydantic import BaseModel
 
+from core.context.background_messages import FLOW_KEY
+from core.dialects.dialect import Dialect
+from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
 from core.domain.errors import BudgetExceeded, ModelRejected, ToolError
 from core.domain.events import RunFinished, ToolFinished, TurnStarted
@@ -120,6 +123,33 @@ async def test_a_cut_off_answer_is_continued_and_joined() -> None:
     assert end.reply.text == "one-two"
 
 
+async def test_a_cut_off_answer_that_goes_on_with_calls_is_whole_in_every_attempt() -> None:
+    started = ("echo", '{"text": "a"}')
+    turns = [text("The first ha", finish="length"), calls(started, said="lf."), calls(started)]
+    run = MemoryRun(StreamedModel([*turns, text("Attached.")]), tools=[echo])
+    end = finished(await run.start("report"))
+    assert end.reply is not None
+    assert end.reply.text == "The first half.\n\nAttached."
+
+    resumed = MemoryRun(StreamedModel([text("Attached.")]), tools=[echo])
+    resumed.history = tuple(run.log.messages[:-1])
+    assert finished(await resumed.start("go on")).reply == end.reply
+
+    flow = replace(user_message("The next step."), metadata={FLOW_KEY: {"phase": "step"}})
+    after = MemoryRun(StreamedModel([text("Sent.")]), history=(*resumed.history, flow))
+    reply = finished(await after.start("go on")).reply
+    assert reply is not None
+    assert reply.text == "Sent."
+
+
+async def test_a_call_of_a_run_without_a_cut_off_answer_adds_nothing_to_the_reply() -> None:
+    turns = [calls(("echo", '{"text": "a"}'), said="I look."), text("Done.")]
+    run = MemoryRun(StreamedModel(turns), tools=[echo])
+    reply = finished(await run.start("go")).reply
+    assert reply is not None
+    assert reply.text == "Done."
+
+
 async def test_the_limit_of_turns_ends_the_run() -> None:
     turns = [calls(("echo", f'{{"text": "{number}"}}')) for number in range(3)]
     run = MemoryRun(StreamedModel(turns), tools=[echo], policy=LoopPolicy(turns_max=3))
@@ -166,6 +196,26 @@ async def test_a_stop_keeps_the_text_and_ends_the_run() -> None:
     end = finished(await task)
     assert (end.status, end.finish_reason) == ("stopped", "stopped")
     assert "Half of" in str(run.log.messages[-1].content)
+
+
+@pytest.mark.parametrize("dialect", [NativeDialect(), XmlDialect()])
+async def test_calls_that_a_stop_keeps_from_starting_have_results(dialect: Dialect) -> None:
+    written = calls(("echo", '{"text": "a"}'), ("echo", '{"text": "half of'))
+    if dialect.name == "xml":
+        written = text(invokes(("echo", {"text": "a"})))
+    turn = [*written[:-1], asyncio.Event()]
+    policy = LoopPolicy(executes_on_stream=False)
+    run = MemoryRun(StreamedModel([turn]), tools=[echo], dialect=dialect, policy=policy)
+    task = asyncio.ensure_future(run.start("go"))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    run.switch.turn_on()
+    assert finished(await task).status == "stopped"
+    asked, result = run.log.messages
+    (stopped,) = [event for event in run.log.events if isinstance(event, ToolFinished)]
+    assert "Stopped by a person" in str(result.content)
+    assert stopped.call_id in str(asked.content) or dialect.name == "xml"
+    assert run.log.records == {}
 
 
 async def test_a_budget_ends_the_run_before_the_next_model_call() -> None:
