@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import ipaddress
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,17 +17,10 @@ IPNetwork = IPv4Network | IPv6Network
 SCHEMES = ("http", "https")
 URL_CHARACTERS_MAX = 4096
 
-# private or special addresses that `is_global` accepts in some or all versions of Python
+# private or special addresses that `is_global` accepts in some or all versions of Python, and the metadata service of
+# Azure, 168.63.129.16, whose address is public
 _REFUSED_4 = tuple(
-    map(
-        IPv4Network,
-        (
-            "192.0.0.0/24",
-            "192.88.99.0/24",
-            "168.63.129.16/32",  # the metadata service of Azure has a public address
-            "240.0.0.0/4",
-        ),
-    )
+    map(IPv4Network, ("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32", "240.0.0.0/4"))
 )
 _GLOBAL_6 = IPv6Network("2000::/3")
 _REFUSED_6 = tuple(map(IPv6Network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")))
@@ -57,7 +49,7 @@ def is_refused(address: IPAddress | str) -> bool:
     return not known.is_global or known.is_multicast or any(known in one for one in _REFUSED_4)
 
 
-def _embedded(address: IPAddress) -> IPAddress:
+def embedded_address(address: IPAddress) -> IPAddress:
     """Returns the IPv4 address that an IPv6 address leads to, or the address itself."""
     if isinstance(address, IPv4Address):
         return address
@@ -67,7 +59,7 @@ def _embedded(address: IPAddress) -> IPAddress:
 
 
 def _is_refused_6(address: IPv6Address) -> bool:
-    if (plain := _embedded(address)) != address:
+    if (plain := embedded_address(address)) != address:
         return is_refused(plain)
     if address not in _GLOBAL_6 or any(address in one for one in _REFUSED_6):
         return True
@@ -107,7 +99,7 @@ class AddressGuard:
             return True
         if is_refused(address):
             return False
-        target = _embedded(ip_address(address))
+        target = embedded_address(ip_address(address))
         return not any(target in network for network in self.refused) and not self.is_own(target)
 
     def connector(self) -> TCPConnector:
@@ -155,6 +147,6 @@ def is_loopback(url: URL) -> bool:
     """Returns whether the URL points to this machine."""
     host = url.host or ""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"

@@ -3,7 +3,8 @@
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -277,17 +278,30 @@ def test_the_setting_says_who_is_reached(setting: str, good: list[str], bad: lis
     assert policy.is_open == (setting != "off")
 
 
+@pytest.mark.parametrize("denied", ["127.0.0.1", "::ffff:127.0.0.1"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "2130706433", "0x7f000001", "127.1", "localhost"])
+async def test_a_denied_address_is_reached_by_no_name(
+    outside: FakeWebService, denied: str, host: str
+) -> None:
+    async with gateway(outside.port, f"on,!{denied}") as address:
+        head = f"GET http://{host}:{outside.port}/ HTTP/1.1\r\n\r\n"
+        answer = await asked(address, head.encode())
+    assert b"403" in answer.split(b"\r\n")[0]
+    assert b"the operator has not allowed it" in answer
+    assert outside.asked == []
+
+
 @pytest.mark.parametrize("setting", ["off,example.net", "http://example.net", "a b", "*.", "!"])
 def test_a_setting_that_means_nothing_is_refused(setting: str) -> None:
     with pytest.raises(ValueError, match="not a host name"):
         parse_egress_policy(setting)
 
 
-@pytest.fixture
-async def served(outside: FakeWebService) -> AsyncIterator[tuple[str, int]]:
-    """A gateway without a jail around it; its address."""
-    guard = AddressGuard(frozenset({("127.0.0.1", outside.port)}))
-    one = EgressProxy(EgressConfig(policy=parse_egress_policy("on"), guard=guard), label="test")
+@asynccontextmanager
+async def gateway(port: int, setting: str = "on") -> AsyncGenerator[tuple[str, int]]:
+    """A gateway without a jail around it; its address. The port of 127.0.0.1 counts as the internet."""
+    guard = AddressGuard(frozenset({("127.0.0.1", port)}))
+    one = EgressProxy(EgressConfig(policy=parse_egress_policy(setting), guard=guard), label="test")
     listener = socket.create_server(("127.0.0.1", 0))
     address = listener.getsockname()
     socket.send_fds(one.program_socket, [b"x"], [listener.fileno()])
@@ -295,6 +309,12 @@ async def served(outside: FakeWebService) -> AsyncIterator[tuple[str, int]]:
     one.start()
     yield address
     await one.close()
+
+
+@pytest.fixture
+async def served(outside: FakeWebService) -> AsyncIterator[tuple[str, int]]:
+    async with gateway(outside.port) as address:
+        yield address
 
 
 async def asked(address: tuple[str, int], head: bytes) -> bytes:
