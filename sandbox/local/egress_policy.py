@@ -79,15 +79,12 @@ def parse_egress_policy(setting: str) -> EgressPolicy:
     if not allowed or allowed == ["on"]:
         allowed = ["*"]
     for entry in (*denied, *allowed):
-        if entry in ("on", "off") or not (entry == "*" or is_host_or_address(entry)):
+        is_known = entry == "*" or _address(entry) is not None or NAME.fullmatch(entry)
+        if entry in ("on", "off") or not is_known:
             raise ValueError(
                 f"{entry[:100]} is not a host name such as example.net or *.example.net"
             )
     return EgressPolicy(allowed=tuple(allowed), denied=(*CHROMIUM_SERVICE_HOSTS, *denied))
-
-
-def is_host_or_address(entry: str) -> bool:
-    return _address(entry) is not None or NAME.fullmatch(entry) is not None
 
 
 def _address(entry: str) -> IPAddress | None:

@@ -105,7 +105,7 @@ def _passed_on(lines: list[bytes]) -> bytes:
 CONNECT = Failpoint("sandbox.egress")
 HEAD_BYTES_MAX = 64 * 1024
 PIECE_BYTES = 64 * 1024
-RESOLUTIONS = 2  # at a time: each one takes a shared thread
+RESOLUTIONS = 2  # at a time: each one takes a thread that all sandboxes share
 ADDRESSES_TRIED = 4
 TROUBLE_SECONDS = 0.5
 LINGER_SECONDS = 30.0
@@ -225,8 +225,7 @@ class EgressProxy:
             raise RefusedRequest(403, NOT_ALLOWED.format(host=host))
         try:
             async with asyncio.timeout(self._egress.limits.connect_seconds):
-                async with self._resolving:
-                    found = await self._egress.guard.addresses(host, port)
+                found = await self._egress.guard.addresses(host, port, self._resolving)
                 addresses = [one for one in found if self._egress.policy.permits_address(one)]
                 if not addresses:
                     raise RefusedRequest(403, NOT_ALLOWED.format(host=host))

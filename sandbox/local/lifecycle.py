@@ -90,18 +90,8 @@ class WorkspaceArchiver:
         limits = {"RLIMIT_AS": MEMORY_BYTES, "RLIMIT_FSIZE": plan.limits.workspace_bytes}
         with ExitStack() as stack:
             arguments_fd, descriptors = jail.write_bwrap_arguments(plan, stack)
-            command = [
-                "bwrap",
-                "--args",
-                str(arguments_fd),
-                "--",
-                str(plan.python),
-                "-I",
-                "-S",
-                "-c",
-                START,
-            ]
-            command += [what, str(descriptor), json.dumps(limits)]
+            command = ["bwrap", "--args", str(arguments_fd), "--", str(plan.python), "-I", "-S"]
+            command += ["-c", START, what, str(descriptor), json.dumps(limits)]
             process = start_bwrap(
                 self.executable, command, [*descriptors, descriptor], uid, self.drops_user
             )

@@ -3,8 +3,10 @@
 import asyncio
 import os
 import socket
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,7 @@ from core.domain.errors import SandboxUnavailable
 from core.ports import Sandbox
 from core.web_access.guard import AddressGuard
 from sandbox.local.egress_policy import EgressConfig, EgressLimits, parse_egress_policy
-from sandbox.local.egress_proxy import EgressProxy
+from sandbox.local.egress_proxy import RESOLUTIONS, EgressProxy
 from tests.integration.sandbox.egress_stage import (
     FakeWebService,
     fake_web_service,
@@ -297,11 +299,42 @@ def test_a_setting_that_means_nothing_is_refused(setting: str) -> None:
         parse_egress_policy(setting)
 
 
+async def test_a_lookup_that_nobody_waits_for_keeps_its_place(
+    outside: FakeWebService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_ended, begun, resolve = threading.Event(), list[str](), socket.getaddrinfo
+
+    def resolve_slowly(host: str, *more: Any) -> Any:
+        if host.endswith(".example"):
+            begun.append(host)
+            has_ended.wait(30)
+        return resolve("127.0.0.1", *more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve_slowly)
+    limits = EgressLimits(connect_seconds=0.2)
+    async with gateway(outside.port, limits=limits) as address:
+        for number in range(3):
+            heads = [
+                f"GET http://{number}{x}.example:{outside.port}/ HTTP/1.1\r\n\r\n" for x in "ab"
+            ]
+            for answer in await asyncio.gather(*(asked(address, one.encode()) for one in heads)):
+                assert b"does not answer" in answer
+        assert len(begun) == RESOLUTIONS
+        has_ended.set()
+        head = f"GET http://localhost:{outside.port}/ HTTP/1.1\r\n\r\n"
+        assert b"from outside" in await asked(address, head.encode())
+
+
 @asynccontextmanager
-async def gateway(port: int, setting: str = "on") -> AsyncGenerator[tuple[str, int]]:
+async def gateway(
+    port: int, setting: str = "on", limits: EgressLimits | None = None
+) -> AsyncGenerator[tuple[str, int]]:
     """A gateway without a jail around it; its address. The port of 127.0.0.1 counts as the internet."""
     guard = AddressGuard(frozenset({("127.0.0.1", port)}))
-    one = EgressProxy(EgressConfig(policy=parse_egress_policy(setting), guard=guard), label="test")
+    egress = EgressConfig(
+        policy=parse_egress_policy(setting), guard=guard, limits=limits or EgressLimits()
+    )
+    one = EgressProxy(egress, label="test")
     listener = socket.create_server(("127.0.0.1", 0))
     address = listener.getsockname()
     socket.send_fds(one.program_socket, [b"x"], [listener.fileno()])
