@@ -101,7 +101,7 @@ class Conversations(Protocol):
         ...
 
     async def forget(self, thread_id: str, *, by: Person | None = None) -> None:
-        """Deletes the thread and all its rows. An active run of the thread loses its lease."""
+        """Deletes the thread and all its rows. Its active run loses its lease, and its take-overs end."""
         ...
 
     async def erase_person(self, address: Address, person_id: str) -> "ErasedCounts":

@@ -129,9 +129,7 @@ def _to_api_error(error: Exception, request: web.Request) -> ApiError:
 
 def error_response(error: ApiError) -> web.Response:
     return web.json_response(
-        {"error": error.code, "message": error.message},
-        status=error.status,
-        headers=error.headers,
+        {"error": error.code, "message": error.message}, status=error.status, headers=error.headers
     )
 
 

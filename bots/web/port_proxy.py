@@ -217,11 +217,7 @@ class PortProxies:
         return PortProxy(port=port, server=server, session=session, forwarders=forwarders)
 
     async def _forward(
-        self,
-        thread_id: str,
-        port: int,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        self, thread_id: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         """Forwards a connection to a sandbox port until either end closes it."""
         assert self._deps.sandboxes is not None  # noqa: S101 - checked before a proxy is opened

@@ -171,10 +171,7 @@ async def _form(request: web.Request) -> MessageRequest:
         discard_uploads(request, tuple(files))
         raise
     return MessageRequest(
-        texts.get("text", ""),
-        tuple(files),
-        texts.get("agent_id") or None,
-        texts.get("author", ""),
+        texts.get("text", ""), tuple(files), texts.get("agent_id") or None, texts.get("author", "")
     )
 
 

@@ -52,17 +52,18 @@ async def run_python(params: PythonParams, context: ToolContext) -> ToolOutput:
 def _script(params: PythonParams, mark: str) -> str:
     """Builds the shell script that runs the code from a file, so that tracebacks show its lines.
 
-    If the code fails, the script prints the code's standard error after `mark`.
+    If the code fails, the script prints the code's standard error after `mark`. It also fails if the file cannot be
+    written, for example because /tmp is full.
     """
     code = params.code if params.code.endswith("\n") else f"{params.code}\n"
     run = (
         f'PYTHONPATH="$PWD${{PYTHONPATH:+:$PYTHONPATH}}" PYTHONUNBUFFERED=1 timeout -k 2 {params.timeout}'
         ' python3 "$folder/code.py" 2>"$folder/errors" </dev/null'
     )
-    failed = f'echo; echo {shlex.quote(mark)}; tail -c {_ERROR_BYTES} "$folder/errors"'
+    failed = f'echo; echo {shlex.quote(mark)}; tail -c {_ERROR_BYTES} "$folder/errors" 2>/dev/null'
     return (
-        f"folder=$(mktemp -d); cat >\"$folder/code.py\" <<'{mark}'\n{code}{mark}\n"
-        f'{run}; status=$?; if [ "$status" -ne 0 ]; then {failed}; fi; rm -rf "$folder"; (exit "$status")'
+        f"folder=$(mktemp -d) && cat >\"$folder/code.py\" <<'{mark}' && {run}\n{code}{mark}\n"
+        f'status=$?; if [ "$status" -ne 0 ]; then {failed}; fi; rm -rf "$folder"; (exit "$status")'
     )
 
 

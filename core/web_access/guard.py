@@ -1,14 +1,15 @@
 """Restricts the connections that the host makes for a model to addresses of the public internet."""
 
-import asyncio
 import errno
-import ipaddress
 import socket
+from asyncio import Semaphore, get_running_loop, shield
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
 from aiohttp import TCPConnector
+from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from core.domain.errors import ToolError
@@ -17,18 +18,14 @@ IPAddress = IPv4Address | IPv6Address
 IPNetwork = IPv4Network | IPv6Network
 SCHEMES = ("http", "https")
 URL_CHARACTERS_MAX = 4096
+_NUMERIC = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+_LOOKUPS = ThreadPoolExecutor(16, thread_name_prefix="name lookup")
+"""Resolves the names that models and sandboxes choose. A slow name server holds up nothing else of the program."""
 
-# private or special addresses that `is_global` accepts in some or all versions of Python
+# private or special addresses that `is_global` accepts in some or all versions of Python, and the metadata service of
+# Azure, 168.63.129.16, whose address is public
 _REFUSED_4 = tuple(
-    map(
-        IPv4Network,
-        (
-            "192.0.0.0/24",
-            "192.88.99.0/24",
-            "168.63.129.16/32",  # the metadata service of Azure has a public address
-            "240.0.0.0/4",
-        ),
-    )
+    map(IPv4Network, ("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32", "240.0.0.0/4"))
 )
 _GLOBAL_6 = IPv6Network("2000::/3")
 _REFUSED_6 = tuple(map(IPv6Network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")))
@@ -57,7 +54,7 @@ def is_refused(address: IPAddress | str) -> bool:
     return not known.is_global or known.is_multicast or any(known in one for one in _REFUSED_4)
 
 
-def _embedded(address: IPAddress) -> IPAddress:
+def embedded_address(address: IPAddress) -> IPAddress:
     """Returns the IPv4 address that an IPv6 address leads to, or the address itself."""
     if isinstance(address, IPv4Address):
         return address
@@ -67,7 +64,7 @@ def _embedded(address: IPAddress) -> IPAddress:
 
 
 def _is_refused_6(address: IPv6Address) -> bool:
-    if (plain := _embedded(address)) != address:
+    if (plain := embedded_address(address)) != address:
         return is_refused(plain)
     if address not in _GLOBAL_6 or any(address in one for one in _REFUSED_6):
         return True
@@ -90,6 +87,24 @@ def is_own_address(address: IPAddress) -> bool:
     return source == address or source.is_loopback
 
 
+def _look_up(host: str, port: int, family: int = 0, flags: int = 0) -> list[ResolveResult]:
+    found = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, 0, flags)
+    return [
+        ResolveResult(
+            hostname=host, host=str(to[0]), port=port, family=kind, proto=proto, flags=_NUMERIC
+        )
+        for kind, _, proto, _, to in found
+    ]
+
+
+class _Resolver(AbstractResolver):
+    async def resolve(self, host: str, port: int = 0, family: int = 0) -> list[ResolveResult]:
+        loop, flags = get_running_loop(), int(socket.AI_ADDRCONFIG)
+        return await loop.run_in_executor(_LOOKUPS, _look_up, host, port, family, flags)
+
+    async def close(self) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class AddressGuard:
     """Allows connections to public addresses of other machines only.
@@ -107,12 +122,14 @@ class AddressGuard:
             return True
         if is_refused(address):
             return False
-        target = _embedded(ip_address(address))
+        target = embedded_address(ip_address(address))
         return not any(target in network for network in self.refused) and not self.is_own(target)
 
     def connector(self) -> TCPConnector:
         """Returns a connector that checks the actual address of each connection, which defeats DNS rebinding."""
-        return TCPConnector(socket_factory=self._socket, use_dns_cache=False, force_close=True)
+        return TCPConnector(
+            socket_factory=self._socket, resolver=_Resolver(), use_dns_cache=False, force_close=True
+        )
 
     def _socket(self, info: tuple[int, int, int, str, tuple[object, ...]]) -> socket.socket:
         family, kind, protocol, _, (address, port, *_) = info
@@ -120,13 +137,19 @@ class AddressGuard:
             raise RefusedAddress
         return socket.socket(family, kind, protocol)
 
-    async def addresses(self, host: str, port: int) -> tuple[str, ...]:
+    async def addresses(
+        self, host: str, port: int, slots: Semaphore | None = None
+    ) -> tuple[str, ...]:
         """Resolves the host and returns its permitted addresses. Connect to these; do not resolve the name again.
 
-        Raises RefusedAddress if none is permitted, and OSError if the name is unknown.
+        A lookup keeps one of the `slots` until its thread has ended, also if the caller no longer waits. Raises
+        RefusedAddress if no address is permitted, and OSError if the name is unknown.
         """
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        named = tuple(dict.fromkeys(str(info[4][0]) for info in found))
+        held = slots or Semaphore()
+        await held.acquire()
+        lookup = get_running_loop().run_in_executor(_LOOKUPS, _look_up, host, port)
+        lookup.add_done_callback(lambda _: held.release())
+        named = dict.fromkeys(one["host"] for one in await shield(lookup))
         permitted = tuple(address for address in named if self.permits(address, port))
         if not permitted:
             raise RefusedAddress
@@ -155,6 +178,6 @@ def is_loopback(url: URL) -> bool:
     """Returns whether the URL points to this machine."""
     host = url.host or ""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"

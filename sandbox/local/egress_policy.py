@@ -1,10 +1,11 @@
 """Which hosts a sandbox may reach, and the limits of its connections."""
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
-from core.web_access.guard import AddressGuard
+from core.web_access.guard import AddressGuard, IPAddress, embedded_address
 
 GIBIBYTE = 1 << 30
 NAME = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?")
@@ -32,10 +33,14 @@ class EgressPolicy:
         return bool(self.allowed)
 
     def permits(self, host: str) -> bool:
-        """`host` must be in lower case. The address it resolves to is not checked here."""
+        """`host` must be in lower case. Check what it resolves to with `permits_address`."""
         if any(_covers(entry, host) for entry in self.denied):
             return False
         return any(_covers(entry, host) for entry in self.allowed)
+
+    def permits_address(self, address: str) -> bool:
+        """Returns whether no entry denies the address that a name, or another way to write it, was resolved to."""
+        return _address(address) not in map(_address, self.denied)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,19 +79,17 @@ def parse_egress_policy(setting: str) -> EgressPolicy:
     if not allowed or allowed == ["on"]:
         allowed = ["*"]
     for entry in (*denied, *allowed):
-        if entry in ("on", "off") or not (entry == "*" or is_host_or_address(entry)):
+        is_known = entry == "*" or _address(entry) is not None or NAME.fullmatch(entry)
+        if entry in ("on", "off") or not is_known:
             raise ValueError(
                 f"{entry[:100]} is not a host name such as example.net or *.example.net"
             )
     return EgressPolicy(allowed=tuple(allowed), denied=(*CHROMIUM_SERVICE_HOSTS, *denied))
 
 
-def is_host_or_address(entry: str) -> bool:
-    try:
-        ip_address(entry)
-    except ValueError:
-        return NAME.fullmatch(entry) is not None
-    return True
+def _address(entry: str) -> IPAddress | None:
+    with suppress(ValueError):
+        return embedded_address(ip_address(entry))
 
 
 def _covers(entry: str, host: str) -> bool:

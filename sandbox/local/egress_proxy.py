@@ -105,7 +105,7 @@ def _passed_on(lines: list[bytes]) -> bytes:
 CONNECT = Failpoint("sandbox.egress")
 HEAD_BYTES_MAX = 64 * 1024
 PIECE_BYTES = 64 * 1024
-RESOLUTIONS = 2  # at a time: each one takes a shared thread
+RESOLUTIONS = 2  # at a time: each one takes a thread that all sandboxes share
 ADDRESSES_TRIED = 4
 TROUBLE_SECONDS = 0.5
 LINGER_SECONDS = 30.0
@@ -225,8 +225,10 @@ class EgressProxy:
             raise RefusedRequest(403, NOT_ALLOWED.format(host=host))
         try:
             async with asyncio.timeout(self._egress.limits.connect_seconds):
-                async with self._resolving:
-                    addresses = await self._egress.guard.addresses(host, port)
+                found = await self._egress.guard.addresses(host, port, self._resolving)
+                addresses = [one for one in found if self._egress.policy.permits_address(one)]
+                if not addresses:
+                    raise RefusedRequest(403, NOT_ALLOWED.format(host=host))
                 with CONNECT:
                     return await _connect_to_any(addresses[:ADDRESSES_TRIED], port)
         except RefusedAddress:
@@ -304,9 +306,7 @@ def _check_listener(descriptor: int, label: str) -> socket.socket:
     return listener
 
 
-async def _connect_to_any(
-    addresses: tuple[str, ...], port: int
-) -> tuple[StreamReader, StreamWriter]:
+async def _connect_to_any(addresses: list[str], port: int) -> tuple[StreamReader, StreamWriter]:
     """Connects to the first address that accepts. Raises the OSError of the last one."""
     failure = OSError("no address")
     for address in addresses:

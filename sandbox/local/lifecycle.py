@@ -1,6 +1,7 @@
 """Stops idle local jails, archives their files after a while, and restores them when needed."""
 
 import asyncio
+import ctypes
 import json
 import logging
 import os
@@ -39,9 +40,20 @@ class CorruptArchive(Exception):
     """The archive cannot be read completely; its files are lost."""
 
 
+def sync_disk(folder: Path) -> None:
+    """Makes all files on the folder's disk durable, because the host must not open those of a workspace."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if ctypes.CDLL(None, use_errno=True).syncfs(descriptor) != 0:
+            raise OSError(ctypes.get_errno(), "the disk cannot be synchronised")
+    finally:
+        os.close(descriptor)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceArchiver:
-    """Packs and unpacks a workspace in a jail of its own; the host never opens files of a workspace.
+    """Packs and unpacks a workspace in a jail of its own; the host never opens files of a workspace. What one is
+    replaced by is on the disk before it is deleted.
 
     `plan` returns the configuration of a jail for a workspace's folder."""
 
@@ -65,6 +77,7 @@ class WorkspaceArchiver:
                 raise
             finally:
                 os.close(descriptor)
+            await asyncio.to_thread(sync_disk, workspace.archive.parent)
             await asyncio.to_thread(workspace.remove_folder)
 
     async def unpack(self, workspace: Workspace) -> None:
@@ -80,7 +93,9 @@ class WorkspaceArchiver:
                 raise CorruptArchive
             if code != workspace_archive.EXIT_DONE:
                 raise ArchiveFailed(f"unpacking ended with {code}")
+            await asyncio.to_thread(sync_disk, draft.parent)
             draft.rename(workspace.path)
+            await asyncio.to_thread(sync_disk, draft.parent)
             workspace.archive.unlink()
 
     async def _run(
@@ -90,18 +105,8 @@ class WorkspaceArchiver:
         limits = {"RLIMIT_AS": MEMORY_BYTES, "RLIMIT_FSIZE": plan.limits.workspace_bytes}
         with ExitStack() as stack:
             arguments_fd, descriptors = jail.write_bwrap_arguments(plan, stack)
-            command = [
-                "bwrap",
-                "--args",
-                str(arguments_fd),
-                "--",
-                str(plan.python),
-                "-I",
-                "-S",
-                "-c",
-                START,
-            ]
-            command += [what, str(descriptor), json.dumps(limits)]
+            command = ["bwrap", "--args", str(arguments_fd), "--", str(plan.python), "-I", "-S"]
+            command += ["-c", START, what, str(descriptor), json.dumps(limits)]
             process = start_bwrap(
                 self.executable, command, [*descriptors, descriptor], uid, self.drops_user
             )

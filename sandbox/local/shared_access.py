@@ -261,10 +261,7 @@ class ClientRelay:
     """
 
     def __init__(
-        self,
-        connection: Connection,
-        writer: asyncio.StreamWriter,
-        is_newest: Callable[[int], bool],
+        self, connection: Connection, writer: asyncio.StreamWriter, is_newest: Callable[[int], bool]
     ) -> None:
         self._connection = connection
         self._writer = writer

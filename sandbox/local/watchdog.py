@@ -10,6 +10,7 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,12 +22,7 @@ from sandbox.client.connection import Connection
 from sandbox.limits import MEBIBYTE, SandboxLimits
 from sandbox.local.cgroups import available_memory_bytes
 from sandbox.local.folder_trees import measure_folder
-from sandbox.local.process_table import (
-    DESCRIPTORS_MAX,
-    MAPS_BYTES_MAX,
-    JailUsage,
-    measure_jail,
-)
+from sandbox.local.process_table import DESCRIPTORS_MAX, MAPS_BYTES_MAX, JailUsage, measure_jail
 
 log = logging.getLogger(__name__)
 
@@ -34,16 +30,11 @@ PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX, IDLE_PAUSE_SECONDS = 0.05, 0.5, 2.0
 GROWTH_BYTES_PER_SECOND = 4 << 30  # faster than one jail fills memory or a disk
 NOTICED_BYTES = 32 * MEBIBYTE
 WRITTEN_NOTICED_BYTES = MEBIBYTE
-MEASURE_SECONDS = (
-    5.0,
-    15.0,
-)  # while free space and memory stay what they are: with a busy jail, and without
+MEASURE_SECONDS = (5.0, 15.0)  # while free space and memory stay: with a busy jail, and without
 WALK_SECONDS = 4.0
 QUIET_WALK_SECONDS = 60.0
 WALK_SHARE = 20  # walking through workspaces takes at most a twentieth of the time
-CLEANUP_BYTES = (
-    64 * MEBIBYTE
-)  # that a workspace above its limit may grow, so that commands can clean it up
+CLEANUP_BYTES = 64 * MEBIBYTE  # that a workspace above its limit may grow while it is cleaned up
 MEMORY_FOLDERS = ("/tmp", "/dev/shm", "/home/user", "/dev", "/")  # noqa: S108 - the jail's own
 
 KEPT = "Its files are kept, its programs have ended."
@@ -127,6 +118,8 @@ class Watchdog:
         self._critical_bytes = limits.disk_free_bytes_min // 2
         self._walking: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
+        # its own thread, because limits must hold while all shared threads are busy
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="watchdog")
 
     def wake(self) -> None:
         """Call when a jail has started, so that it is watched from its first moment."""
@@ -194,7 +187,9 @@ class Watchdog:
 
     async def _measure(self, free: _FreeBytes) -> None:
         inits = {jail: jail.init_pid for jail in self._states}
-        for jail, found in (await asyncio.to_thread(_measure_jails, inits)).items():
+        loop = asyncio.get_running_loop()
+        measured = await loop.run_in_executor(self._thread, _measure_jails, inits)
+        for jail, found in measured.items():
             if isinstance(found, Exception):
                 _log_once(jail, self._states[jail], "what its programs use", found)
             else:

@@ -179,9 +179,8 @@ class Workspaces:
     def _prepare_folder(self, path: Path) -> int:
         archive = path.with_name(ARCHIVE)
         if path.is_dir():
-            archive.unlink(
-                missing_ok=True
-            )  # packing or unpacking was interrupted; the folder is complete
+            # packing or unpacking was interrupted; the folder is complete
+            archive.unlink(missing_ok=True)
             return path.stat().st_uid
         uid = self._next_uid() if self._drops_user else os.geteuid()
         if not archive.exists():

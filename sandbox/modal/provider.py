@@ -95,11 +95,7 @@ class ModalSandboxProvider:
     """Satisfies `core.ports.SandboxProvider`. `now` returns Unix time in seconds."""
 
     def __init__(
-        self,
-        plan: ModalConfig,
-        records: SandboxRecords,
-        *,
-        now: Callable[[], float] = time.time,
+        self, plan: ModalConfig, records: SandboxRecords, *, now: Callable[[], float] = time.time
     ) -> None:
         self._plan = plan
         self._now = now

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from core.domain.threads import Address
 from core.stores import TakeoverClaim
 from tests.contracts.stores import Stores, stores_over
 
@@ -37,6 +38,18 @@ async def test_a_claim_ends_once_and_is_not_claimed_again(stores: Stores) -> Non
     assert await stores.takeover_claims.find("k1") == replace(CLAIM, is_ended=True)
     assert not await stores.takeover_claims.claim(replace(CLAIM, cookie_hash="bob"))
     assert not await stores.takeover_claims.end("k2")
+
+
+async def test_a_forgotten_thread_ends_its_claims(stores: Stores) -> None:
+    address = Address(platform="slack", workspace_id="T", channel_id="C", thread_key="1.2")
+    thread = await stores.conversations.create(address)
+    mine = replace(CLAIM, thread_id=thread.thread_id)
+    other = replace(CLAIM, link_key="k2")
+    await stores.takeover_claims.claim(mine)
+    await stores.takeover_claims.claim(other)
+    await stores.conversations.forget(thread.thread_id)
+    assert await stores.takeover_claims.find("k1") == replace(mine, is_ended=True)
+    assert await stores.takeover_claims.find("k2") == other
 
 
 async def test_a_restarted_process_finds_every_active_claim(stores: Stores) -> None:

@@ -76,7 +76,7 @@ async def show_page(request: web.Request) -> web.Response:
     A GET request does not claim the browser, because chat platforms also fetch links.
     """
     try:
-        link = _verified_link(request)
+        link = await _verified_link(request)
     except ApiError as error:
         return error_page(error)
     claim = await request.app[TAKEOVER_SESSIONS].find_claim(link.key)
@@ -84,13 +84,15 @@ async def show_page(request: web.Request) -> web.Response:
         return error_page(ApiError(410, "handed_back", HANDED_BACK))
     if claim is not None and not _is_theirs(request, claim):
         return error_page(ApiError(410, "taken", TAKEN))
-    return _render_page("page.html", task=await _task(request, link))
+    page = (files(PAGE_FOLDER) / "page.html").read_text(encoding="utf-8")
+    text = page.replace("{{task}}", html.escape(await _task(request, link)))
+    return web.Response(text=text, content_type="text/html", headers=HEADERS)
 
 
 async def start_takeover(request: web.Request) -> web.Response:
     """`POST /takeover/{token}/start`: gives control of the browser to the first user who presses the button."""
     _check_origin(request)
-    link = _verified_link(request)
+    link = await _verified_link(request)
     cookie = await request.app[TAKEOVER_SESSIONS].claim(link)
     response = web.json_response({"ok": True})
     if cookie is None:
@@ -227,22 +229,19 @@ async def _task(request: web.Request, link: links.TakeoverLink) -> str:
     return "\n".join(line for line in ask.text.splitlines() if link.key not in line).strip()
 
 
-def _render_page(name: str, **texts: str) -> web.Response:
-    page = (files(PAGE_FOLDER) / name).read_text(encoding="utf-8")
-    for key, text in texts.items():
-        page = page.replace(f"{{{{{key}}}}}", html.escape(text))
-    return web.Response(text=page, content_type="text/html", headers=HEADERS)
-
-
-def _verified_link(request: web.Request) -> links.TakeoverLink:
-    secret = request.app[DEPS].links.secret
-    return links.verify_takeover_link(secret, request.match_info["token"])
+async def _verified_link(request: web.Request) -> links.TakeoverLink:
+    """Raises ApiError, also if the conversation was deleted: its sandbox would be created again."""
+    deps = request.app[DEPS]
+    link = links.verify_takeover_link(deps.links.secret, request.match_info["token"])
+    if await deps.conversations.snapshot(link.thread_id) is None:
+        raise ApiError(410, "handed_back", "The conversation of this link was deleted.")
+    return link
 
 
 async def _require_session(request: web.Request) -> tuple[TakeoverSessions, TakeoverSession]:
     """Returns the active take-over session. Raises ApiError unless the request comes from the user who claimed it."""
     sessions = request.app[TAKEOVER_SESSIONS]
-    claim = await _require_holder(request, _verified_link(request))
+    claim = await _require_holder(request, await _verified_link(request))
     return sessions, sessions.session_of(claim)
 
 

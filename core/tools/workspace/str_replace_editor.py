@@ -73,17 +73,18 @@ async def undo_newest_edit(files: Files, path: str) -> bool:
     if is_there:
         before = _pieces(await read_editable_bytes(files, step))
         await files.write(path, before, mode=None, expected=found)
-    else:
+    elif found != NO_FILE:
         await files.delete(path)
     await files.delete(step)
     return is_there
 
 
 async def _version(files: Files, path: str) -> str:
+    """Returns NO_FILE only if nothing is there. A folder, for example, has a version that fits no edit."""
     try:
         return file_version(await read_editable_bytes(files, path))
-    except ToolError:
-        return NO_FILE
+    except ToolError as error:
+        return NO_FILE if "no such file" in str(error) else "unreadable"
 
 
 async def _steps(files: Files, path: str) -> list[str]:

@@ -8,7 +8,6 @@ from sqlalchemy import (
     Integer,
     and_,
     bindparam,
-    delete,
     func,
     literal_column,
     select,
@@ -47,7 +46,7 @@ from storage.sql.rows import (
 )
 from storage.sql.statements import CompiledStatement
 from storage.sql.stores.audit import record_in_thread
-from storage.sql.stores.erasure import erase_messages, erase_rows, find_inactive
+from storage.sql.stores.erasure import erase_messages, erase_rows, erase_thread, find_inactive
 from storage.sql.stores.talk import read_heard
 from storage.sql.tables import (
     messages,
@@ -326,7 +325,7 @@ class SqlConversations:
         def work(connection: Connection) -> None:
             thread = lock_thread(connection, thread_id)
             if thread is not None:
-                connection.execute(delete(threads).where(threads.c.thread_id == thread_id))
+                erase_thread(connection, thread_id)
                 record_in_thread(connection, "conversation_forgotten", thread, by)
 
         await self._database.write(_FORGET, work)

@@ -1,7 +1,7 @@
-"""Removes what is stored about one person, and finds conversations that are older than the retention period."""
+"""Removes what is stored about a person or thread, and finds conversations older than the retention period."""
 
 import json
-from datetime import datetime
+from datetime import UTC, datetime
 
 from pydantic import JsonValue
 from sqlalchemy import Connection, Table, case, delete, select, update
@@ -20,6 +20,7 @@ from storage.sql.tables import (
     pairings,
     pending_asks,
     runs,
+    takeover_claims,
     thread_inputs,
     threads,
     usage_days,
@@ -31,6 +32,13 @@ REMOVED = "[This message was removed at the request of the person who wrote it.]
 FORGOTTEN = "forgotten"
 _CHOICES = (*CHOICES, *CHOICES_OF_SEVERAL)
 """Answers to approvals that are no one's own words, and that a waiting run still has to read."""
+
+
+def erase_thread(connection: Connection, thread_id: str) -> None:
+    """Deletes the thread with all rows that refer to it, and ends the take-overs of its browser."""
+    connection.execute(delete(threads).where(threads.c.thread_id == thread_id))
+    claims = update(takeover_claims).where(takeover_claims.c.thread_id == thread_id)
+    connection.execute(claims.values(ended_at=datetime.now(UTC)))
 
 
 def erase_rows(

@@ -398,11 +398,7 @@ def _accept(connection: Connection, arrival: InboxItem, decide: Decide) -> Recei
             decision=Ignore(reason="duplicate"), is_duplicate=True
         )
     receipt = _carry_out(connection, arrival, decision, snapshot)
-    led_to = {
-        "key": arrival.dedupe_key,
-        "to_thread": receipt.thread_id,
-        "to_run": receipt.run_id,
-    }
+    led_to = {"key": arrival.dedupe_key, "to_thread": receipt.thread_id, "to_run": receipt.run_id}
     _KEY_LED_TO.execute(connection, led_to)
     record_arrival(connection, arrival, receipt)
     return receipt

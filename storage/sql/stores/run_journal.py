@@ -97,10 +97,7 @@ _END_CALLS = CompiledStatement(
     )
     .values(state=bindparam("now"), result=bindparam("outcome"), metadata=bindparam("details"))
 )
-_IS_WAITING = (
-    thread_inputs.c.thread_id == bindparam("thread"),
-    thread_inputs.c.taken_by.is_(None),
-)
+_IS_WAITING = (thread_inputs.c.thread_id == bindparam("thread"), thread_inputs.c.taken_by.is_(None))
 _WAITING = CompiledStatement(
     select(thread_inputs).where(*_IS_WAITING).order_by(thread_inputs.c.position)
 )

@@ -73,10 +73,7 @@ def _replaced(
         connection,
         _sandboxes,
         ("sandbox_id",),
-        {
-            "sandbox_id": f"{record.provider}:{record.thread_id}",
-            **to_row(record),
-        },
+        {"sandbox_id": f"{record.provider}:{record.thread_id}", **to_row(record)},
     )
     return True
 

@@ -34,11 +34,7 @@ _RESERVE = Failpoint("storage.reserve_budget")
 _CHANGE_LIMIT = Failpoint("storage.change_budget_limit")
 _TOKENS = usages.c.input_tokens + usages.c.output_tokens
 _Columns = Sequence[ColumnElement[float]]
-_COUNTED: _Columns = (
-    usages.c.cost_usd,
-    _TOKENS,
-    case((usages.c.cost_usd == 0, _TOKENS), else_=0),
-)
+_COUNTED: _Columns = (usages.c.cost_usd, _TOKENS, case((usages.c.cost_usd == 0, _TOKENS), else_=0))
 _COUNTED_OF_DAY: _Columns = (
     usage_days.c.cost_usd,
     usage_days.c.tokens,

@@ -3,7 +3,10 @@
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -11,7 +14,7 @@ from core.domain.errors import SandboxUnavailable
 from core.ports import Sandbox
 from core.web_access.guard import AddressGuard
 from sandbox.local.egress_policy import EgressConfig, EgressLimits, parse_egress_policy
-from sandbox.local.egress_proxy import EgressProxy
+from sandbox.local.egress_proxy import RESOLUTIONS, EgressProxy
 from tests.integration.sandbox.egress_stage import (
     FakeWebService,
     fake_web_service,
@@ -277,17 +280,61 @@ def test_the_setting_says_who_is_reached(setting: str, good: list[str], bad: lis
     assert policy.is_open == (setting != "off")
 
 
+@pytest.mark.parametrize("denied", ["127.0.0.1", "::ffff:127.0.0.1"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "2130706433", "0x7f000001", "127.1", "localhost"])
+async def test_a_denied_address_is_reached_by_no_name(
+    outside: FakeWebService, denied: str, host: str
+) -> None:
+    async with gateway(outside.port, f"on,!{denied}") as address:
+        head = f"GET http://{host}:{outside.port}/ HTTP/1.1\r\n\r\n"
+        answer = await asked(address, head.encode())
+    assert b"403" in answer.split(b"\r\n")[0]
+    assert b"the operator has not allowed it" in answer
+    assert outside.asked == []
+
+
 @pytest.mark.parametrize("setting", ["off,example.net", "http://example.net", "a b", "*.", "!"])
 def test_a_setting_that_means_nothing_is_refused(setting: str) -> None:
     with pytest.raises(ValueError, match="not a host name"):
         parse_egress_policy(setting)
 
 
-@pytest.fixture
-async def served(outside: FakeWebService) -> AsyncIterator[tuple[str, int]]:
-    """A gateway without a jail around it; its address."""
-    guard = AddressGuard(frozenset({("127.0.0.1", outside.port)}))
-    one = EgressProxy(EgressConfig(policy=parse_egress_policy("on"), guard=guard), label="test")
+async def test_a_lookup_that_nobody_waits_for_keeps_its_place(
+    outside: FakeWebService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_ended, begun, resolve = threading.Event(), list[str](), socket.getaddrinfo
+
+    def resolve_slowly(host: str, *more: Any) -> Any:
+        if host.endswith(".example"):
+            begun.append(host)
+            has_ended.wait(30)
+        return resolve("127.0.0.1", *more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve_slowly)
+    limits = EgressLimits(connect_seconds=0.2)
+    async with gateway(outside.port, limits=limits) as address:
+        for number in range(3):
+            heads = [
+                f"GET http://{number}{x}.example:{outside.port}/ HTTP/1.1\r\n\r\n" for x in "ab"
+            ]
+            for answer in await asyncio.gather(*(asked(address, one.encode()) for one in heads)):
+                assert b"does not answer" in answer
+        assert len(begun) == RESOLUTIONS
+        has_ended.set()
+        head = f"GET http://localhost:{outside.port}/ HTTP/1.1\r\n\r\n"
+        assert b"from outside" in await asked(address, head.encode())
+
+
+@asynccontextmanager
+async def gateway(
+    port: int, setting: str = "on", limits: EgressLimits | None = None
+) -> AsyncGenerator[tuple[str, int]]:
+    """A gateway without a jail around it; its address. The port of 127.0.0.1 counts as the internet."""
+    guard = AddressGuard(frozenset({("127.0.0.1", port)}))
+    egress = EgressConfig(
+        policy=parse_egress_policy(setting), guard=guard, limits=limits or EgressLimits()
+    )
+    one = EgressProxy(egress, label="test")
     listener = socket.create_server(("127.0.0.1", 0))
     address = listener.getsockname()
     socket.send_fds(one.program_socket, [b"x"], [listener.fileno()])
@@ -295,6 +342,12 @@ async def served(outside: FakeWebService) -> AsyncIterator[tuple[str, int]]:
     one.start()
     yield address
     await one.close()
+
+
+@pytest.fixture
+async def served(outside: FakeWebService) -> AsyncIterator[tuple[str, int]]:
+    async with gateway(outside.port) as address:
+        yield address
 
 
 async def asked(address: tuple[str, int], head: bytes) -> bytes:

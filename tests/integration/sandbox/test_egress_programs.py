@@ -1,6 +1,5 @@
 """pip, npm and the browser in a jail, through the proxy that their environment names."""
 
-import asyncio
 import base64
 import hashlib
 import io
@@ -10,6 +9,7 @@ import tarfile
 import zipfile
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -115,16 +115,15 @@ def description(tarball: str) -> dict[str, object]:
 
 
 @pytest.fixture
-async def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names that are looked up; one of them leads to this machine."""
-    loop, found = asyncio.get_running_loop(), list[str]()
-    resolve = loop.getaddrinfo
+    found, resolve = list[str](), socket.getaddrinfo
 
-    async def noted(host: str, port: int, **named: int) -> object:
+    def noted(host: str, *more: Any) -> Any:
         found.append(host)
-        return await resolve("127.0.0.1" if host == HERE else host, port, **named)
+        return resolve("127.0.0.1" if host == HERE else host, *more)
 
-    monkeypatch.setattr(loop, "getaddrinfo", noted)
+    monkeypatch.setattr(socket, "getaddrinfo", noted)
     return found
 
 

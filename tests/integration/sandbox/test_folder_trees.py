@@ -1,5 +1,6 @@
 """Folders that are made to be hard to measure and to delete: deep, unreadable, moved during the walk."""
 
+import asyncio
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from sandbox.local.folder_trees import HELD_LEVELS, FolderSize, delete_folder, m
 from sandbox.local.process_table import MAPS_BYTES_MAX, JailUsage
 from sandbox.local.watchdog import MonitoredJail, Watchdog
 from sandbox.local.workspaces import Workspaces
+from tests.fakes.busy_threads import busy_threads
 from tests.integration.sandbox.providers import reachable_folder
 
 DEPTH = 3000  # more than Python's calls, open files and the length of a path allow
@@ -239,6 +241,15 @@ async def check_often(watchdog: Watchdog) -> None:
         await watchdog.check()
         if watchdog._walking is not None:
             await watchdog._walking
+
+
+async def test_jails_are_measured_while_all_shared_threads_are_busy(
+    tmp_path: Path, ended: list[Path]
+) -> None:
+    jails: list[MonitoredJail] = [IdleJail(tmp_path)]
+    with busy_threads():
+        async with asyncio.timeout(5):
+            await watch(jails, ended).check()
 
 
 @pytest.mark.parametrize("part", ["measure_folder", "measure_jail"])

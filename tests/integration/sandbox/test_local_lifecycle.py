@@ -1,6 +1,7 @@
 """Local jails over the hours: stopped, archived, restored, lost; the clock is the test's."""
 
 import asyncio
+import errno
 import os
 import signal
 from collections.abc import AsyncGenerator
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from core.domain.errors import SandboxUnavailable
+from sandbox.local import lifecycle
 from sandbox.local.provider import LocalSandboxProvider
 from tests.integration.sandbox.controlled_clock import DEFAULT_LIFECYCLE, Day, a_day
 from tests.integration.sandbox.providers import content, pieces, run
@@ -55,6 +57,38 @@ async def test_a_listing_brings_an_archive_back() -> None:
         reader = await day.jails.open("thread", fence=0)
         assert [entry.path for entry in await reader.files.list("")] == ["report.txt"]
         assert await content(reader, "report.txt") == b"x" * 1000
+
+
+async def test_nothing_is_deleted_before_what_replaces_it_is_on_the_disk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    synced: list[list[str]] = []
+
+    def fail(folder: Path) -> None:
+        synced.append(sorted(path.name for path in folder.glob("workspace*")))
+        raise OSError(errno.EIO, "no disk")
+
+    async with a_day() as day:
+        sandbox = await day.jails.open("thread", fence=1)
+        await sandbox.files.write("file", pieces(b"x"))
+        with monkeypatch.context() as patch:
+            patch.setattr(lifecycle, "sync_disk", fail)
+            await day.passes(300)
+            await day.passes(1)
+        assert synced == [["workspace", "workspace.tar.gz"]]
+        sandbox = await day.jails.open("thread", fence=2)
+        assert await content(sandbox, "file") == b"x"
+
+        await day.passes(300)
+        await day.passes(1)
+        assert day.is_archived
+        with monkeypatch.context() as patch:
+            patch.setattr(lifecycle, "sync_disk", fail)
+            with pytest.raises(SandboxUnavailable, match="cannot be restored"):
+                await day.jails.open("thread", fence=3)
+        assert synced[1] == ["workspace.new", "workspace.tar.gz"]
+        assert day.is_archived
+        assert await content(await day.jails.open("thread", fence=4), "file") == b"x"
 
 
 @pytest.mark.slow

@@ -157,6 +157,27 @@ async def test_forged_and_expired_links_show_a_page_that_says_so(visitor: Takeov
     assert (await late.start()).status == 410
 
 
+async def test_a_deleted_conversation_gets_no_new_sandbox(visitor: TakeoverVisitor) -> None:
+    await visitor.stage.ports.conversations.forget(visitor.thread_id)
+    async with visitor.stage.http.get(visitor.path) as answer:
+        assert answer.status == 410
+        assert "was deleted" in await answer.text()
+    assert (await visitor.start()).status == 410
+    assert await visitor.stage.ports.takeover_claims.active() == ()
+    assert visitor.stage.sandboxes.opened == []
+
+
+async def test_a_page_that_is_open_when_its_conversation_is_deleted_gets_no_sandbox(
+    visitor: TakeoverVisitor,
+) -> None:
+    await visitor.start()
+    await visitor.stage.ports.conversations.forget(visitor.thread_id)
+    path = f"{visitor.path}/socket"
+    async with visitor.stage.http.get(path, headers=visitor.own) as answer:
+        assert answer.status == 410
+    assert visitor.stage.sandboxes.opened == []
+
+
 async def test_handing_back_answers_the_question_once(visitor: TakeoverVisitor) -> None:
     await visitor.start()
     path, note = f"{visitor.path}/finish", {"note": "Done, code 42"}

@@ -6,8 +6,9 @@ import pytest
 
 from core.tools.catalogue import build_tool_set
 from core.tools.tool import prepare_call
+from sandbox.limits import SandboxLimits
 from tests.integration.core.tools.browser.browser_stage import with_browser
-from tests.integration.core.tools.conftest import Bench
+from tests.integration.core.tools.conftest import Bench, bench_in
 from tests.integration.sandbox.providers import local_jails, run
 
 
@@ -101,6 +102,17 @@ async def test_code_that_asks_for_input_gets_none(bench: Bench) -> None:
 async def test_long_code_and_long_output_arrive(bench: Bench, size: int) -> None:
     code = f"x = '{'a' * size}'\nprint(len(x))"
     assert await bench.output("python_execute", code=code, timeout=60) == str(size)
+
+
+async def test_code_that_cannot_be_written_is_no_success() -> None:
+    async with local_jails(SandboxLimits(temporary_bytes=1 << 20)) as jails:
+        bench = bench_in(await jails.open("thread", fence=1))
+        await run(bench.sandbox, "head -c 700K /dev/zero >/tmp/full")
+        outcome = await bench.call("python_execute", code="print(1)" + "#" * 180_000)
+        assert outcome.outcome == "failed"
+        output = str(outcome.result["output"])
+        assert "No space left on device" in output
+        assert output.endswith("[exit code 1]")
 
 
 def test_the_title_is_the_first_line() -> None:

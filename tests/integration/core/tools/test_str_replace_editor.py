@@ -205,6 +205,23 @@ async def test_what_something_else_wrote_since_is_not_taken_back(bench: Bench) -
     assert await bench.get(place) == b"by hand\n"
 
 
+async def test_a_folder_in_the_place_of_a_created_file_is_kept(bench: Bench) -> None:
+    editor = Editor(bench)
+    await editor.does("create", "out", file_text="one\n")
+    await bench.output("delete_file", file_path="out")
+    await bench.put("out/kept.txt", b"kept\n")
+    assert "changed by something else" in await editor.refuses("undo_edit", "out")
+    assert await bench.get("out/kept.txt") == b"kept\n"
+
+
+async def test_the_creation_of_a_file_that_was_deleted_since_is_taken_back(bench: Bench) -> None:
+    editor = Editor(bench)
+    await editor.does("create", "a.txt", file_text="one\n")
+    await bench.output("delete_file", file_path="a.txt")
+    assert "is gone" in await editor.does("undo_edit", "a.txt")
+    assert "no edit" in await editor.refuses("undo_edit", "a.txt")
+
+
 async def test_a_file_that_was_deleted_since_comes_back(bench: Bench) -> None:
     editor = Editor(bench)
     await bench.put("a.txt", b"one\n")

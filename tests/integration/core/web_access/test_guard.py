@@ -1,5 +1,6 @@
 """The guard: what is refused, and that nothing gets around it."""
 
+import asyncio
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from bots.settings import load_settings
 from core.domain.errors import ConfigurationError, ToolError
 from core.web_access.download import USER_AGENT, DownloadLimits, download
 from core.web_access.guard import AddressGuard, RefusedAddress, is_refused, web_url
+from tests.fakes.busy_threads import busy_threads
 from tests.fakes.web_service import (
     FakeWebService,
     endless,
@@ -287,6 +289,14 @@ async def test_a_name_is_judged_by_what_it_resolves_to_when_it_is_connected(
         with pytest.raises(OSError, match="public internet"):
             await session.get(f"http://localhost:{site.port}/")
     assert site.asked == []
+
+
+async def test_names_are_resolved_while_all_shared_threads_are_busy(site: FakeWebService) -> None:
+    with busy_threads():
+        async with asyncio.timeout(5):
+            assert await open_to(site).addresses("localhost", site.port) == ("127.0.0.1",)
+            fetched = await download(f"http://localhost:{site.port}/one", open_to(site))
+    assert fetched.content == b"page /one"
 
 
 async def test_too_much_is_not_loaded(site: FakeWebService) -> None:
