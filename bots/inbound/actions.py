@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
-from bots.inbound.phrases import is_refusal_only, read_consent
+from bots.inbound.phrases import CommandName, is_refusal_only, read_consent
 from core.agents.definition import AgentDefinition
 from core.agents.roster import unknown_agent_message
 from core.domain.approval import (
@@ -30,27 +30,6 @@ from core.domain.threads import (
     ThreadSnapshot,
 )
 
-CommandName = Literal[
-    "stop",
-    "status",
-    "files",
-    "usage",
-    "new",
-    "forget",
-    "export",
-    "help",
-    "knowledge",
-    "plan",
-    "use",
-    "follow",
-    "pair",
-    "unpair",
-    "who",
-    "audit",
-    "budget",
-    "agents",
-    "mcp",
-]
 MISSED_SECONDS_MAX = 3 * 86_400
 """Messages that were sent longer ago, while no bot ran, are skipped: no one waits for an answer any more."""
 LATE_SECONDS = 3_600

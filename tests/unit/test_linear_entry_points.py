@@ -13,10 +13,10 @@ import pytest
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
 from bots.delivery.markdown import split_markdown
 from bots.delivery.run_view import RunView, Task
-from bots.discord.gateway import parse as discord_parse
 from bots.discord.gateway.parse import readable_text
 from bots.discord.render import components as discord_render
 from bots.inbound.actions import split_agent_prefix
+from bots.inbound.phrases import parse_command
 from bots.observability.logs import redact
 from bots.slack.events.parse import ParseContext, parse_click, parse_event, user_ids_in
 from bots.slack.render import messages as slack
@@ -90,7 +90,7 @@ def _discord_text(text: str) -> object:
         content=text, mentions=[user], guild=None, message_snapshots=[snapshot]
     )
     words = readable_text(cast(discord.Message, message), 1)
-    return discord_parse._parse_command(words), split_agent_prefix(words)
+    return parse_command(words), split_agent_prefix(words)
 
 
 def _contents(text: str) -> tuple[Content, ...]:

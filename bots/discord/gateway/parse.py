@@ -23,8 +23,7 @@ from bots.inbound.actions import (
     StopRequested,
     split_agent_prefix,
 )
-from bots.inbound.phrases import BLANK
-from bots.inbound.typed_commands import STOP_COMMAND, parse_command
+from bots.inbound.phrases import BLANK, STOP_COMMAND, parse_command
 from core.domain.approval import APPROVE_ONCE, DENY
 from core.domain.threads import APP_PREFIX, IncomingFile, Person
 

@@ -21,8 +21,7 @@ from bots.inbound.actions import (
     UserAction,
     split_agent_prefix,
 )
-from bots.inbound.phrases import is_stop_wish
-from bots.inbound.typed_commands import STOP_COMMAND, parse_command
+from bots.inbound.phrases import STOP_COMMAND, is_stop_wish, parse_command
 from bots.slack.events import message_content
 from bots.slack.events.payload_fields import get_object, get_objects, get_text
 from bots.slack.render.messages import ASK_PREFIX, FEEDBACK_ACTION, RUN_PREFIX

@@ -13,7 +13,7 @@ from bots.inbound.access import AccessPolicy
 from bots.inbound.actions import AskAnswered, CommandCalled, Outcome
 from bots.inbound.commands.admin import ADMINS_ONLY
 from bots.inbound.commands.dispatch import answer_command
-from bots.inbound.typed_commands import parse_admin_command
+from bots.inbound.phrases import parse_admin_command
 from bots.settings import load_settings
 from core.agents.definition import PROMPT_CHARACTERS_MAX, AgentDefinition
 from core.domain.approval import ADMINS_APPROVE, APPROVE_ALWAYS, APPROVE_ONCE

@@ -7,8 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bots.inbound.audience import judge_attention
-from bots.inbound.phrases import is_stop_wish, read_consent
-from bots.inbound.typed_commands import parse_admin_command, parse_command, parse_follow_command
+from bots.inbound.phrases import (
+    is_stop_wish,
+    parse_admin_command,
+    parse_command,
+    parse_follow_command,
+    read_consent,
+)
 from core.domain.threads import Person, ThreadParticipants
 
 CONSENT = {
