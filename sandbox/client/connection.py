@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from functools import partial
+from itertools import count
 from typing import Protocol
 
 from core.domain.errors import SandboxUnavailable, ToolError
@@ -13,6 +14,8 @@ from sandbox.client.call import CallStream, PendingCall, add_credit, parse_error
 from sandbox.inside import protocol
 
 ANSWER_SECONDS = 30.0
+FRAMES_AT_ONCE_MAX = 256
+"""After so many frames, others have their turn: while the buffer is full, reading does not wait by itself."""
 LOST = "The sandbox stopped working, and everything that ran in it ended. The next call opens it again."
 
 log = logging.getLogger(__name__)
@@ -242,7 +245,9 @@ class Connection:
 
     async def _receive(self) -> None:
         try:
-            while True:
+            for number in count(1):
+                if number % FRAMES_AT_ONCE_MAX == 0:
+                    await asyncio.sleep(0)
                 header = await self._reader.readexactly(protocol.HEADER.size)
                 length, kind, channel = protocol.HEADER.unpack(header)
                 if length > protocol.payload_bytes_max(kind):

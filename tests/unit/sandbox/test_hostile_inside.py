@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core.domain.errors import LeaseLost, SandboxUnavailable, ToolError
-from sandbox.client.connection import Connection
+from core.tasks import cancel, spawn
+from sandbox.client.connection import FRAMES_AT_ONCE_MAX, Connection
 from sandbox.client.sandbox_client import SandboxClient
 from sandbox.inside import protocol
 from tests.integration.sandbox.providers import content, pieces, run
@@ -196,6 +197,29 @@ async def test_credit_without_end_does_not_make_the_host_send_without_end(liar: 
         taken += len(payload)
     liar.answer({"size_bytes": taken})
     assert await waiting == taken
+
+
+async def test_frames_without_end_leave_others_their_turn(liar: Liar) -> None:
+    sent, lengths, everything = 5_000, [0], asyncio.Event()
+
+    def deliver(_kind: int, _payload: bytes) -> None:
+        lengths[-1] += 1
+        if sum(lengths) == sent:
+            everything.set()
+
+    async def take_turns() -> None:
+        while True:
+            lengths.append(0)
+            await asyncio.sleep(0)
+
+    channel = liar.connection.relay(b"{}", deliver)
+    others = spawn(take_turns(), name="others")
+    for _ in range(sent):
+        liar.send(protocol.END, channel, b"")
+    async with asyncio.timeout(30):
+        await everything.wait()
+    await cancel(others)
+    assert max(lengths) <= FRAMES_AT_ONCE_MAX
 
 
 async def test_an_error_is_told_without_harm(liar: Liar) -> None:
