@@ -76,34 +76,35 @@ _PHRASES: dict[Meaning, str] = {
         absolutely not | definitely not | certainly not | of course not | not allowed | not approved | forbidden
         rather not | i'd rather not | better not | hell no | no don't | i don't approve | i do not approve
         disapproved | leave it | leave that | leave it be | leave it alone | forget it | never mind
-        let's not
+        let's not | nevermind | don't approve | do not approve | don't approve it
         nein | nee | nö | nein danke | auf keinen fall | keinesfalls | bitte nicht | mach das nicht
         mach es nicht
         mach's nicht | tu das nicht | tu es nicht | lass das | lass es | lieber nicht | besser nicht | abgelehnt
         ich lehne ab | ich lehne das ab | nicht genehmigt | nicht erlaubt | niemals | kommt nicht in frage
-        verboten | lass es lieber | lass es bleiben | lass mal | lass lieber | vergiss es
+        verboten | ich stimme nicht zu | mach das bitte nicht | bitte mach das nicht | nicht machen
+        lass es lieber | lass es bleiben | lass mal | lass lieber | vergiss es
         non | non merci | surtout pas | pas question | hors de question | ne fais pas ça | ne le fais pas
         ne faites pas ça | ne le faites pas | refusé | je refuse | rejeté | jamais | interdit
-        je ne suis pas d'accord
+        je ne suis pas d'accord | je n'approuve pas | pas autorisé | je n'autorise pas
         certainement pas | pas d'accord | il vaut mieux pas
         laisse | laissez | laisse tomber | laissez tomber | pas la peine
         no gracias | de ninguna manera | ni hablar | no lo hagas | no lo haga | no hagas eso | no haga eso
         rechazado
         rechazo | lo rechazo | denegado | nunca | jamás | mejor no | prohibido | no estoy de acuerdo
-        no apruebo
+        no apruebo | no autorizo | no lo autorizo
         no lo apruebo | claro que no | por supuesto que no | en absoluto
         déjalo | dejalo | déjelo | mejor déjalo | olvídalo | no hace falta
         não | nao | não obrigado | não obrigada | de jeito nenhum | nem pensar | não faça | não faça isso
         não faz isso
         não faças isso | rejeitado | rejeito | recusado | recuso | negado | nunca | melhor não | proibido
-        não aprovo | claro que não | não concordo | não pode
+        não aprovo | não autorizo | claro que não | não concordo | não pode
         deixa | deixe | deixa estar | deixa para lá | deixa pra lá | esquece | esqueça | não precisa
         いいえ | いや | だめ | だめです | ダメ | ダメです | 駄目です | しないで | しないでください
         やらないで | やらないでください
         却下 | 却下します | 拒否 | 拒否します | 許可しません | 承認しません
-        結構です | やめておいて | やめておいてください | いりません | いらない | 必要ありません
+        嫌です | お断りします | 結構です | やめておいて | やめておいてください | いりません | いらない | 必要ありません
         不 | 不行 | 不可以 | 不要 | 不同意 | 我不同意 | 拒绝 | 我拒绝 | 否 | 不批准 | 不要做 | 别做 | 不许
-        绝对不行 | 不用 | 不用了 | 不必 | 不必了 | 不需要 | 算了 | 别
+        反对 | 我反对 | 绝对不行 | 不用 | 不用了 | 不必 | 不必了 | 不需要 | 算了 | 别
         👎 | ❌ | 🚫 | ⛔ | :-1: | :thumbsdown: | :x: | :no_entry: | :no_entry_sign:
     """,
     "stop": """

@@ -49,8 +49,8 @@ message chooses one for that request only
 - admins: `pair CODE`, `unpair NAME`, `who`, `audit`, `mcp connect NAME`"""
 
 NO_THREAD_YET = (
-    "There is no conversation with me here yet. Begin one with `/agent run` and its option `agent`, "
-    "or start a message to me with `agent:NAME`."
+    "There is no conversation with me here yet. Begin one with a message to me that starts with `agent:NAME`; "
+    "in Discord, `/agent run` has the option `agent`."
 )
 _HOW = (
     f"`use NAME` chooses one for this conversation (`use {DEFAULT_AGENT}` goes back to the usual one), "
@@ -115,7 +115,10 @@ async def _use(called: CommandCalled, deps: CommandDeps) -> Outcome:
         return Outcome(notice="\n".join([*lines, _HOW]))
     if name not in agents:
         return Outcome(notice=unknown_agent_message(name, agents))
-    if snapshot is None and address.platform == "discord" and address.thread_key != "dm":
+    is_outside = not address.thread_key  # as `/threadhand` in Slack
+    if address.platform == "discord" and snapshot is None:
+        is_outside = address.thread_key != "dm"
+    if is_outside:
         return Outcome(notice=NO_THREAD_YET)
     await roster.versions.choose(address, name, by=called.person)
     return Outcome(

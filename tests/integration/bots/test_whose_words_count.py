@@ -60,6 +60,14 @@ async def test_only_admins_choose_for_a_channel_by_a_command_outside_a_thread(
     assert in_thread.notice == "I stay quiet in this thread until someone mentions me."
 
 
+async def test_an_agent_is_not_chosen_outside_a_conversation(stage: ReceiverStage) -> None:
+    called = command("use", argument="threadhand")
+    outside = await stage.receiver.receive(replace(called, address=replace(HERE, thread_key="")))
+    assert outside.notice.startswith("There is no conversation with me here yet.")
+    inside = await stage.receiver.receive(replace(called, dedupe_key="c2"))
+    assert inside.notice == "`threadhand` works in this conversation from the next request on."
+
+
 async def test_the_reaction_of_another_app_neither_answers_nor_stops(stage: ReceiverStage) -> None:
     await ask(stage)
     open_ask = (await snapshot_of(stage)).open_ask

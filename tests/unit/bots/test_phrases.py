@@ -116,6 +116,16 @@ REFUSAL = {
         "No - leave it",
         "いや、いらない",
         "non non, laisse tomber",
+        "nevermind",
+        "don't approve",
+        "ich stimme nicht zu",
+        "Mach das bitte nicht!",
+        "je n'approuve pas",
+        "no autorizo",
+        "não autorizo",
+        "嫌です",
+        "お断りします",
+        "我反对",
     ],
 }
 NO_REFUSAL = [
