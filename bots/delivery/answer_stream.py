@@ -10,6 +10,7 @@ from core.domain.errors import LeaseLost, StorageUnavailable, SurfaceError, Surf
 from core.domain.events import (
     AgentEvent,
     Chunk,
+    ReplyLeft,
     ResponseStarted,
     TextStreamed,
     ThinkingStreamed,
@@ -21,7 +22,7 @@ from core.domain.events import (
 from core.domain.threads import Run
 from core.loop.calls import ENDING_TOOLS
 from core.stores import DeliveryDraft
-from core.tasks import wait_at_most, wait_for_first
+from core.tasks import wait_for_first
 
 log = logging.getLogger(__name__)
 
@@ -37,15 +38,15 @@ class AnswerStream:
     """The text that the model writes in the newest turn, and the message that shows it.
 
     A run streams at most one message. Text before a tool call stays as it is, and the answer is a message of its own.
-    Otherwise the message becomes the answer when the run ends (`Poster.finish_stream`), however much of it was shown,
-    so that nothing is lost or doubled if an append fails, the model is asked again, or the process dies.
+    Otherwise the message becomes the answer when the run ends or leaves it (`Poster.finish_stream`), however much of it
+    was shown, so that nothing is lost or doubled if an append fails, the model is asked again, or the process dies.
     """
 
     def __init__(self) -> None:
         self._text = ""
         self._next_sequence = 0
         self._is_complete = True
-        self._has_begun = False
+        self._has_begun = self._is_left = False
         self._enough = asyncio.Event()
         self._ended = asyncio.Event()
 
@@ -59,6 +60,9 @@ class AnswerStream:
                 self._begin_text()
             case ToolStarted(name=name) if name not in ENDING_TOOLS:
                 self._end_if_begun()
+            case ReplyLeft():
+                self._is_left = True
+                self._ended.set()
             case ResponseStarted():
                 self._begin_text()
             case TextStreamed() | ThinkingStreamed() | ToolCallStreamed() | ToolProgressed():
@@ -121,8 +125,10 @@ class AnswerStream:
                     sent, appended_at = sent + len(text), time.monotonic()
                 except SurfaceRateLimited as limited:  # it was not sent
                     pause_seconds = max(pause_seconds, limited.retry_after_seconds)
-            await wait_at_most(over, pause_seconds)
-        if self._ended.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_seconds):
+                    await wait_for_first(over, self._ended)
+        if self._ended.is_set() and not self._is_left:
             rest = self._text[sent : poster.surface.answer_limit]
             with suppress(SurfaceError):
                 await poster.append_to_stream(stream, streams, rest)

@@ -43,6 +43,7 @@ LONG_POST_QUEUE = (
     "Your answer is ready, but many messages are waiting to be posted here and only a few are allowed at a time."
     " It appears in its thread when its turn comes."
 )
+STREAM_END_SECONDS_MAX = 10.0
 RUNS_PER_INTERVAL = 5
 """Number of active runs up to which each run edits its status at full speed. With more runs, each edits less often."""
 
@@ -185,13 +186,13 @@ class _Show:
     async def _show(self, run: Run, poster: Poster) -> None:
         if run.status in ("queued", "running"):
             self._signing = spawn(self._sign_start(run, poster), name="reaction")
-        editor = spawn(self._keep_status(run, poster), name=f"status of {self.run_id}")
+        writing = self._stream.write(run, poster, self._over)
+        writer = spawn(writing, name=f"stream of {self.run_id}")
+        editor = spawn(self._keep_status(run, poster, writer), name=f"status of {self.run_id}")
         typing = self._keep_typing(run, poster.address, poster.surface)
         typist = spawn(typing, name=f"typing of {self.run_id}")
         acknowledging = spawn(self._acknowledge(run, poster), name=f"follow-ups of {self.run_id}")
         queueing = spawn(self._note_long_queue(), name=f"queueing of {self.run_id}")
-        writing = self._stream.write(run, poster, self._over)
-        writer = spawn(writing, name=f"stream of {self.run_id}")
         try:
             await self._fold()
         except asyncio.CancelledError:
@@ -279,7 +280,7 @@ class _Show:
                 await wait_for_first(self._over, self._waits)
             await wait_for_first(self._over, self._works)
 
-    async def _keep_status(self, run: Run, poster: Poster) -> None:
+    async def _keep_status(self, run: Run, poster: Poster, writer: asyncio.Task[None]) -> None:
         """Edits the status message to the newest view, at the platform's edit interval, until the run ends.
 
         Posts it at the first step, or after `status_after_seconds`. `_leave` shows the final state, after the answer.
@@ -297,7 +298,7 @@ class _Show:
             self._changed.clear()
             await self._show_status(poster)
             await self._show_approval(run, poster)
-            await self._show_replies(run, poster)
+            await self._show_replies(run, poster, writer)
             pace = poster.surface.edit_interval_seconds
             crowd = max(1.0, self._active_runs() / RUNS_PER_INTERVAL)
             await wait_at_most(self._over, pace * crowd)
@@ -322,11 +323,12 @@ class _Show:
         sign = self._sign_wait(run, poster, "asking" if waits else "seen", after=self._signing)
         self._signing = spawn(sign, name="reaction")
 
-    async def _show_replies(self, run: Run, poster: Poster) -> None:
-        """Posts the replies that the run has left while it goes on."""
+    async def _show_replies(self, run: Run, poster: Poster, writer: asyncio.Task[None]) -> None:
+        """Posts the replies that the run has left while it goes on, the first of them as the message of `writer`."""
         replies = self._view.replies
         if replies == self._replies_shown:
             return
+        await asyncio.wait([writer], timeout=STREAM_END_SECONDS_MAX)
         try:
             await wait_for_earlier_runs(poster.rendering, self._deps)
             await deliver_outbox(run, replace(poster), self._deps)
