@@ -75,12 +75,21 @@ async def backfill_channels(client: discord.Client, channel_cursors: ChannelCurs
 
 
 async def record_new_channels(guild: discord.Guild, channel_cursors: ChannelCursors) -> None:
-    """Stores cursors for new channels of a guild, so that even the first mention in a new channel is backfilled."""
+    """Stores cursors for new channels and threads of a guild, so that even the first mention in one is backfilled.
+
+    If the bot knows the guild, they were opened while it was away, or nobody has written there: they are read since the
+    bot has last heard anything of the guild. The past of a new guild is not read.
+    """
     known = await channel_cursors.load()
-    for channel in guild.text_channels:
-        if channel.id not in known:
-            channel_cursors.record_guild_of_channel(channel.id, guild.id)
-            await channel_cursors.advance(channel.id, channel.last_message_id or channel.id)
+    channels = (*guild.text_channels, *guild.threads)
+    heard = max((known.get(one.id, 0) for one in channels), default=0)
+    for channel in channels:
+        if channel.id in known:
+            continue
+        channel_cursors.record_guild_of_channel(channel.id, guild.id)
+        newest = channel.last_message_id or channel.id
+        await channel_cursors.advance(channel.id, max(channel.id, heard) if heard else newest)
+        if not heard:
             channel_cursors.mark_current(channel.id)
 
 

@@ -1,9 +1,13 @@
 """The reading of channels: in order, gaps filled first, the cursor never past a gap."""
 
 import asyncio
+from types import SimpleNamespace
+from typing import cast
 
+import discord
 import pytest
 
+from bots.discord.gateway.backfill import record_new_channels
 from bots.discord.gateway.cursors import ChannelCursors
 
 
@@ -115,3 +119,37 @@ async def _until(condition) -> None:
     async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0.001)
+
+
+def channel(channel_id: int, newest: int | None = None) -> SimpleNamespace:
+    return SimpleNamespace(id=channel_id, last_message_id=newest)
+
+
+async def recorded(guild: SimpleNamespace, **stored: str) -> tuple[History, dict[str, str]]:
+    """The gaps that the first messages of all channels fill, and the cursors before them."""
+    history, cursors = History(), FakeCursors(**stored)
+    channel_cursors = ChannelCursors(cursors, history.fill)
+    channel_cursors.start_session()
+    await record_new_channels(cast(discord.Guild, guild), channel_cursors)
+    before = dict(cursors.stored)
+    for one in (*guild.text_channels, *guild.threads):
+        async with channel_cursors.handling(one.id, 9_000):
+            pass
+    return history, before
+
+
+async def test_channels_and_threads_opened_while_the_bot_was_away_are_read() -> None:
+    guild = SimpleNamespace(
+        id=1,
+        text_channels=[channel(100, 5_900), channel(5_500, 5_800), channel(200)],
+        threads=[channel(5_600, 5_700)],
+    )
+    history, before = await recorded(guild, c100="5000")
+    assert before == {"100": "5000", "5500": "5500", "200": "5000", "5600": "5600"}
+    assert history.fills == [(100, 5_000), (5_500, 5_500), (200, 5_000), (5_600, 5_600)]
+
+
+async def test_the_past_of_a_new_guild_is_not_read() -> None:
+    guild = SimpleNamespace(id=1, text_channels=[channel(100, 5_900)], threads=[channel(5_600)])
+    history, before = await recorded(guild)
+    assert (history.fills, before) == ([], {"100": "5900", "5600": "5600"})
