@@ -39,7 +39,7 @@ SCAN_SECONDS_MAX = 1800.0
 WORKSPACES_AT_ONCE = 4
 OUTAGE_SECONDS = 30.0
 """Shorter outages need no backfill, because Slack redelivers the events."""
-RETRY_SECONDS = 30.0
+RETRY_SECONDS, RETRY_SECONDS_MAX = 30.0, 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +58,20 @@ class _BackfillSummary:
     """The result of backfilling one workspace.
 
     `heard` counts the messages after the cursors, `asked` those among them that are for the agent. `cut` lists channels
-    with more messages than were read; `skipped` maps reasons to channels that were not read.
+    with more messages than were read; `skipped` maps reasons to channels that were not read. `failed` are the gaps of
+    those that are read later.
     """
 
     heard: int = 0
     asked: int = 0
     cut: list[str] = field(default_factory=list[str])
     skipped: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    failed: list[ChannelGap] = field(default_factory=list[ChannelGap])
+
+    def fail(self, error: Exception, *gaps: ChannelGap) -> None:
+        for gap in gaps:
+            self.skip(f"{error}; tried again", gap.channel_id)
+        self.failed += gaps
 
     def skip(self, reason: str, channel_id: str) -> None:
         self.skipped.setdefault(reason, []).append(channel_id)
@@ -149,10 +156,15 @@ class Backfill:
             await cancel(earlier)
         gaps = await self._find_gaps()
         await self._cursors.resume([gap.scope for found in gaps.values() for gap in found])
-        slots = asyncio.Semaphore(WORKSPACES_AT_ONCE)
-        await asyncio.gather(
-            *(self._backfill_workspace_safely(team_id, gaps[team_id], slots) for team_id in gaps)
-        )
+        slots, pause_seconds = asyncio.Semaphore(WORKSPACES_AT_ONCE), RETRY_SECONDS
+        while True:
+            reads = (self._backfill_workspace_safely(team, gaps[team], slots) for team in gaps)
+            failed = zip(gaps, await asyncio.gather(*reads), strict=True)
+            gaps = {team: left for team, left in failed if left}
+            if not gaps:
+                return
+            await asyncio.sleep(pause_seconds)
+            pause_seconds = min(2 * pause_seconds, RETRY_SECONDS_MAX)
 
     async def _find_gaps(self) -> Mapping[str, list[ChannelGap]]:
         """Returns the gaps by workspace, most recently active channels first."""
@@ -170,8 +182,9 @@ class Backfill:
 
     async def _backfill_workspace_safely(
         self, team_id: str, gaps: list[ChannelGap], slots: asyncio.Semaphore
-    ) -> None:
-        """Backfills one workspace. Logs every failure, so that the other workspaces are still read."""
+    ) -> list[ChannelGap]:
+        """Backfills one workspace. Logs every failure, so that the other workspaces are still read. Returns the gaps of
+        channels that could not be read now."""
         summary = _BackfillSummary()
         async with slots:
             try:
@@ -179,9 +192,12 @@ class Backfill:
                     await self._backfill_workspace(team_id, gaps, summary)
             except TimeoutError:
                 summary.skip("no time is left", "those that are left")
+            except StorageUnavailable as error:
+                summary.fail(error, *gaps)
             except Exception:  # continue with the other workspaces
                 log.exception("slack: catching up in workspace %s failed", team_id)
         summary.log(team_id)
+        return summary.failed
 
     async def _backfill_workspace(
         self, team_id: str, gaps: list[ChannelGap], summary: _BackfillSummary
@@ -207,7 +223,7 @@ class Backfill:
                 summary.skip(error.code, gap.channel_id)
                 await self._cursors.close_gap(gap.scope)
             except (SurfaceError, StorageUnavailable) as error:
-                summary.skip(f"{error}; tried again at the next start", gap.channel_id)
+                summary.fail(error, gap)
 
     async def _backfill_channel(
         self,

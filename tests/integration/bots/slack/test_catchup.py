@@ -11,6 +11,7 @@ from aiohttp import web
 from bots.delivery.content import AnswerPart
 from bots.inbound.actions import IncomingMessage
 from bots.slack.app import SlackApp
+from bots.slack.events import backfill
 from bots.slack.web_api.history import CHANNEL_PAGES_MAX, PAGE_SIZE
 from core.domain.threads import Address
 from simulator.slack import SlackSettings, SlackSimulator
@@ -194,6 +195,20 @@ async def test_a_channel_that_refuses_keeps_no_other_from_being_read(
     assert storing_receiver.taken[2:] == ["heard"]
     refused = await told(caplog, "not caught up")
     assert refused.endswith(f"(not_in_channel): {closed.channel_id}")
+
+
+async def test_a_channel_that_could_not_be_read_is_tried_again(
+    slack: SlackSimulator, storing_receiver: StoringReceiver, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(backfill, "RETRY_SECONDS", 0.1)
+    async with listening(slack, storing_receiver):
+        await slack.say("alice", channel_of(slack), "@threadhand begin")
+        await eventually(lambda: len(storing_receiver.taken) == 1)
+        await storing_receiver.marked(1)
+    await slack.say("alice", channel_of(slack), "@threadhand heard")
+    slack.misbehave("server_error", method="conversations.history", times=4)
+    async with listening(slack, storing_receiver):
+        await eventually(lambda: storing_receiver.taken[1:] == ["heard"])
 
 
 async def test_missing_rights_are_told_once(
