@@ -390,8 +390,8 @@ def decide_edit(edit: MessageEdited, snapshot: ThreadSnapshot | None) -> Decisio
 def decide_delete(deletion: MessageDeleted, snapshot: ThreadSnapshot | None) -> Decision:
     """Returns how to handle a deletion.
 
-    Deleting the message that started a run stops the run, unless it was written by somebody else about whose message
-    the requester has asked. Deleting a later message withdraws it, unless the run has already read it.
+    Deleting the message that started a run stops the run, unless the requester asked about a message of somebody else.
+    Deleting a later message withdraws it, unless the run has already read it.
     """
     if snapshot is None or snapshot.active_run is None:
         return Ignore(reason="nothing under way")

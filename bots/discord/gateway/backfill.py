@@ -77,8 +77,8 @@ async def backfill_channels(client: discord.Client, channel_cursors: ChannelCurs
 async def record_new_channels(guild: discord.Guild, channel_cursors: ChannelCursors) -> None:
     """Stores cursors for new channels and threads of a guild, so that even the first mention in one is backfilled.
 
-    If the bot knows the guild, they were opened while it was away, or nobody has written there: they are read since the
-    bot has last heard anything of the guild. The past of a new guild is not read.
+    In a guild that has cursors, a new channel was opened while the bot was away, or nobody has written there. It is
+    read from the newest message that the bot has handled in the guild. In a new guild, earlier messages are not read.
     """
     known = await channel_cursors.load()
     channels = (*guild.text_channels, *guild.threads)

@@ -234,7 +234,7 @@ def _inputs_with(
     connection: Connection, thread_id: str, change: InboxItem
 ) -> tuple[str | None, bool]:
     """Returns the id of the changed message's input that no run has read, if any, and whether it has any inputs. A
-    request of somebody else about the message refers to it, too, but is not the author's to change."""
+    request that somebody else made about the message is left out, because its author may not change that."""
     if not change.message_ref:
         return None, False
     author_id, writer = change.author.person_id, thread_inputs.c.author_id

@@ -163,7 +163,7 @@ async def test_text_before_a_tool_call_stays_whole_and_the_answer_follows(
 async def leave_first_answer(
     stage: Stage, first: Played, second: Played, gate: asyncio.Event, *, after: Callable[[], bool]
 ) -> None:
-    """Plays a run whose first answer is left, because somebody writes before it ends. Then opens the gate."""
+    """Plays a run that goes on after its first answer: somebody writes before the gate lets that answer end."""
     stage.world.model.turns = [first, second]
     run_id, running = await stage.start_followed()
     await until(after)
