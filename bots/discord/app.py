@@ -120,6 +120,7 @@ class DiscordApp:
         """Disconnects. Safe to call in any state."""
         self._is_closing = True
         await self.client.channel_cursors.close()
+        await self.client.kept_events.close()
         if self._has_logged_in:  # discord.py fails if it is closed before it is opened
             await self.client.close()
         if self._connection is not None:

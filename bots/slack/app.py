@@ -10,8 +10,9 @@ from aiohttp import web
 from bots.delivery.rate_limiter import RateLimiter
 from bots.inbound.home import Greetings
 from bots.inbound.receiver import Admits, Receive
+from bots.inbound.retry_buffer import RetryBuffer
 from bots.slack.events.backfill import Backfill
-from bots.slack.events.bolt import RetryBuffer, build_bolt_app
+from bots.slack.events.bolt import build_bolt_app
 from bots.slack.events.cursors import ChannelCursors, InboxStore
 from bots.slack.events.handler import EventHandler
 from bots.slack.events.transports import HttpTransport, SocketModeTransport
@@ -81,7 +82,7 @@ class SlackApp:
                 _build_event_handler, receive, admits, groups, tokens, cursors, greetings
             ),
         )
-        self._retry_buffer = RetryBuffer()
+        self._retry_buffer = RetryBuffer("slack")
         self._backfill = Backfill(inbox, cursors, self._workspaces) if inbox and cursors else None
         self._workspace = self._workspaces.build_workspace(self._client)
         self.surface = (

@@ -20,6 +20,7 @@ from bots.discord.permissions import CLOSED_CODES
 from bots.discord.rest.client import RestClient
 from bots.discord.rest.thread_opener import ThreadOpener
 from bots.inbound.receiver import Lookups, Receive
+from bots.inbound.retry_buffer import RetryBuffer
 from bots.settings.discord import Shards
 from core.domain.errors import SurfaceError
 
@@ -80,8 +81,9 @@ class GatewayClient(discord.AutoShardedClient):
         malformed_payloads.tolerate(self, self.rest)
         self.thread_opener = ThreadOpener(self.rest)
         self.channel_cursors = ChannelCursors(cursors, self._read_gap, shards=shards)
+        self.kept_events = RetryBuffer("discord")
         self.event_handler = EventHandler(
-            self, receive, self.rest, self.thread_opener, self.channel_cursors
+            self, receive, self.rest, self.thread_opener, self.channel_cursors, self.kept_events
         )
         self.interactions = InteractionHandler(
             receive, self.thread_opener, self.channel_cursors, lookups
@@ -106,22 +108,23 @@ class GatewayClient(discord.AutoShardedClient):
         self._was_ready = True
         user_id = self.user.id if self.user else 0
         log.info("discord: connected as %s; servers: %s", user_id, len(self.guilds))
-        await backfill.backfill_channels(self, self.channel_cursors)
+        await self._backfill_channels()
 
     async def on_shard_ready(self, _shard_id: int) -> None:
         if self._was_ready:
-            await backfill.backfill_channels(self, self.channel_cursors)
+            await self._backfill_channels()
 
     async def on_guild_available(self, guild: discord.Guild) -> None:
-        await backfill.record_new_channels(guild, self.channel_cursors)
+        await self._record_new_channels(guild)
 
     async def on_guild_remove(self, guild: discord.Guild) -> None:
         if self.on_uninstall is not None:
-            await self.on_uninstall("discord", str(guild.id))
+            uninstall = partial(self.on_uninstall, "discord", str(guild.id))
+            await self.kept_events.handle(f"guild remove:{guild.id}", uninstall)
 
     async def on_guild_join(self, guild: discord.Guild) -> None:
         log.info("discord: the bot was added to server %s", guild.id)
-        await backfill.record_new_channels(guild, self.channel_cursors)
+        await self._record_new_channels(guild)
 
     async def on_thread_create(self, thread: discord.Thread) -> None:
         self.thread_opener.mark_open(str(thread.id))
@@ -158,6 +161,14 @@ class GatewayClient(discord.AutoShardedClient):
 
     async def on_error(self, event_method: str, /, *_args: object, **_kwargs: object) -> None:
         log.exception("%s failed", event_method)
+
+    async def _backfill_channels(self) -> None:
+        work = partial(backfill.backfill_channels, self, self.channel_cursors)
+        await self.kept_events.handle("backfill", work)
+
+    async def _record_new_channels(self, guild: discord.Guild) -> None:
+        work = partial(backfill.record_new_channels, guild, self.channel_cursors)
+        await self.kept_events.handle(f"channels:{guild.id}", work)
 
     async def _read_gap(self, channel_id: int, after: int) -> None:
         await backfill.read_gap(

@@ -1,9 +1,10 @@
 """Handles gateway events: messages, edits, deletions and reactions."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import aiohttp
 import discord
@@ -28,6 +29,7 @@ from bots.discord.rest.client import RestClient, get_text, translate_error
 from bots.discord.rest.thread_opener import ThreadOpener
 from bots.inbound.actions import ActorContext, IncomingMessage, Outcome, StopRequested, UserAction
 from bots.inbound.receiver import Receive
+from bots.inbound.retry_buffer import RetryBuffer
 from core.domain.errors import StorageUnavailable, SurfaceError, SurfaceRefused
 from core.domain.messages import JsonObject
 from core.domain.threads import Person
@@ -47,6 +49,8 @@ MODERATOR = Person(person_id="", name="A moderator")
 class EventHandler:
     """Parses gateway events and passes them to `receive`. The client logs exceptions.
 
+    `kept_events` retries edits, deletions and reactions; missed messages are read again from the history.
+
     With `needs_roles`, fetches the authors of backfilled messages, because these messages lack the authors' roles.
     Without `sees_all_content` Discord blanks messages that do not mention the bot. `admits` tells whether an author
     has access; without it everybody is told why the bot cannot answer in a channel.
@@ -59,12 +63,14 @@ class EventHandler:
         rest: RestClient,
         thread_opener: ThreadOpener,
         channel_cursors: ChannelCursors,
+        kept_events: RetryBuffer,
     ) -> None:
         self._client = client
         self._rest = rest
         self._receive = receive
         self._thread_opener = thread_opener
         self._channel_cursors = channel_cursors
+        self._kept_events = kept_events
         self.needs_roles = False
         self.sees_all_content = True
         self._told_blind: set[int] = set()
@@ -82,7 +88,13 @@ class EventHandler:
             await self._channel_cursors.record_unaddressed(message.channel.id, message.id)
             return
         async with self._channel_cursors.handling(message.channel.id, message.id):
-            await self.handle_message(message)
+            allowed = find_bot_permissions(message.channel, message.guild)
+            if allowed is None or allowed.read_message_history:
+                await self.handle_message(message)
+            else:  # it cannot be read again
+                await self._kept_events.handle(
+                    f"message:{message.id}", partial(self.handle_message, message)
+                )
 
     async def handle_message(self, message: discord.Message, *, is_missed: bool = False) -> None:
         """Handles a live message, or one that was missed. A message that was handled before has no effect.
@@ -172,6 +184,12 @@ class EventHandler:
             return
         if message.author.id == self._bot_user_id():
             return
+        edited_at = message.edited_at.isoformat() if message.edited_at else ""
+        await self._kept_events.handle(
+            f"edit:{message.id}:{edited_at}", partial(self._edit, message)
+        )
+
+    async def _edit(self, message: discord.Message) -> None:
         location = await self._locate(message.channel, message.guild)
         inbound = location and parse_edit(message, location, self._bot_user_id())
         if inbound:
@@ -186,21 +204,28 @@ class EventHandler:
     async def on_delete(self, payload: discord.RawMessageDeleteEvent) -> None:
         """Handles a deleted message."""
         cached = payload.cached_message
-        location = await self._locate_by_id(payload.channel_id, payload.guild_id)
-        inbound = location and parse_delete(
-            payload.message_id, location, cached.author if cached else None
-        )
-        if inbound:
-            async with self._channel_cursors.lock_channel(payload.channel_id):
-                await self._receive(inbound)
+        await self._on_deletions(payload, {payload.message_id}, cached.author if cached else None)
 
     async def on_bulk_delete(self, payload: discord.RawBulkMessageDeleteEvent) -> None:
         """Handles a moderator's deletion of several messages."""
-        location = await self._locate_by_id(payload.channel_id, payload.guild_id)
-        for message_id in sorted(payload.message_ids):
-            if location and (inbound := parse_delete(message_id, location, None)):
+        await self._on_deletions(payload, payload.message_ids, None)
+
+    async def _on_deletions(
+        self,
+        payload: discord.RawMessageDeleteEvent | discord.RawBulkMessageDeleteEvent,
+        message_ids: Set[int],
+        author: discord.abc.User | None,
+    ) -> None:
+        now = datetime.now(UTC)
+
+        async def delete(message_id: int) -> None:
+            location = await self._locate_by_id(payload.channel_id, payload.guild_id)
+            if location and (inbound := parse_delete(message_id, location, author, now)):
                 async with self._channel_cursors.lock_channel(payload.channel_id):
                     await self._receive(inbound)
+
+        for message_id in sorted(message_ids):
+            await self._kept_events.handle(f"delete:{message_id}", partial(delete, message_id))
 
     async def on_thread_closed(self, location: ChannelLocation, error_code: str) -> None:
         """Stops the run of a thread that was locked or deleted. Nothing is posted there from now on.
@@ -216,16 +241,22 @@ class EventHandler:
             person=MODERATOR,
             actor=ActorContext(groups=None),
         )
-        await self._receive(stop)
+        await self._kept_events.handle(stop.dedupe_key, partial(self._receive, stop))
 
     async def on_reaction(self, payload: discord.RawReactionActionEvent) -> None:
         """Handles an added reaction."""
         member = payload.member
         if payload.user_id == self._bot_user_id() or (member is not None and member.bot):
             return
+        now = datetime.now(UTC)
+        event_id = f"reaction:{payload.message_id}:{payload.user_id}:{payload.emoji}:{now}"
+        await self._kept_events.handle(event_id, partial(self._react, payload, now))
+
+    async def _react(self, payload: discord.RawReactionActionEvent, received_at: datetime) -> None:
         location = await self._locate_by_id(payload.channel_id, payload.guild_id)
         if location is None:
             return
+        member = payload.member
         who = (
             parse_person(member)
             if member
@@ -236,7 +267,7 @@ class EventHandler:
             payload.message_id,
             location,
             who,
-            datetime.now(UTC),
+            received_at,
             parse_standing(member, location) if member else _unknown_standing(location),
         )
         if inbound:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import chain
 from typing import cast
 
@@ -259,7 +259,10 @@ def parse_edit(
 
 
 def parse_delete(
-    message_id: int, location: ChannelLocation, author: discord.abc.User | None
+    message_id: int,
+    location: ChannelLocation,
+    author: discord.abc.User | None,
+    received_at: datetime,
 ) -> MessageDeleted | None:
     """Parses a deletion. `author` is known only if the message is cached, because Discord does not send it."""
     if author is not None and author.bot:
@@ -269,7 +272,7 @@ def parse_delete(
         dedupe_key=f"discord:delete:{message_id}",
         message_ref=str(message_id),
         author=parse_person(author) if author else Person(person_id="", name="Somebody"),
-        sent_at=max(datetime.now(UTC), discord.utils.snowflake_time(message_id)),
+        sent_at=max(received_at, discord.utils.snowflake_time(message_id)),
         written_at=discord.utils.snowflake_time(message_id),
         actor=parse_standing(author, location) if author else ActorContext(groups=None),
     )

@@ -1,9 +1,6 @@
 """The Bolt app: dispatches payloads to their workspaces' event handlers, retries, and handles uninstalls."""
 
-import asyncio
-import logging
 import re
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, cast
@@ -11,6 +8,7 @@ from typing import Any, Protocol, cast
 from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncBoltContext
 from slack_bolt.authorization import AuthorizeResult
 
+from bots.inbound.retry_buffer import RetryBuffer
 from bots.slack.events.handler import EventHandler
 from bots.slack.events.payload_fields import (
     Origin,
@@ -25,58 +23,6 @@ from bots.slack.web_api.client import SlackClient
 from bots.slack.workspaces import Workspace, Workspaces
 from core.domain.errors import StorageUnavailable
 from core.domain.messages import JsonObject
-from core.tasks import cancel, spawn
-
-RETRY_SECONDS = 2.0
-RETRY_EVENTS_MAX = 2_000
-
-ProcessEvent = Callable[[], Awaitable[None]]
-
-log = logging.getLogger(__name__)
-
-
-class RetryBuffer:
-    """Keeps events that could not be stored because the database was down, and retries them in order.
-
-    Slack redelivers an event for six minutes only, and the database may be down for longer. Buffered events are not
-    acknowledged, so Slack may also redeliver them to another process; dedupe keys make that harmless.
-    """
-
-    def __init__(self) -> None:
-        self._events: OrderedDict[str, ProcessEvent] = OrderedDict()
-        self._trying: asyncio.Task[None] | None = None
-
-    def add(self, event_id: str, process: ProcessEvent) -> None:
-        """Adds an event that `process` handles. Ignores a redelivered event."""
-        if not event_id or event_id in self._events:
-            return
-        if len(self._events) == RETRY_EVENTS_MAX:
-            log.error("slack: event %s is dropped: too many wait for the database", event_id)
-            return
-        self._events[event_id] = process
-        if self._trying is None or self._trying.done():
-            log.warning("slack: events wait for the database")
-            self._trying = spawn(self._try_again(), name="slack refused events")
-
-    async def close(self) -> None:
-        if self._trying is not None:
-            await cancel(self._trying)
-
-    async def _try_again(self) -> None:
-        taken = 0
-        while self._events:
-            await asyncio.sleep(RETRY_SECONDS)
-            for event_id, take in tuple(self._events.items()):
-                try:
-                    await take()
-                except StorageUnavailable:
-                    break
-                except Exception:  # an event that breaks the bot must not hold up those behind it
-                    log.exception("slack: event %s is dropped", event_id)
-                del self._events[event_id]
-                taken += 1
-        log.info("slack: the database is back: %s events that waited for it", taken)
-
 
 OnUninstall = Callable[[str], Awaitable[None]]
 """A callback that receives the id of the workspace or organisation that removed the app."""
@@ -183,14 +129,14 @@ def _register(
         payload = cast(JsonObject, body)
         event, origin = get_object(payload, "event"), parse_origin(payload, context.team_id or "")
         if is_uninstall_event(event):
-            await handle_uninstall(event, origin, workspaces, on_uninstall)
-            return
-        sharing_ids = parse_sharing_ids(payload)
-        dispatch = partial(_dispatch_event, event, origin, sharing_ids, workspaces)
+            process = partial(handle_uninstall, event, origin, workspaces, on_uninstall)
+        else:
+            sharing_ids = parse_sharing_ids(payload)
+            process = partial(_dispatch_event, event, origin, sharing_ids, workspaces)
         try:
-            await dispatch()
+            await process()
         except StorageUnavailable:
-            retry_buffer.add(get_text(payload, "event_id"), dispatch)
+            retry_buffer.add(get_text(payload, "event_id"), process)
             raise
 
     anything = re.compile(".*")

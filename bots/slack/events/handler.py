@@ -106,6 +106,7 @@ class ThreadOrder:
     def __init__(self) -> None:
         self._newest: dict[MessageKey, asyncio.Event] = {}
         self._early: OrderedDict[MessageKey, JsonObject] = OrderedDict()
+        self._unfinished: set[MessageKey] = set()
 
     @asynccontextmanager
     async def place(self, event: JsonObject) -> AsyncGenerator[Callable[[], Awaitable[None]]]:
@@ -136,15 +137,23 @@ class ThreadOrder:
         if len(self._early) > EARLY_REPLIES_MAX:
             self._early.popitem(last=False)
 
-    def replies_before(self, root: JsonObject) -> list[JsonObject]:
-        """Returns and forgets the replies that came before this message, oldest first."""
-        channel, ts = get_text(root, "channel"), get_text(root, "ts")
-        found = [
-            key
-            for key, event in self._early.items()
-            if key[0] == channel and get_text(event, "thread_ts") == ts
-        ]
-        return [self._early.pop(key) for key in sorted(found)]
+    async def handle_early_replies(
+        self, root: JsonObject, handle: Callable[[JsonObject], Awaitable[object]], *, is_taken: bool
+    ) -> None:
+        """Calls `handle` with each reply that came before this message, oldest first, if the agent took the message.
+
+        If `handle` raises, the rest stays for the next delivery of the message, which is not taken twice.
+        """
+        thread = get_text(root, "channel"), get_text(root, "ts")
+        if not is_taken and thread not in self._unfinished:
+            return
+        self._unfinished.add(thread)
+        for key in sorted(key for key in self._early if key[0] == thread[0]):
+            event = self._early.get(key)
+            if event is not None and get_text(event, "thread_ts") == thread[1]:
+                await handle(event)
+                self._early.pop(key, None)
+        self._unfinished.discard(thread)
 
 
 def _thread_ts(event: JsonObject) -> str:
@@ -236,8 +245,8 @@ class EventHandler:
         if isinstance(inbound, IncomingMessage):
             if is_reply and not is_taken and not inbound.is_addressed:
                 self._order.keep(event)
-            for early in self._order.replies_before(event) if is_taken and not is_reply else ():
-                await self._on_event(early)
+            if not is_reply:
+                await self._order.handle_early_replies(event, self._on_event, is_taken=is_taken)
         return not isinstance(inbound, Ignored)
 
     async def on_shortcut(self, payload: JsonObject) -> None:

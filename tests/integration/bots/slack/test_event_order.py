@@ -4,7 +4,15 @@ import time
 
 import pytest
 
-from bots.inbound.actions import IncomingMessage, MessageDeleted, MessageEdited
+from bots.inbound import retry_buffer
+from bots.inbound.actions import (
+    IncomingMessage,
+    MessageDeleted,
+    MessageEdited,
+    Outcome,
+    UserAction,
+)
+from core.domain.errors import StorageUnavailable
 from simulator.slack import SlackSettings, SlackSimulator
 from tests.integration.bots.slack.socket_mode_app import (
     RecordingReceiver,
@@ -61,6 +69,30 @@ async def test_a_reply_that_comes_before_its_root_is_not_lost(
         await slack.say("alice", channel, "and the columns", thread_id=root)
         await eventually(lambda: len(storing_receiver.taken) == 2)
         assert storing_receiver.taken == ["count the rows", "and the columns"]
+
+
+async def test_a_reply_that_came_first_waits_for_the_database(
+    storing_receiver: StoringReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry_buffer, "RETRY_SECONDS", 0.05)
+    store, failures = storing_receiver.receive, ["once", "twice"]
+
+    async def receive(inbound: UserAction) -> Outcome:
+        is_reply = isinstance(inbound, IncomingMessage) and inbound.text == "and the columns"
+        if is_reply and storing_receiver.taken and failures:
+            raise StorageUnavailable(failures.pop())
+        return await store(inbound)
+
+    monkeypatch.setattr(storing_receiver, "receive", receive)
+    async with SlackSimulator() as slack, listening(slack, storing_receiver):
+        channel = channel_of(slack)
+        for method in ("message.channels", "app_mention"):
+            slack.misbehave("delay", method=method, seconds=0.5)
+        root = await slack.say("alice", channel, "@threadhand count the rows")
+        await slack.say("alice", channel, "and the columns", thread_id=root)
+        await eventually(lambda: len(storing_receiver.taken) == 2)
+        assert storing_receiver.taken == ["count the rows", "and the columns"]
+        assert failures == []
 
 
 async def test_all_look_ups_together_end_before_slacks_deadline(

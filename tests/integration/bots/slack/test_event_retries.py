@@ -33,7 +33,7 @@ async def test_what_was_refused_is_taken_when_the_database_is_back(
         assert storing_receiver.taken == []
 
         storing_receiver.is_away = False
-        await told(caplog, "the database is back")
+        await told(caplog, "events that had to wait were handled")
         assert storing_receiver.taken == ["begin", "go on", "(stop)"]
         assert "dropped" not in caplog.text
 

@@ -9,12 +9,14 @@ from cryptography.fernet import Fernet
 from yarl import URL
 
 from bots.delivery.content import AnswerPart
+from bots.inbound import retry_buffer
 from bots.inbound.actions import IncomingMessage
 from bots.slack.install.tokens import TokenCipher
-from core.domain.errors import AgentError, SurfaceRefused
+from core.domain.errors import AgentError, StorageUnavailable, SurfaceRefused
 from simulator.slack import SlackSimulator
 from simulator.slack.people.interactions import BusyPeople
 from simulator.view import SentFile
+from storage.sql.stores.workspaces import SqlInstallations
 from tests.integration.bots.slack.installable_app import KEY, InstallableApp, new_browser, opened
 from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, eventually
 
@@ -182,6 +184,27 @@ async def test_who_takes_the_bot_away_is_not_heard_any_more(
     assert [team_id for team_id, _ in await installable.stored()] == [SECOND]
     with pytest.raises(SurfaceRefused, match="not installed"):
         await installable.app.surface.post(here, AnswerPart(markdown="x"), delivery_id="d")
+
+
+async def test_a_removal_waits_for_the_database(
+    installable: InstallableApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry_buffer, "RETRY_SECONDS", 0.02)
+    outbox = installable.slack.oauth.outbox
+    outbox.settings = replace(outbox.settings, retry_seconds=())  # Slack delivers nothing again
+    await installable.install(FIRST)
+    leave, failures = SqlInstallations.leave, ["a", "b", "c"]
+
+    async def unavailable(
+        store: SqlInstallations, platform: str, workspace_id: str
+    ) -> tuple[str, ...]:
+        if failures:
+            raise StorageUnavailable(failures.pop())
+        return await leave(store, platform, workspace_id)
+
+    monkeypatch.setattr(SqlInstallations, "leave", unavailable)
+    installable.slack.oauth.uninstall(FIRST)
+    await eventually(lambda: installable.left)
 
 
 async def test_a_token_that_expires_soon_is_refreshed_and_kept(installable: InstallableApp) -> None:

@@ -10,8 +10,9 @@ from functools import partial
 import pytest
 
 from bots.inbound.actions import MISSED_SECONDS_MAX
+from bots.inbound.retry_buffer import RetryBuffer
 from bots.slack.events.backfill import OVERLAP_SECONDS, Backfill, find_gaps
-from bots.slack.events.bolt import RetryBuffer, build_bolt_app
+from bots.slack.events.bolt import build_bolt_app
 from bots.slack.events.cursors import ChannelCursors
 from bots.slack.events.handler import EventHandler
 from bots.slack.events.transports import PING_SECONDS, SocketModeTransport
@@ -201,7 +202,7 @@ async def test_what_was_said_while_the_socket_was_down_is_read(
         async def leave(team_id: str) -> None:
             raise AssertionError(team_id)
 
-        bolt = build_bolt_app(parts.client, parts.teams, leave, RetryBuffer())
+        bolt = build_bolt_app(parts.client, parts.teams, leave, RetryBuffer("slack"))
         socket = SocketModeTransport(
             parts.client, bolt, slack.settings.app_token, on_connection_state
         )

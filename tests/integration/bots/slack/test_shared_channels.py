@@ -12,7 +12,8 @@ from slack_bolt.async_app import AsyncApp
 from slack_bolt.request.async_request import AsyncBoltRequest
 
 from bots.inbound.actions import IncomingMessage, Outcome, UserAction
-from bots.slack.events.bolt import RetryBuffer, build_bolt_app
+from bots.inbound.retry_buffer import RetryBuffer
+from bots.slack.events.bolt import build_bolt_app
 from bots.slack.events.handler import EventHandler
 from bots.slack.web_api.client import Identity, SlackClient
 from bots.slack.workspaces import Workspaces
@@ -75,7 +76,7 @@ async def app() -> AsyncIterator[SharedApp]:
             ),
         )
         client = SlackClient(bot_token="xoxb-none", api_url=slack.api_url)
-        made = SharedApp(build_bolt_app(client, workspaces, uninstalled, RetryBuffer()))
+        made = SharedApp(build_bolt_app(client, workspaces, uninstalled, RetryBuffer("slack")))
         yield made
         await workspaces.close()
         await client.close()
