@@ -2,6 +2,7 @@
 
 ThreadhandError
 ├── ToolError                 for the model; says what to do next
+│   ├── FileMissing           there is no such file or folder
 │   └── FileChanged           a file is not the version that a write expects; nothing was written
 ├── AgentError                for the user; one plain sentence, never a path, a traceback or a secret
 │   ├── ModelError            a model call failed
@@ -32,6 +33,10 @@ class ThreadhandError(Exception):
 
 class ToolError(ThreadhandError):
     """A tool could not do its work. The text is written for the model."""
+
+
+class FileMissing(ToolError):
+    """There is no file or folder at the path."""
 
 
 class FileChanged(ToolError):

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 
-from core.domain.errors import FileChanged, LeaseLost, ToolError
+from core.domain.errors import FileChanged, FileMissing, LeaseLost, ToolError
 from core.domain.messages import JsonObject
 from sandbox.inside import protocol
 
@@ -45,7 +45,7 @@ def parse_error(body: JsonObject) -> ToolError | LeaseLost:
         raise ValueError("an error without a message")
     if body.get("code") == "stale":
         return LeaseLost("another run uses this sandbox")
-    kind = FileChanged if body.get("code") == "changed" else ToolError
+    kind = {"changed": FileChanged, "missing": FileMissing}.get(str(body.get("code")), ToolError)
     return kind(replace_surrogates(message)[:2000])
 
 

@@ -327,7 +327,8 @@ def describe_os_error(error: OSError) -> CallError:
     }
     number = error.errno or 0
     text = by_number.get(number) or texts.get(type(error).__name__)
-    return CallError(text or f"It failed: {error.strerror or 'unknown error'}.")
+    code = "missing" if isinstance(error, FileNotFoundError) else "refused"
+    return CallError(text or f"It failed: {error.strerror or 'unknown error'}.", code)
 
 
 def _version(parent: int, name: str, expected: str) -> str:

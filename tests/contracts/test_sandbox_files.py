@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from core.domain.errors import FileChanged, ToolError
+from core.domain.errors import FileChanged, FileMissing, ToolError
 from core.ports import NO_FILE, Sandbox, file_version
 from tests.integration.sandbox.providers import content, pieces, run
 
@@ -67,6 +67,18 @@ async def test_a_write_that_expects_another_version_changes_nothing(sandbox: San
     with pytest.raises(FileChanged):
         await sandbox.files.write("f", pieces(b"lost"), expected=file_version(b"three"))
     assert await sandbox.files.list("") == ()
+
+
+async def test_what_is_not_there_is_told_apart_from_what_cannot_be_read(sandbox: Sandbox) -> None:
+    await run(sandbox, "mkdir folder")
+    for path in ("none", "no/folder"):
+        with pytest.raises(FileMissing):
+            await content(sandbox, path)
+        with pytest.raises(FileMissing):
+            await sandbox.files.delete(path)
+    with pytest.raises(ToolError) as error:
+        await content(sandbox, "folder")
+    assert not isinstance(error.value, FileMissing)
 
 
 async def test_links_in_a_circle_are_told(sandbox: Sandbox) -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from core.domain.errors import FileChanged, LeaseLost, SandboxUnavailable, ToolError
+from core.domain.errors import FileChanged, FileMissing, LeaseLost, SandboxUnavailable, ToolError
 from core.ports import (
     NO_FILE,
     Browser,
@@ -170,7 +170,7 @@ class MemorySandbox:
         name = self._name(path)
         await asyncio.sleep(0)
         if name not in self.content:
-            raise ToolError("There is no such file or folder.")
+            raise FileMissing("There is no such file or folder.")
         content = self.content[name][offset:]
         yield content if length is None else content[:length]
 
@@ -201,7 +201,7 @@ class MemorySandbox:
         if name in self.content:
             return (self._entry(name),)
         if name not in self.folders:
-            raise ToolError("There is no such file or folder.")
+            raise FileMissing("There is no such file or folder.")
         everything = [*self.content, *(self.folders - {""})]
         inside = [other for other in everything if posixpath.dirname(other) == name]
         return tuple(self._entry(other) for other in sorted(inside))
@@ -209,7 +209,7 @@ class MemorySandbox:
     async def delete(self, path: str) -> None:
         name = self._name(path)
         if not name or (name not in self.content and name not in self.folders):
-            raise ToolError("There is no such file or folder.")
+            raise FileMissing("There is no such file or folder.")
         for other in [*self.content]:
             if other == name or other.startswith(name + "/"):
                 del self.content[other]

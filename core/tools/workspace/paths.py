@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from pydantic import BaseModel, Field, field_validator
 
-from core.domain.errors import ToolError
+from core.domain.errors import FileMissing, ToolError
 
 PATH_DESCRIPTION = "Path relative to /workspace."
 
@@ -54,8 +54,8 @@ def with_path_in_error(path: str, error: ToolError) -> ToolError:
     """Returns the error with the file's path added, because the sandbox's own message may not name the file."""
     if str(error).startswith(f"{path} "):
         return error
-    missing = " list_files shows what there is." if "no such file" in str(error) else ""
-    return ToolError(f"{path}: {error}{missing}")
+    hint = " list_files shows what there is." if isinstance(error, FileMissing) else ""
+    return type(error)(f"{path}: {error}{hint}")
 
 
 class FilePathParams(BaseModel):

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from core.domain.errors import ToolError
+from core.domain.errors import FileMissing, ToolError
 from core.ports import NO_FILE, FileEntry, Files, file_version
 from core.tools.tool import Tool, ToolContext
 from core.tools.workspace.files import (
@@ -83,8 +83,10 @@ async def _version(files: Files, path: str) -> str:
     """Returns NO_FILE only if nothing is there. A folder, for example, has a version that fits no edit."""
     try:
         return file_version(await read_editable_bytes(files, path))
-    except ToolError as error:
-        return NO_FILE if "no such file" in str(error) else "unreadable"
+    except FileMissing:
+        return NO_FILE
+    except ToolError:
+        return "unreadable"
 
 
 async def _steps(files: Files, path: str) -> list[str]:
