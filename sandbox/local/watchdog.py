@@ -7,6 +7,7 @@ memory have not shrunk.
 
 import asyncio
 import logging
+import math
 import os
 import time
 from collections.abc import Awaitable, Callable
@@ -118,12 +119,16 @@ class Watchdog:
         self._critical_bytes = limits.disk_free_bytes_min // 2
         self._walking: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
+        self._used_at = self._next_check_at = -IDLE_PAUSE_SECONDS
         # its own thread, because limits must hold while all shared threads are busy
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="watchdog")
 
     def wake(self) -> None:
-        """Call when a jail has started, so that it is watched from its first moment."""
-        self._woken.set()
+        """Call before each use of a jail. A new jail is checked at once, and an idle one soon, as if it were busy."""
+        self._used_at = time.monotonic()
+        is_late = self._next_check_at - self._used_at > PAUSE_SECONDS_MAX
+        if is_late or any(jail not in self._states for jail in self._jails()):
+            self._woken.set()
 
     async def run(self) -> None:
         """Runs until cancelled. Sleeps while there is no jail."""
@@ -137,6 +142,7 @@ class Watchdog:
                     if repr(error) != failure:
                         log.exception("the limits of sandboxes cannot be checked")
                     failure, seconds = repr(error), PAUSE_SECONDS_MAX
+                self._next_check_at = math.inf if seconds is None else time.monotonic() + seconds
                 with suppress(TimeoutError):
                     async with asyncio.timeout(seconds):
                         await self._woken.wait()
@@ -159,7 +165,8 @@ class Watchdog:
             )
         spare_disk = free.disk - self._limits.disk_free_bytes_min
         spare_memory = free.memory - self._limits.memory_free_bytes_min
-        is_busy = any(jail.connection.is_busy for jail in running)
+        is_used = time.monotonic() - self._used_at < IDLE_PAUSE_SECONDS
+        is_busy = is_used or any(jail.connection.is_busy for jail in running)
         if self._is_due(free, min(spare_disk, spare_memory), is_busy=is_busy):
             await self._measure(free)
             await self._end_jails_over_limits()
