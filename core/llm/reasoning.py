@@ -83,8 +83,8 @@ class ReasoningCollector:
     """
 
     __slots__ = (
-        "_blocks", "_calls", "_characters", "_has_news",
-        "_is_library", "_origin", "_others", "_texts",
+        "_blocks", "_calls", "_calls_started", "_characters", "_has_news",
+        "_is_library", "_origin", "_others", "_started", "_texts",
     )  # fmt: skip
 
     def __init__(self, origin: ReasoningOrigin, *, is_library: bool = False) -> None:
@@ -95,6 +95,8 @@ class ReasoningCollector:
         self._texts: dict[str, list[str]] = {}
         self._blocks: dict[str, list[_Block]] = {}
         self._calls: dict[int, JsonObject] = {}
+        self._calls_started = 0
+        self._started: dict[int, tuple[int, object]] = {}
         self._has_news = False
 
     def read(self, said: Mapping[str, object]) -> None:
@@ -120,10 +122,19 @@ class ReasoningCollector:
         elif others := said.keys() - _OWN_FIELDS - _ANSWER_FIELDS:
             self._keep({key: said[key] for key in others}, self._others)
 
-    def read_call(self, position: int, call: Mapping[str, object]) -> None:
-        """Reads the unknown fields of a tool call. `position` counts the calls of the answer from 0."""
+    def read_call(self, index: int, call: Mapping[str, object]) -> None:
+        """Reads the unknown fields of a part of a tool call. `index` is the one that the service gives it.
+
+        The calls count in the order in which they started. Some services send the same index for every call; a new call
+        is then recognized by its id."""
+        place, known_id = self._started.get(index, (self._calls_started, None))
+        call_id = call.get("id") or known_id
+        if known_id and call_id != known_id:
+            place = self._calls_started
+        self._started[index] = place, call_id
+        self._calls_started = max(self._calls_started, place + 1)
         if others := call.keys() - _CALL_FIELDS:
-            self._keep({key: call[key] for key in others}, self._calls.setdefault(position, {}))
+            self._keep({key: call[key] for key in others}, self._calls.setdefault(place, {}))
 
     def _keep(self, fields: Mapping[str, object], kept: JsonObject) -> None:
         for key, value in fields.items():

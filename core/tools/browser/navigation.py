@@ -166,11 +166,14 @@ browser_read_page = replace(
     ),
     run=run_read_page,
 )
-browser_screenshot = browser_tool(
-    "screenshot",
-    ScreenshotParams,
-    lambda params: f"Taking a picture of the page: {params.file_path}",
-    example={"file_path": "page.png"},
-    effect="reads",
-    is_idempotent=True,
+browser_screenshot = replace(
+    browser_tool(
+        "screenshot",
+        ScreenshotParams,
+        lambda params: f"Taking a picture of the page: {params.file_path}",
+        example={"file_path": "page.png"},
+        effect="writes",
+        is_idempotent=True,
+    ),
+    subject="",  # it uses the browser and a file
 )

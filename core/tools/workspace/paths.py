@@ -52,7 +52,7 @@ def _is_control(character: str) -> bool:
 
 def with_path_in_error(path: str, error: ToolError) -> ToolError:
     """Returns the error with the file's path added, because the sandbox's own message may not name the file."""
-    if str(error).startswith(f"{path} "):
+    if str(error).startswith((f"{path} ", f"{path}: ")):
         return error
     hint = " list_files shows what there is." if isinstance(error, FileMissing) else ""
     return type(error)(f"{path}: {error}{hint}")

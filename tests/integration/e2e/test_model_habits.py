@@ -13,13 +13,15 @@ import aiohttp
 
 from bots.bootstrap.program import run_program
 from bots.settings import load_settings
+from core.context.tokens import count_text
 from tests.fakes.made_pictures import picture
 from tests.fakes.strict_models import Json, serve_strict
 from tests.integration.core.llm.test_model_habits import DONE, Habits, calling
 
 Said = tuple[list[Json], str]
 STOP = ([DONE], "stop")
-RESULT_CHARACTERS_MAX = 60_000
+RESULT_TOKENS_MAX = 8_200
+"""8,000 and the lines around them."""
 
 
 def use(name: str, number: int = 0, **arguments: object) -> Json:
@@ -153,7 +155,9 @@ async def test_one_result_does_not_fill_the_window(tmp_path: Path) -> None:
     told = await talk(tmp_path, calls(run("seq 1 400000")), STOP)
     (result,) = told.results()
     assert "400000" in result
-    assert len(result) < RESULT_CHARACTERS_MAX
+    assert count_text(result) <= RESULT_TOKENS_MAX
+    assert result.startswith("1\n2\n")
+    assert ".txt" in result  # where the rest is
 
 
 async def test_a_short_command_answers_with_its_output(tmp_path: Path) -> None:

@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from bots.bootstrap.model_clients import load_model_specs
+from bots.bootstrap.model_clients import build_provider_client, load_model_specs
 from bots.settings import Settings, load_settings
 from core.context.limits import ContextLimit
 from core.domain.budget import Price
 from core.domain.errors import ConfigurationError
+from core.llm.openai_client import OpenAIChatClient
+from core.llm.retry import FALLBACK_PERCENT
 
 OWN = {"LLM_BASE_URL": "http://127.0.0.1:1/v1"}
 PRICES = {"PRICE_INPUT_PER_MILLION_USD": "1", "PRICE_OUTPUT_PER_MILLION_USD": "4"}
@@ -81,6 +83,18 @@ async def test_a_budget_in_dollars_without_a_price_is_told(
     known = await load_model_specs(settings(BUDGET_RUN_USD="1", **variables))
     assert [sentence.split(" is unknown")[0].split()[-1] for sentence in known.warnings] == unknown
     assert all("THREADHAND_PRICE_INPUT_PER_MILLION_USD" in one for one in known.warnings)
+
+
+@pytest.mark.parametrize("model", ["openai/gpt-5", "openrouter/who/knows"])
+def test_providers_whose_reasoning_litellm_would_lose_are_called_directly(model: str) -> None:
+    client = build_provider_client(model, settings(MODEL=model, LLM_API_KEY="key"))
+    assert isinstance(client, OpenAIChatClient)
+
+
+def test_a_silent_model_is_given_up_within_two_minutes_by_default() -> None:
+    chosen = settings()
+    assert (chosen.model_first_seconds, chosen.model_deadline_seconds) == (60, 300)
+    assert chosen.model_deadline_seconds * FALLBACK_PERCENT / 100 < 120
 
 
 async def test_a_budget_in_tokens_needs_no_price() -> None:

@@ -1,5 +1,6 @@
 """str_replace_editor in real sandboxes: every command, and the way back."""
 
+import pytest
 from pydantic import JsonValue
 
 from core.tools.catalogue import build_tool_set
@@ -288,3 +289,11 @@ async def test_the_title_says_what_is_done() -> None:
         "str_replace_editor", {"command": "view", "path": "/workspace/a.txt"}, build_tool_set()
     )
     assert prepared.title == "Looking into a.txt"
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"command": "str_replace", "old_str": "a", "new_str": "b"}, {"command": "view"}]
+)
+async def test_a_missing_file_is_told_once(bench: Bench, arguments: dict[str, str]) -> None:
+    error = await bench.error("str_replace_editor", path="/workspace/gone.txt", **arguments)
+    assert error == "gone.txt: There is no such file or folder. list_files shows what there is."

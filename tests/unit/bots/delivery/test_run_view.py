@@ -25,6 +25,7 @@ from core.domain.events import (
     CommandEnded,
     RunFailed,
     RunFinished,
+    ThinkingStreamed,
     ToolCallStreamed,
     ToolFinished,
     ToolProgressed,
@@ -33,6 +34,13 @@ from core.domain.events import (
 from core.tools.catalogue import build_tool_set
 
 SHELL = "execute_command"
+
+
+def test_thinking_is_one_line_without_its_text() -> None:
+    thinking = ThinkingStreamed(text="a secret thought", seconds=40, sequence=0)
+    view = apply_event(RunView(), thinking)
+    assert view.activity == "Thinking, 40 s"
+    assert "secret" not in repr(view)
 
 
 def started(call_id: str, title: str, name: str = SHELL) -> ToolStarted:

@@ -1,7 +1,7 @@
 """What is kept of a model's reasoning, whatever the pieces in which it arrives."""
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -90,12 +90,31 @@ def test_odd_reasoning_breaks_nothing():
     assert collector.news() == ()
 
 
+@pytest.mark.parametrize("indices", [(0, 0, 0), (0, 1, 2), (1, 2, 3), (7, 7, 7)])
+def test_each_call_keeps_its_own_fields_whatever_index_the_service_gives_it(
+    indices: tuple[int, int, int],
+):
+    collector = ReasoningCollector(HERE)
+    for index, call_id in zip(indices, "abc", strict=True):
+        seal = {"seal": f"{call_id}1"} if call_id != "b" else {}
+        collector.read_call(index, {"id": call_id, "function": {}, **seal})
+        collector.read_call(index, {"function": {"arguments": "{}"}, **(seal and {"seal": "2"})})
+    (last,) = collector.news()
+    calls: Any = [{"id": one, "function": {}} for one in "abc"]
+    sent = wire_message({**ANSWER, "tool_calls": calls, REASONING_KEY: last.content}, HERE)
+    kept = [
+        cast("JsonObject", one).get("seal") for one in cast("list[JsonObject]", sent["tool_calls"])
+    ]
+    assert kept == ["a12", None, "c12"]
+
+
 def test_unknown_fields_of_a_message_and_a_call_are_kept_and_sent_back():
     collector = ReasoningCollector(HERE)
     collector.read(
         {"content": "x", "refusal": None, "annotations": [1], "seal": "ab", "mark": {"a": 1}}
     )
     collector.read({"seal": "cd", "mark": {"b": 2}, "empty": []})
+    collector.read_call(0, {"index": 0, "id": "a", "type": "function", "function": {}})
     collector.read_call(
         1, {"index": 1, "id": "c", "type": "function", "function": {}, "proof": "p"}
     )

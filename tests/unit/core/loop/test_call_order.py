@@ -13,6 +13,7 @@ from core.loop.calls import execute_call
 from core.loop.run_context import LoopPolicy
 from core.ports import Sandbox
 from core.tasks import StopSwitch
+from core.tools.browser.navigation import browser_screenshot
 from core.tools.catalogue import build_tool_set
 from core.tools.shell import execute_command
 from core.tools.tool import (
@@ -36,6 +37,7 @@ from tests.fakes.streamed_model import StreamedModel, calls, text
 
 TOOLS = [create_file, delete_file, full_file_rewrite, read_file, str_replace, execute_command]
 PATHS = ("a.txt", "b.txt")
+BROWSER_TOOLS = ToolSet({browser_screenshot.name: browser_screenshot})
 Call = tuple[str, JsonObject]
 
 
@@ -159,6 +161,13 @@ def test_only_the_parallel_strategy_lets_calls_on_different_things_overlap() -> 
     assert not overlapping("ordered", edit, unrelated)
     assert overlapping("parallel", edit, unrelated)
     assert not overlapping("parallel", edit, prepared("delete_file", file_path="src"))
+
+
+def test_a_screenshot_is_written_before_anything_looks_at_its_file() -> None:
+    taken = prepare_call("browser_screenshot", {"file_path": "page.png"}, BROWSER_TOOLS)
+    seen = prepared("see_image", file_path="page.png")
+    assert not overlapping("ordered", taken, seen)
+    assert not overlapping("parallel", taken, seen)
 
 
 def test_commands_overlap_in_different_sessions_only_and_never_with_files() -> None:

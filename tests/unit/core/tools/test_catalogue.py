@@ -1,5 +1,7 @@
 """The catalogue: exact names and parameters, and one definition behind every dialect's schema."""
 
+from dataclasses import replace
+
 import pytest
 from inline_snapshot import snapshot
 
@@ -189,3 +191,36 @@ TITLES: list[tuple[str, JsonObject, str]] = [
 @pytest.mark.parametrize(("name", "arguments", "title"), TITLES)
 def test_a_title_is_one_readable_line(name: str, arguments: JsonObject, title: str) -> None:
     assert prepare_call(name, arguments, build_tool_set()).title == title
+
+
+def test_tools_of_servers_come_last_in_one_order_whatever_order_they_come_in() -> None:
+    own = build_tool_set()
+    names = list(own.tools)
+    made = {name: replace(own.tools["ask"], name=name) for name in ("b_tool", "a_tool", "c_tool")}
+    one = own.with_tools([made["b_tool"], made["c_tool"]])
+    both = one.with_tools([made["a_tool"]])
+    again = own.with_tools([made["c_tool"], made["b_tool"]])
+    assert list(one.tools) == list(again.tools) == [*names, "b_tool", "c_tool"]
+    assert list(both.tools)[: len(names)] == names
+
+
+def test_only_what_changes_nothing_is_declared_as_a_read() -> None:
+    reads = sorted(one.name for one in all_tools().values() if one.effect == "reads")
+    assert reads == snapshot(
+        [
+            "ask_document",
+            "browser_get_dropdown_options",
+            "browser_read_page",
+            "execute_data_provider_call",
+            "expand_message",
+            "get_data_provider_endpoints",
+            "list_commands",
+            "list_files",
+            "read_file",
+            "scrape_webpage",
+            "search_conversation",
+            "search_knowledge",
+            "see_image",
+            "web_search",
+        ]
+    )
