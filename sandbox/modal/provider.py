@@ -338,10 +338,10 @@ class ModalSandboxProvider:
     ) -> ModalRunningSandbox | None:
         """Records the sandbox as started once its program has said hello. Returns None if the sandbox has ended, or the
         thread has a newer one; then it is terminated."""
-        connection = await self._greet(thread_id, sandbox)
+        is_joined = record is not None and record.provider_ref == sandbox.object_id
+        connection = await self._greet(thread_id, sandbox, is_joined=is_joined)
         try:
             is_recorded = connection and await self._record_started(thread_id, sandbox, record)
-            is_joined = record is not None and record.provider_ref == sandbox.object_id
             tags = await sandbox.get_tags.aio() if is_joined and is_recorded else {}
         except BaseException:
             if connection is not None:
@@ -360,8 +360,11 @@ class ModalSandboxProvider:
             on_stop=self._save_and_terminate,
         )
 
-    async def _greet(self, thread_id: str, sandbox: modal.Sandbox) -> Connection | None:
-        """Connects to the sandbox. Returns None if it has ended. Cancelling the caller does not stop the sandbox."""
+    async def _greet(
+        self, thread_id: str, sandbox: modal.Sandbox, *, is_joined: bool
+    ) -> Connection | None:
+        """Connects to the sandbox. Returns None if it has ended. Cancelling the caller does not stop the sandbox, and a
+        failed call ends only a new one: another worker may use one that is joined."""
         self._unfinished[thread_id] = STILL_STARTING
         connection = None
         try:
@@ -379,7 +382,8 @@ class ModalSandboxProvider:
                 await connection.close()
             return None
         except SDK_ERRORS:
-            await self._terminate(sandbox)
+            if not is_joined:
+                await self._terminate(sandbox)
             raise
         return connection
 

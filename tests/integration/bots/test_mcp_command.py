@@ -132,6 +132,15 @@ async def test_a_client_over_stdio_uses_the_agents_machine(
     await until_nothing_is_left(folder)
 
 
+async def test_the_end_of_its_input_is_its_normal_end(folder: Path) -> None:
+    with program(folder) as process:
+        assert process.stdin is not None
+        process.stdin.close()
+        code = await asyncio.to_thread(process.wait, SECONDS)
+    assert code == 0
+    assert "Traceback" not in (folder / "log").read_text()
+
+
 @asynccontextmanager
 async def readers() -> AsyncIterator[str]:
     """The base URL of an endpoint whose model answers every question in one word."""

@@ -118,18 +118,25 @@ async def test_a_function_answers_what_a_bot_took_in(account: Account) -> None:
     )  # the function has ended it: an approval would go on at once
 
 
+STARTED_AFTER_CALLS_MAX = {"first": 8, "warm": 7, "restored": 6}
+"""As docs/admins/modal.md lists them."""
+
+
 @pytest.mark.slow
 async def test_runs_of_a_thread_use_one_sandbox_until_it_is_stopped(account: Account) -> None:
     await account.cluster.start()
     first = await account.cluster.say("Work", "a1")
     await account.settle_and_check()
+    assert account.modal.calls.count("FunctionMap") == 1
+    assert calls_to_start(account.modal.calls) <= STARTED_AFTER_CALLS_MAX["first"]
     for token in ("a2", "a3"):
         begun = len(account.modal.calls)
         await account.cluster.say("Work", token, thread_id=first.thread_id)
         await account.settle_and_check()
         made = account.modal.calls[begun:]
         assert made.count("FunctionMap") == 1
-        assert "TaskExecStart" in made  # the program is started for the function, not the sandbox
+        # the program is started for the function, not the sandbox
+        assert calls_to_start(made) <= STARTED_AFTER_CALLS_MAX["warm"]
         for call in ("SandboxCreateV2", "SandboxTerminateV2", "ImageGetOrCreate"):
             assert call not in made, call
     assert account.modal.calls.count("SandboxCreateV2") == 1
@@ -142,6 +149,12 @@ async def test_runs_of_a_thread_use_one_sandbox_until_it_is_stopped(account: Acc
     assert (made.count("FunctionMap"), made.count("SandboxCreateV2")) == (1, 1)
     assert made.index("ImageFromId") < made.index("SandboxCreateV2")
     assert "ImageGetOrCreate" not in made  # its snapshot is all that it needs
+    assert calls_to_start(made) <= STARTED_AFTER_CALLS_MAX["restored"]
+
+
+def calls_to_start(made: list[str]) -> int:
+    """The calls from handing the run over until the program in the sandbox is started."""
+    return made.index("TaskExecStart") - made.index("FunctionMap") + 1
 
 
 async def stop_sandboxes(account: Account) -> None:

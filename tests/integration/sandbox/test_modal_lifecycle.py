@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
+from grpclib import Status
 from modal_proto import api_pb2
 
 from core import failpoints
@@ -186,6 +187,17 @@ async def test_a_reader_elsewhere_disturbs_nobody(stage: Stage) -> None:
     await run(sandbox, "echo kept >file; X=1")
     await run(sandbox, "sleep 1000", seconds=0)
     assert await content(await reader.open("thread", fence=0), "file") == b"kept\n"
+    assert (await sandbox.shell.check("main")).exit_code is None
+
+
+async def test_a_reader_whose_call_fails_disturbs_nobody(stage: Stage) -> None:
+    worker, reader = stage.worker(), stage.worker()
+    sandbox = await worker.open("thread", fence=7)
+    await run(sandbox, "sleep 1000", seconds=0)
+    stage.modal.faults.arm("TaskExecStart", Status.INTERNAL, "a fault of Modal", times=20)
+    with pytest.raises(SandboxUnavailable):
+        await reader.open("thread", fence=0)
+    assert "SandboxTerminateV2" not in stage.modal.calls
     assert (await sandbox.shell.check("main")).exit_code is None
 
 

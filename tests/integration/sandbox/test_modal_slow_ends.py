@@ -17,6 +17,7 @@ from sandbox.modal import snapshots
 from sandbox.modal.config import sandbox_name
 from sandbox.modal.provider import ModalSandboxProvider
 from sandbox.modal.snapshots import LOOKUPS
+from simulator.modal.server import ModalSimulator
 from simulator.modal.world import Pace
 from tests.integration.sandbox.modal_stage import Stage, modal_stage
 from tests.integration.sandbox.providers import content, pieces, run
@@ -175,6 +176,7 @@ async def test_one_budget_covers_create_exec_and_hello() -> None:
         with pytest.raises(SandboxUnavailable, match="still starting"):
             await worker.open("thread", fence=1)
         assert time.monotonic() - started < 30
+        assert await stage.records.find("modal", "thread") is None  # written after the hello
         assert stage.living == ["thread.thread"]  # it goes on starting
 
 
@@ -297,3 +299,8 @@ def test_a_pace_repeats_itself() -> None:
     drawn = [one.draw((0.2, 35)) for _ in range(5)]
     assert drawn == [replace(other).draw((0.2, 35)), *drawn[1:]]
     assert all(0.02 <= seconds <= 3.5 for seconds in drawn)
+
+
+async def test_a_simulated_modal_ends_sandboxes_as_slowly_as_modal_does() -> None:
+    async with ModalSimulator() as modal:
+        assert (modal.world.pace.end_seconds, modal.world.pace.scale) == ((0.2, 35.0), 1)
