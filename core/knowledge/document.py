@@ -8,6 +8,8 @@ DocumentKind = Literal["pdf", "docx", "pptx", "xlsx", "xls", "csv", "tsv", "html
 
 PICTURE_PAGE = "[this page is a picture without text]"
 """The text of a page that only has pictures, in a document of which other pages have text."""
+UNREADABLE_PAGE = "[this page could not be read]"
+"""The text of a damaged page, in a document of which other pages can be read."""
 
 
 @dataclass(frozen=True, slots=True)

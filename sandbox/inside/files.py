@@ -189,7 +189,7 @@ class FileOperations:
         with open_parent_folder(self._root, path) as (parent, name):
             facts = os.stat(name, dir_fd=parent, follow_symlinks=False)
             if not stat.S_ISDIR(facts.st_mode):
-                call.answer({"entries": [_entry(plain, facts)]})
+                call.answer({"entries": [_entry(printable_name(plain), facts)]})
                 return
             folder = os.open(name, FOLDER, dir_fd=parent)
         try:

@@ -231,7 +231,7 @@ class Watchdog:
             if is_critical or _written_bytes(state) > WRITTEN_NOTICED_BYTES:
                 await self._end(jail, DISK_RESERVE)
             else:
-                await self._set_full_message(jail, state, free_bytes)
+                self._set_full_message(jail, state, free_bytes)
 
     async def _end_largest_jail(self) -> None:
         sizes = {
@@ -286,17 +286,20 @@ class Watchdog:
         limit = self._limits.workspace_bytes
         allowed = used + CLEANUP_BYTES if used > limit else limit
         state.most_bytes = min(state.most_bytes or allowed, allowed)
-        await self._set_full_message(jail, state, free_bytes)
+        self._set_full_message(jail, state, free_bytes)
 
-    async def _set_full_message(
-        self, jail: MonitoredJail, state: _JailState, free_bytes: int
-    ) -> None:
+    def _set_full_message(self, jail: MonitoredJail, state: _JailState, free_bytes: int) -> None:
         """Tells the program inside why it must refuse to write files; an empty text allows it again."""
         message = disk_full_message(state.named_bytes, free_bytes, self._limits)
         if message != state.full_message:
             state.full_message = message
-            with suppress(SandboxUnavailable, ToolError):  # lost: the next use reports it
-                await jail.connection.call("quota", full_message=message)
+            # nobody waits for the answer: a program inside that is stopped would hold up all limits
+            spawn(_tell_full(jail, message), name="full disk")
+
+
+async def _tell_full(jail: MonitoredJail, message: str) -> None:
+    with suppress(SandboxUnavailable, ToolError):  # lost: the next use reports it
+        await jail.connection.call("quota", full_message=message)
 
 
 def _measure_jails(inits: dict[MonitoredJail, int]) -> dict[MonitoredJail, JailUsage | Exception]:

@@ -105,6 +105,8 @@ async def test_a_name_that_is_no_utf8_can_be_listed_and_read(sandbox: Sandbox) -
     await run(sandbox, "printf odd > $'caf\\xe9.txt'")
     (entry,) = await sandbox.files.list("")
     assert entry.path == "caf\\xe9.txt"
+    (alone,) = await sandbox.files.list(entry.path)
+    assert (alone.path, alone.kind) == (entry.path, "file")
     assert await content(sandbox, entry.path) == b"odd"
     await sandbox.files.delete(entry.path)
     assert await sandbox.files.list("") == ()

@@ -5,11 +5,18 @@ import io
 from pypdf import PageObject, PdfReader
 from pypdf.errors import DependencyError, FileNotDecryptedError, PyPdfError
 
-from core.knowledge.document import PICTURE_PAGE, Document, Page, ParseLimits, Unreadable
+from core.knowledge.document import (
+    PICTURE_PAGE,
+    UNREADABLE_PAGE,
+    Document,
+    Page,
+    ParseLimits,
+    Unreadable,
+)
 
 
 def read_pdf(content: bytes, limits: ParseLimits) -> Document:
-    """Reads a PDF file page by page. Skips unreadable pages if any other page can be read."""
+    """Reads a PDF file page by page. A page that cannot be read says so if any other page can."""
     try:
         reader = PdfReader(io.BytesIO(content))
         # many PDF files are encrypted only against editing, and open without a password
@@ -36,6 +43,7 @@ def _pages(reader: PdfReader, count: int, characters_max: int) -> tuple[list[Pag
         except Exception:
             # pypdf may raise anything for a broken page; the other pages may be intact
             failed += 1
+            pages.append(Page(index + 1, "", UNREADABLE_PAGE))
             continue
         characters += len(text)
         if characters > characters_max:

@@ -104,3 +104,24 @@ async def test_a_jail_that_was_idle_is_checked_when_it_is_used(
     )  # as if the next check were that of an idle jail
     watched.dog.wake()
     await watched.until_checked(3)
+
+
+class StoppedConnection(QuietConnection):
+    async def call(self, _operation: str, **_arguments: object) -> None:
+        await asyncio.Event().wait()
+
+
+async def test_a_program_inside_that_is_stopped_holds_up_no_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = cast("Connection", StoppedConnection())
+    jails: list[MonitoredJail] = [IdleJail(tmp_path, stopped), IdleJail(tmp_path)]
+
+    async def end(_jail: MonitoredJail, sentence: str) -> None:
+        raise AssertionError(sentence)
+
+    limits = SandboxLimits()
+    monkeypatch.setattr(watchdog, "free_disk_bytes", lambda _: limits.disk_free_bytes_min - 1)
+    dog = Watchdog(lambda: jails, limits, tmp_path, end)
+    async with asyncio.timeout(30):
+        await dog.check()  # tells both that the disk is nearly full

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.knowledge.document import PICTURE_PAGE, Page
+from core.knowledge.document import PICTURE_PAGE, UNREADABLE_PAGE, Page
 from tests.integration.core.knowledge import made_files
 from tests.integration.core.knowledge.made_files import parsed
 
@@ -197,6 +197,12 @@ async def test_the_pages_of_a_pdf_that_are_pictures_are_named() -> None:
     document = await parsed(made_files.scanned_pdf(["Cover.", None, "End."]), "a.pdf")
 
     assert [page.text.strip() for page in document.pages] == ["Cover.", PICTURE_PAGE, "End."]
+
+
+async def test_a_damaged_page_of_a_pdf_is_named() -> None:
+    document = await parsed(made_files.pdf_with_damage(), "a.pdf")
+
+    assert [page.text.strip() for page in document.pages] == ["One.", UNREADABLE_PAGE, "Three."]
 
 
 @pytest.mark.slow
