@@ -93,12 +93,7 @@ async def open_messaging(
     from storage.redis.event_bus import RedisEventBus
     from storage.redis.rate_budget import RedisRateBudget
     from storage.redis.run_queue import RedisStopSignals
-    from storage.redis.streams import (
-        READ_SECONDS_MAX,
-        Breaker,
-        RedisStreams,
-        create_redis_client,
-    )
+    from storage.redis.streams import READ_SECONDS_MAX, Breaker, RedisStreams, create_redis_client
 
     async with AsyncExitStack() as stack:
         client = create_redis_client(settings.redis_url)

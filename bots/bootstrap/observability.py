@@ -237,10 +237,7 @@ async def open_observability(
         models=(settings.model, *settings.fallback_models, settings.embedding_model),
         tools=all_tools(),
     )
-    checks = {
-        "database": database_check(SqlConversations(database)),
-        **messaging_checks(messaging),
-    }
+    checks = {"database": database_check(SqlConversations(database)), **messaging_checks(messaging)}
     health = MonitoringDeps(metrics=metrics, backlogs=SqlBacklogs(database), checks=checks)
     async with AsyncExitStack() as stack:
         lag = spawn(metrics.watch_loop(), name="loop lag")

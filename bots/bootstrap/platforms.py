@@ -97,10 +97,7 @@ class Platforms:
         if surface is None:
             raise SurfaceRefused("this can be posted only in chats", code="no_chat")
         return await surface.post(
-            address,
-            Notice(markdown=text),
-            delivery_id=new_id(),
-            precondition=_no_precondition,
+            address, Notice(markdown=text), delivery_id=new_id(), precondition=_no_precondition
         )
 
 
@@ -204,6 +201,12 @@ def has_live_chat(settings: Settings) -> bool:
     slack = settings.slack_api_url if has_slack else ""
     discord = settings.discord_api_url if settings.discord_token.get_secret_value() else ""
     return any(url and not is_loopback(URL(url)) for url in (slack, discord))
+
+
+def reachable_public_url(settings: Settings) -> str:
+    """Returns the configured public URL, or "" if it leads people in a live chat to their own machines."""
+    is_local = settings.public_url != "" and is_loopback(URL(settings.public_url))
+    return "" if is_local and has_live_chat(settings) else settings.public_url
 
 
 async def wait_for_discord(discord: "DiscordApp", *, is_alone: bool) -> None:

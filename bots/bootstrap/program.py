@@ -1,7 +1,5 @@
-"""Builds the program from its settings, starts it and stops it.
-
-Only the package `bots.bootstrap` chooses the implementations of platforms, storage and sandboxes.
-"""
+"""Builds the program from its settings, starts it and stops it. Only the package `bots.bootstrap` chooses the
+implementations of platforms, storage and sandboxes."""
 
 import asyncio
 import gc
@@ -40,6 +38,7 @@ from bots.bootstrap.platforms import (
     add_platform_checks,
     add_slack,
     has_live_chat,
+    reachable_public_url,
     wait_for_discord,
     without_incomplete_slack,
 )
@@ -311,7 +310,7 @@ class _ProgramBuilder:
         self._spool = settings.data_dir / "uploads"
         self._platforms = Platforms(file_sources={"api": UploadSource(self._spool)})
         secret = load_link_secret(settings.data_dir, settings.link_secret.get_secret_value())
-        self._links = SignedLinks(secret, settings.public_url, settings.expose_domain)
+        self._links = SignedLinks(secret, reachable_public_url(settings), settings.expose_domain)
         # without a shared server no other process can leave work behind
         self._quiet_sweep_seconds = 0.0 if settings.redis_url else QUIET_SWEEP_SECONDS
         self._delivery = RunDelivery(

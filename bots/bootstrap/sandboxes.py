@@ -154,11 +154,7 @@ def _local(jails: "LocalSandboxProvider", policy: EgressPolicy) -> SandboxDeps:
         )
     off = f"The browser tools are off: {jails.browser_unavailable_reason}"
     return SandboxDeps(
-        name="local",
-        provider=jails,
-        warnings=(off,),
-        prompt_text=text,
-        occupancy=jails.occupancy,
+        name="local", provider=jails, warnings=(off,), prompt_text=text, occupancy=jails.occupancy
     )
 
 

@@ -141,10 +141,7 @@ async def _deliver_answer(
     for at, (one, markdown) in enumerate(zip(rows, parts, strict=False)):
         is_end = at + 1 == len(parts)
         part = AnswerPart(
-            markdown=markdown,
-            part=at + 1,
-            parts=len(parts),
-            run_id=run.run_id if is_end else "",
+            markdown=markdown, part=at + 1, parts=len(parts), run_id=run.run_id if is_end else ""
         )
         streams = [each for each in planned if each.slot == "stream" and not at]
         is_open = poster.newest(one).state in ("pending", "attempting")

@@ -121,11 +121,7 @@ class RateLimiter:
         self._lines: dict[str, _Line] = {}
 
     async def admit(
-        self,
-        allowances: Sequence[RateLimit],
-        *,
-        wait_seconds_max: float,
-        oversleeps: bool = True,
+        self, allowances: Sequence[RateLimit], *, wait_seconds_max: float, oversleeps: bool = True
     ) -> None:
         """Waits until the call may be made. Returns immediately if no limit applies. The widest limit comes first.
 

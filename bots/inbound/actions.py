@@ -9,13 +9,7 @@ from typing import Literal
 from bots.inbound.phrases import CommandName, is_refusal_only, read_consent
 from core.agents.definition import AgentDefinition
 from core.agents.roster import unknown_agent_message
-from core.domain.approval import (
-    ADMINS_APPROVE,
-    APPROVE_ONCE,
-    DENY,
-    is_for_admins,
-    parse_choice,
-)
+from core.domain.approval import ADMINS_APPROVE, APPROVE_ONCE, DENY, is_for_admins, parse_choice
 from core.domain.threads import (
     Accept,
     Address,
@@ -317,7 +311,11 @@ def _decide_reply(message: IncomingMessage, snapshot: ThreadSnapshot) -> Accept 
     ask = snapshot.open_ask
     if ask is None or message.is_to_others:
         return None
-    from bots.inbound.audience import is_talk, reads_as_answer  # see _decide_request
+    from bots.inbound.audience import (
+        answers_nothing,
+        is_talk,
+        reads_as_answer,
+    )  # see _decide_request
 
     is_asked = _is_asked(message.author, snapshot)
     is_option = is_asked and message.text.strip().casefold() in map(str.casefold, ask.options)
@@ -329,9 +327,10 @@ def _decide_reply(message: IncomingMessage, snapshot: ThreadSnapshot) -> Accept 
     if ask.kind == "approval":
         return _decide_approval(message, ask)
     is_counter_question = message.text.rstrip().endswith(("?", "？"))
-    if is_counter_question or (
-        not message.is_addressed and is_talk(message.text, message.author, snapshot.talk)
-    ):
+    is_aside = not (message.is_addressed or is_option or message.files) and (
+        answers_nothing(message.text) or is_talk(message.text, message.author, snapshot.talk)
+    )
+    if is_counter_question or is_aside:
         return None
     return Accept(ask_id=ask.ask_id)
 
@@ -370,12 +369,16 @@ def _decide_request(
     if message.agent_id is not None:
         return Accept(is_steering=True)
     # here, because compiling its patterns takes 20 ms, and functions at Modal need none of them
-    from bots.inbound.audience import judge_attention
+    from bots.inbound.audience import answers_nothing, judge_attention
 
     is_spoken = not message.text.strip() and any(file.is_audio for file in message.files)
     words = SPOKEN if is_spoken else message.text
     attention = judge_attention(words, message.author, snapshot.talk)
     if attention is None:
+        talk = snapshot.talk
+        is_turn = talk.last_requester_id == message.author.person_id and not talk.is_among_people
+        if is_turn and answers_nothing(words):
+            return Ignore(reason="a pleasantry")  # to the agent: no talk among people begins
         return Overhear(reason="talk among people")
     return Accept(is_steering=True, attention=attention)
 

@@ -116,31 +116,43 @@ _NAMES_A_THING = re.compile(r"[^\W\d]+-?\d")
 _FUNCTION_CHARACTERS = frozenset(
     "一的了是我你他她它们这那哪有没在和就也都还吗吧呢什么怎为可以个下今明"
 )
-_PLEASANTRIES = """
-    thanks | thank you | thx | ty | cheers | np | no problem | no worries | you're welcome | welcome |
-    ok | okay | k | kk | cool | nice | great | awesome | perfect | lovely | super | amazing | wow | lol
-    | haha | hahaha | hehe | rofl | lmao | xd | hi | hello | hey | hi all | hey all | morning | good
-    morning | good night | gn | gm | bye | later | see you | see ya | brb | afk | yes | no | yep | yeah
-    | nope | nah | sure | right | true | same | agreed | exactly | indeed | same here | me too | will do
-    | done | on it | got it | gotcha | sounds good | fine | fine with me | good | not bad | oh | ah |
-    oops | sorry | my bad | yay | woohoo | ouch | hmm | hm | really | seriously | omg | wtf | fyi | lgtm
-    | +1 | -1 | all good | makes sense | i see | no idea | dunno | maybe | very much | so much | a lot |
-    all | everyone | guys | team | then | too | for now | man | mate | folks | happy friday | danke |
-    bitte | gut | genau | ja | nein | klar | hallo | moin | servus | tschüss | bis gleich | bis morgen |
-    merci | oui | non | salut | bonjour | d'accord | à demain | gracias | hola | sí | vale | adiós |
-    hasta luego | claro | jaja | jajaja | obrigado | obrigada | olá | oi | sim | não | tchau | valeu |
-    kkk | rsrs | beleza | de nada
+_REPLIES_TO_ANYTHING = """
+    ok | okay | k | kk | cool | nice | great | awesome | perfect | lovely | super | amazing | yes | no | yep | yeah |
+    nope | nah | sure | right | true | same | agreed | exactly | indeed | same here | me too | will do | done | on it |
+    got it | gotcha | sounds good | fine | fine with me | good | not bad | lgtm | +1 | -1 | all good | makes sense |
+    i see | no idea | dunno | maybe | very much | so much | a lot | all | everyone | then | too | for now | later |
+    gut | genau | ja | nein | klar | oui | non | d'accord | sí | vale | claro | sim | não | beleza
 """
-_PLEASANTRY = re.compile(
-    "(?:{})(?!\\w)[\\W_]*".format(
-        "|".join(
-            sorted(
-                (re.escape(one.strip()) for one in _PLEASANTRIES.split("|")), key=len, reverse=True
-            )
-        )
-    ),
+"""Pleasantries that may be the answer to a question."""
+_ONLY_PLEASANTRIES = """
+    thanks | thank you | thx | ty | cheers | np | no problem | no worries | you're welcome | welcome | wow | lol | haha |
+    hahaha | hehe | rofl | lmao | xd | hi | hello | hey | hi all | hey all | morning | good morning | good night | gn |
+    gm | bye | see you | see ya | brb | afk | oh | ah | oops | sorry | my bad | yay | woohoo | ouch | hmm | hm | really |
+    seriously | omg | wtf | fyi | guys | team | man | mate | folks | happy friday | danke | bitte | hallo | moin |
+    servus | tschüss | bis gleich | bis morgen | merci | salut | bonjour | à demain | gracias | hola | adiós |
+    hasta luego | jaja | jajaja | obrigado | obrigada | olá | oi | tchau | valeu | kkk | rsrs | de nada
+"""
+
+
+def _alternatives(words: str) -> re.Pattern[str]:
+    """Returns a pattern for one of the words and what follows it up to the next one."""
+    longest_first = sorted(words.split("|"), key=len, reverse=True)
+    return re.compile(
+        "(?:{})(?!\\w)[\\W_]*".format("|".join(re.escape(one.strip()) for one in longest_first)),
+        re.IGNORECASE,
+    )
+
+
+_PLEASANTRY = _alternatives(f"{_REPLIES_TO_ANYTHING}|{_ONLY_PLEASANTRIES}")
+_ONLY_PLEASANTRY = _alternatives(_ONLY_PLEASANTRIES)
+_AWAY = re.compile(
+    r"\W*(?:(?:i'll be |be )?(?:right )?back (?:soon|later|(?:in|at|after) (?:\d|an?\b|few|five|ten|lunch|noon))|"
+    r"(?:brb|bbl|bbs|afk|gtg)\b|(?:i'm |i am )?(?:off|going) (?:to|for) (?:lunch|coffee|dinner)\b|mahlzeit\b|"
+    r"(?:bin )?(?:gleich|kurz) (?:wieder da|zurück|weg)\b|(?:je )?reviens (?:dans|vite|tout)\b|ahora vuelvo\b|"
+    r"já volto\b)",
     re.IGNORECASE,
 )
+"""That somebody is away for a while."""
 _ASIDE = re.compile(
     r"(?<!\bto )(?<!\bfor )(?<!\bwith )(?<!\bfrom )(?<!\bby )(?<!\bof )(?<!\bcc )(?<!\band )(?<![\w.])@\w",
     re.IGNORECASE,
@@ -173,7 +185,7 @@ def judge_attention(text: str, author: Person, talk: ThreadParticipants) -> Atte
     has_turn = is_alone or (talk.last_requester_id == author.person_id and not talk.is_among_people)
     if has_turn and _AGREES.match(words) and read_consent(words):
         return "clear" if is_alone else "unsure"
-    if _is_pleasantry(words):
+    if _is_pleasantry(words) or _AWAY.match(words):
         return None
     against = _evidence_of_talk(words, others, is_turn=not talk.is_among_people)
     if is_alone:
@@ -253,12 +265,24 @@ def _answer_words(text: str) -> list[str]:
     return _ANSWER_WORD.findall(text[:CHARACTERS_READ_MAX].casefold())
 
 
+def answers_nothing(text: str) -> bool:
+    """Whether the words are no answer to any question: greetings, thanks, laughter, or that somebody is away."""
+    words = _plain(text)
+    is_pleasantry = bool(re.search(r"\w", words)) and _consists_of(words, _ONLY_PLEASANTRY)
+    return is_pleasantry or _AWAY.match(words) is not None
+
+
 def _is_pleasantry(words: str) -> bool:
     """Whether the message consists of thanks, greetings, laughter and the like, or of emoji."""
+    return _consists_of(words, _PLEASANTRY)
+
+
+def _consists_of(words: str, pattern: re.Pattern[str]) -> bool:
+    """Whether there are no words but those of the pattern, which may be none."""
     start = re.search(r"\w", words)
     at = start.start() if start else len(words)
     while at < len(words):
-        found = _PLEASANTRY.match(words, at)
+        found = pattern.match(words, at)
         if found is None:
             return False
         at = found.end()

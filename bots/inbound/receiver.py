@@ -360,10 +360,7 @@ def arrival_of(
         case IncomingMessage():
             arrival = _arrival(action, "message", action.author, text=action.text)
             message = replace(
-                arrival,
-                files=action.files,
-                agent_id=action.agent_id,
-                edited_at=action.edited_at,
+                arrival, files=action.files, agent_id=action.agent_id, edited_at=action.edited_at
             )
             decide = partial(
                 decide_message,

@@ -64,12 +64,7 @@ async def serve_mcp(settings: Settings, *, http_port: int | None) -> None:
             )
         else:
             await serve_http(
-                tools,
-                open_context,
-                host=HOST,
-                port=http_port,
-                token=token,
-                on_ready=_log_address,
+                tools, open_context, host=HOST, port=http_port, token=token, on_ready=_log_address
             )
 
 

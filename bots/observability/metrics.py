@@ -31,11 +31,7 @@ _STEPS: dict[Step, tuple[str, tuple[str, ...], tuple[float, ...]]] = {
     "model": ("single calls of a model", ("model", "result"), _LONG),
     "tool": ("tool calls", ("tool", "outcome", "result"), _SHORT),
     "sandbox": ("a run's first use of its sandbox, found or started", ("result",), _SHORT),
-    "delivery": (
-        "what is posted, edited and uploaded",
-        ("platform", "action", "result"),
-        _SHORT,
-    ),
+    "delivery": ("what is posted, edited and uploaded", ("platform", "action", "result"), _SHORT),
 }
 
 

@@ -224,8 +224,5 @@ def _describe(problem: ErrorDetails) -> str:
     definition = Settings.model_fields[field]
     is_secret = definition.annotation is SecretStr or not definition.repr
     return describe_bad_value(
-        problem,
-        f"{PREFIX}{field.upper()}",
-        is_secret=is_secret,
-        examples=definition.examples or (),
+        problem, f"{PREFIX}{field.upper()}", is_secret=is_secret, examples=definition.examples or ()
     )

@@ -354,10 +354,7 @@ def _number(value: object) -> int:
 
 
 async def _check_channels(
-    client: ServiceClient,
-    settings: Settings,
-    guilds: Sequence[Mapping[str, object]],
-    bot_id: str,
+    client: ServiceClient, settings: Settings, guilds: Sequence[Mapping[str, object]], bot_id: str
 ) -> list[Finding]:
     """Checks the allowed channels that are Discord's; those of Slack begin with a letter."""
     findings: list[Finding] = []

@@ -12,14 +12,7 @@ from core.context.background_messages import is_from_person
 from core.context.untrusted_text import wrap_untrusted
 from core.dialects.dialect import Dialect
 from core.dialects.selection import select_dialect
-from core.domain.budget import (
-    PlannedCall,
-    Reservation,
-    Spent,
-    find_exhausted,
-    price_usage,
-    utc_day,
-)
+from core.domain.budget import PlannedCall, Reservation, Spent, find_exhausted, price_usage, utc_day
 from core.domain.errors import BudgetExceeded
 from core.domain.events import ErrorRaised
 from core.domain.messages import Message

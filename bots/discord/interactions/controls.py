@@ -6,11 +6,7 @@ from typing import Protocol, Self, cast
 
 import discord
 
-from bots.discord.interactions.responses import (
-    AnyInteraction,
-    InteractionHandler,
-    build_text_form,
-)
+from bots.discord.interactions.responses import AnyInteraction, InteractionHandler, build_text_form
 from bots.discord.render.components import OPTION_ID_FIRST
 
 ASK_CUSTOM_ID = re.compile(r"th:ask:(?P<ask_id>[\w-]{1,64}):(?P<part>\d{1,2}|pick\d{0,2}|write)")

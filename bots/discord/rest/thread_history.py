@@ -55,9 +55,7 @@ class DiscordThreadHistory:
         if not is_whole:
             omitted = 1 if is_direct else max(1, await self._message_count(address) - len(found))
         return ChatPage(
-            messages=tuple(sorted(heard, key=lambda one: one.sent_at)),
-            root=root,
-            omitted=omitted,
+            messages=tuple(sorted(heard, key=lambda one: one.sent_at)), root=root, omitted=omitted
         )
 
     def sent_at(self, message_ref: str) -> datetime:

@@ -10,12 +10,7 @@ from bots.inbound.actions import CommandCalled, Outcome
 from bots.inbound.commands.admin import ADMINS_ONLY, AdminDeps, answer_admin
 from bots.inbound.commands.agents import answer_agents
 from bots.inbound.commands.budget import BudgetDeps, answer_budget
-from bots.inbound.commands.erasure import (
-    NOT_HERE,
-    ErasureDeps,
-    answer_export,
-    answer_forget,
-)
+from bots.inbound.commands.erasure import NOT_HERE, ErasureDeps, answer_export, answer_forget
 from bots.inbound.commands.knowledge import KnowledgeDeps, answer_knowledge
 from bots.inbound.commands.plan import answer_plan
 from core.agents.definition import DEFAULT_AGENT, AgentDefinition

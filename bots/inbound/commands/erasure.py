@@ -76,11 +76,10 @@ async def answer_forget(called: CommandCalled, deps: ErasureDeps, policy: Access
 async def _may_forget(
     called: CommandCalled, thread_ids: tuple[str, ...], deps: ErasureDeps
 ) -> bool:
-    """Whether the person requested a run in the conversations or started the chat thread, or no run there has a
-    requester."""
+    """Whether the person requested a run in the conversations or started the chat thread."""
     runs = [run for one in thread_ids for run in await deps.conversations.runs(one)]
     requesters = {run.requester.person_id for run in runs if run.requester}
-    if not requesters or called.person.person_id in requesters:
+    if called.person.person_id in requesters:
         return True
     return await _has_started(called.person, called.address, deps.histories)
 

@@ -49,8 +49,7 @@ async def answer_plan(called: CommandCalled, snapshot: ThreadSnapshot, plans: Pl
         return Outcome(notice=USAGE)
     try:
         after = await plans.change(
-            thread_id,
-            lambda known: _edited(known, edit, rest.strip(), run, is_stop=verb == "stop"),
+            thread_id, lambda known: _edited(known, edit, rest.strip(), run, is_stop=verb == "stop")
         )
     except PlanChangeRefused as refusal:
         return Outcome(notice=str(refusal))

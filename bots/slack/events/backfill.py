@@ -8,12 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from bots.inbound.actions import (
-    MISSED_SECONDS_MAX,
-    CommandCalled,
-    IncomingMessage,
-    StopRequested,
-)
+from bots.inbound.actions import MISSED_SECONDS_MAX, CommandCalled, IncomingMessage, StopRequested
 from bots.slack.events.cursors import PLATFORM, ChannelCursors, InboxStore, is_message_ts
 from bots.slack.events.handler import EventHandler, parse_safely
 from bots.slack.events.parse import ParseContext, parse_event

@@ -1,5 +1,6 @@
 """The Bolt app: dispatches payloads to their workspaces' event handlers, retries, and handles uninstalls."""
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -184,6 +185,10 @@ async def _dispatch_event(
     mentioned = mentioned_user_ids(text)
     called = [one for one in found.values() if one.client.identity.user_id in mentioned]
     called.sort(key=lambda one: text.find(f"<@{one.client.identity.user_id}"))
-    for workspace in called[:1] or found.values():
-        if workspace.event_handler is not None:
-            await workspace.event_handler.on_event(event)
+    chosen = called[:1] or found.values()
+    handlers = [one.event_handler for one in chosen if one.event_handler is not None]
+    # at once, because Slack waits three seconds for all of them
+    ends = await asyncio.gather(*(one.on_event(event) for one in handlers), return_exceptions=True)
+    for error in ends:
+        if error is not None:
+            raise error

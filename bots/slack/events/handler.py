@@ -36,12 +36,7 @@ from bots.slack.events.parse import (
 )
 from bots.slack.events.payload_fields import get_object, get_objects, get_text
 from bots.slack.events.shortcuts import Shortcuts
-from bots.slack.web_api.client import (
-    ACKNOWLEDGE_SECONDS,
-    SlackClient,
-    acknowledging,
-    seconds_left,
-)
+from bots.slack.web_api.client import ACKNOWLEDGE_SECONDS, SlackClient, acknowledging, seconds_left
 from bots.slack.web_api.downloads import FileRefSigner, fetch_file_metadata
 from bots.slack.web_api.people import STANDING_REMEMBERED_SECONDS, People, UserGroups
 from bots.slack.web_api.posting import NoticeSender

@@ -176,10 +176,6 @@ class SocketModeTransport:
             await self._handler.close_async()
             # the SDK cancels its tasks without waiting for them
             loose = cast(_SdkTasks, self._handler.client)
-            tasks = (
-                loose.message_processor,
-                loose.message_receiver,
-                loose.current_session_monitor,
-            )
+            tasks = (loose.message_processor, loose.message_receiver, loose.current_session_monitor)
             await asyncio.wait([task for task in tasks if task is not None])
             self._handler = None

@@ -132,12 +132,7 @@ def plan_block(title: str, tasks: Sequence[JsonObject]) -> JsonObject:
     }
 
 
-def task_card(
-    task_id: str,
-    title: str,
-    status: TaskStatus,
-    detail: str = "",
-) -> JsonObject:
+def task_card(task_id: str, title: str, status: TaskStatus, detail: str = "") -> JsonObject:
     card: JsonObject = {
         "type": "task_card",
         "task_id": task_id,

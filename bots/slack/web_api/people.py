@@ -94,10 +94,7 @@ class People:
         if len(self._known) >= _CACHED_PEOPLE_MAX:
             del self._known[next(iter(self._known))]
         self._known[person] = _CachedPerson(
-            name=name,
-            standing=standing,
-            asked_at=asked_at,
-            expires_at=time.monotonic() + seconds,
+            name=name, standing=standing, asked_at=asked_at, expires_at=time.monotonic() + seconds
         )
 
     async def close(self) -> None:

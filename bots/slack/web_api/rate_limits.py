@@ -36,12 +36,7 @@ _INTERVALS: Mapping[str, float] = {
 
 # Calls of these methods raise instead of waiting, because newer content would replace theirs meanwhile.
 NEVER_WAITING_METHODS = frozenset(
-    {
-        "agents.sessions.setStatus",
-        "assistant.threads.setStatus",
-        "chat.appendStream",
-        "chat.update",
-    }
+    {"agents.sessions.setStatus", "assistant.threads.setStatus", "chat.appendStream", "chat.update"}
 )
 # Methods that may be retried if it is unclear whether Slack carried out the call.
 IDEMPOTENT_METHODS = frozenset(

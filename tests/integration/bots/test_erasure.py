@@ -98,6 +98,16 @@ async def test_whoever_started_the_thread_may_forget_what_others_asked_there(
     assert await stage.world.deps.stores.conversations.snapshot(thread_id) is None
 
 
+async def test_a_conversation_whose_requester_is_forgotten_is_not_anybodys(
+    stage: ReceiverStage,
+) -> None:
+    await worked(stage)
+    me = replace(command("forget", "me", argument="me yes"), person=ALICE)
+    assert "Forgotten" in (await stage.receiver.receive(me)).notice
+    carol = Person(person_id="U3", name="carol")
+    assert await forgets(stage, _Thread(), carol) == NOT_YOURS
+
+
 async def test_nobody_else_forgets_if_it_cannot_be_read_who_started_the_thread(
     stage: ReceiverStage,
 ) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from bots.inbound.audience import judge_attention, reads_as_answer
+from bots.inbound.audience import answers_nothing, judge_attention, reads_as_answer
 from core.domain.threads import Ask, Attention, Person, ThreadParticipants
 from tests.unit.bots.thread_scenes import (
     BY_OTHERS,
@@ -172,3 +172,27 @@ def test_an_answer_takes_up_the_question_in_any_script(text: str, takes_up: bool
 def test_what_one_person_alone_asks_for_is_clear(text: str) -> None:
     alone = ThreadParticipants(participants=ALL[:1], last_requester_id="ann")
     assert judge_attention(text, PEOPLE["ann"], alone) == "clear"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "lol", "haha", "thanks!", "thank you, guys", "brb, lunch", "back in 5", "I'll be back after lunch",
+        "off to lunch", "hi all", "good morning", "wow", "oops, sorry", "danke", "bin gleich wieder da",
+        "merci", "valeu",
+    ],
+)  # fmt: skip
+def test_pleasantries_and_absences_answer_no_question(text: str) -> None:
+    assert answers_nothing(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "yes", "no thanks", "ok, thanks", "sure", "👍", "later", "all", "the first", "back to the old one",
+        "lunch", "thanks to Bob's list", "in a meeting", "maybe", "by start year", "danke, die erste",
+        "la segunda, gracias",
+    ],
+)  # fmt: skip
+def test_words_that_may_answer_a_question_are_taken(text: str) -> None:
+    assert not answers_nothing(text)

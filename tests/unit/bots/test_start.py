@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bots.bootstrap.model_clients import build_model_client, without_models_that_lack_a_key
-from bots.bootstrap.platforms import without_incomplete_slack
+from bots.bootstrap.platforms import reachable_public_url, without_incomplete_slack
 from bots.bootstrap.program import (
     NO_PUBLIC_URL,
     serve,
@@ -107,3 +107,19 @@ def test_the_start_says_that_a_proxy_may_open_the_api(public_url: str, is_told: 
 def test_the_start_says_that_nobody_is_let_in() -> None:
     sentence, _ = startup_warnings(settings(DISCORD_TOKEN="t"))
     assert sentence.startswith("No one may talk to the agent yet")
+
+
+@pytest.mark.parametrize(
+    ("variables", "public_url", "shown"),
+    [
+        ({"DISCORD_TOKEN": "t"}, "https://agent.example", "https://agent.example"),
+        ({"DISCORD_TOKEN": "t"}, "http://127.0.0.1:8700", ""),
+        ({"DISCORD_TOKEN": "t"}, "http://localhost:8700", ""),
+        ({"DISCORD_TOKEN": "t", "DISCORD_API_URL": "http://127.0.0.1:1"}, "http://127.0.0.1:8700", "http://127.0.0.1:8700"),
+        ({}, "http://127.0.0.1:8700", "http://127.0.0.1:8700"),
+    ],
+)  # fmt: skip
+def test_a_live_chat_gets_no_link_to_this_machine(
+    variables: dict[str, str], public_url: str, shown: str
+) -> None:
+    assert reachable_public_url(settings(PUBLIC_URL=public_url, **variables)) == shown
