@@ -56,13 +56,13 @@ class _Open:
 def split_into_chunks(
     document: Document, *, tokens_max: int = CHUNK_TOKENS, overlap_tokens: int = OVERLAP_TOKENS
 ) -> Iterator[Chunk]:
-    """Yields chunks. A chunk never spans two numbered pages; tables and paragraphs that fit are not divided.
+    """Yields chunks. A chunk never spans two numbered pages or sheets; tables and paragraphs that fit are not divided.
 
     A table that does not fit is divided between rows, and each part repeats its header. Prose that continues on the
     same page overlaps by `overlap_tokens`."""
     number, open_chunk = 0, None
     for page in document.pages:
-        if open_chunk is not None and page.number is not None:
+        if open_chunk is not None and not _may_share(page):
             yield _closed(open_chunk, number)
             number, open_chunk = number + 1, None
         for piece in _pieces(page.text, tokens_max, overlap_tokens):
@@ -77,6 +77,13 @@ def split_into_chunks(
             open_chunk.tokens += piece.tokens
     if open_chunk is not None:
         yield _closed(open_chunk, number)
+
+
+def _may_share(page: Page) -> bool:
+    """Whether the page may share a chunk with the one before it: a section whose text begins with its heading, which a
+    sheet's does not."""
+    heading, _, _ = page.text.lstrip("# ").partition("\n")
+    return page.number is None and (not page.place or page.place in heading)
 
 
 def _closed(one: _Open, number: int) -> Chunk:

@@ -110,12 +110,14 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """An answer and the sources that its text cites. `parts_read` of `parts_total` parts were read completely."""
+    """An answer and the sources that its text cites. `parts_read` of `parts_total` parts were chosen to be read
+    completely; with `parts_failed` of them the model's service failed."""
 
     text: str
     sources: tuple[Source, ...]
     parts_read: int
     parts_total: int
+    parts_failed: int = 0
 
     def told(self) -> str:
         """Returns the answer's text with its sources and, for a long document, how much of the document was read."""
@@ -128,6 +130,11 @@ class Answer:
             lines.append(
                 f"(The document is long: {self.parts_read} of its {self.parts_total} parts were read whole, the ones"
                 " that a search found; the rest was searched only.)"
+            )
+        if self.parts_failed:
+            lines.append(
+                f"({self.parts_failed} of {self.parts_read} parts could not be read just now, so something may be"
+                " missing: ask again.)"
             )
         return "\n\n".join(lines)
 
@@ -162,7 +169,7 @@ async def answer_from_document(
             log.warning("a document did not fit into one request: %s", error.detail)
     parts = await asyncio.to_thread(group_chunks, chunks)
     chosen = await _chosen(entry, question, parts, store, ask, parts_read_max)
-    partial = await _partial_answers(entry, question, chosen, ask)
+    partial, failed = await _partial_answers(entry, question, chosen, ask)
     said = "\n".join(one.text for one in partial)
     texts = await expand_query(question, ask, found=said)
     passages = await retrieve_passages(
@@ -170,7 +177,13 @@ async def answer_from_document(
     )
     sources = [*partial, *(_Found(chunk_location(one.chunk), one.chunk.text) for one in passages)]
     return await _answer(
-        entry, question, sources, ask, partial=partial, parts=(len(chosen), len(parts))
+        entry,
+        question,
+        sources,
+        ask,
+        partial=partial,
+        parts=(len(chosen), len(parts)),
+        parts_failed=failed,
     )
 
 
@@ -189,6 +202,7 @@ async def _answer(
     ask: Ask,
     *,
     parts: tuple[int, int],
+    parts_failed: int = 0,
     partial: Sequence[_Found] = (),
 ) -> Answer:
     """Asks the model to answer from the sources. `parts` are how many parts were read, and how many there are."""
@@ -198,6 +212,7 @@ async def _answer(
         sources=_cited(text, sources, partial, safe_file_name(entry.name)),
         parts_read=parts[0],
         parts_total=parts[1],
+        parts_failed=parts_failed,
     )
 
 
@@ -221,7 +236,8 @@ async def _chosen(
 
 async def _partial_answers(
     entry: KnowledgeEntry, question: str, parts: Sequence[Part], ask: Ask
-) -> list[_Found]:
+) -> tuple[list[_Found], int]:
+    """Returns the answers from the parts, and how many parts could not be read. Raises ModelError if none could."""
     failures: list[ModelError] = []
 
     async def read(part: Part) -> _Found | None:
@@ -242,7 +258,7 @@ async def _partial_answers(
         log.warning("%d of %d parts of a document were not read", len(failures), len(parts))
         if len(failures) == len(parts):
             raise failures[0]
-    return [one for one in found if one is not None]
+    return [one for one in found if one is not None], len(failures)
 
 
 def _answer_in(reply: str) -> str:

@@ -126,7 +126,7 @@ async def test_parts_are_read_at_the_same_time_but_not_too_many(stage: Knowledge
     assert most == doc_qa.AT_ONCE_MAX
 
 
-async def test_a_part_that_the_model_fails_on_is_left_out(stage: KnowledgeStage) -> None:
+async def test_a_part_that_the_model_fails_on_is_left_out_and_told(stage: KnowledgeStage) -> None:
     failed = 0
 
     def sometimes(question: str) -> str:
@@ -142,6 +142,7 @@ async def test_a_part_that_the_model_fails_on_is_left_out(stage: KnowledgeStage)
     )
     assert failed == 2
     assert answer.text.startswith("Hall seven")
+    assert f"(2 of {answer.parts_read} parts could not be read just now" in answer.told()
 
 
 @pytest.mark.parametrize(

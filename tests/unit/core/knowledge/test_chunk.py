@@ -40,6 +40,15 @@ def test_short_sections_without_pages_share_a_chunk() -> None:
     assert [(one.place, one.text) for one in made] == [("A", "# A\none\n\n# B\ntwo")]
 
 
+def test_a_chunk_never_spans_two_sheets_whose_tables_do_not_name_them() -> None:
+    made = cut(Page(None, "2023", "| North | 100 |"), Page(None, "2024", "| North | 900 |"))
+
+    assert [(one.place, one.text) for one in made] == [
+        ("2023", "| North | 100 |"),
+        ("2024", "| North | 900 |"),
+    ]
+
+
 def test_prose_overlaps_by_whole_sentences_and_says_by_how_much() -> None:
     made = cut(Page(3, "", WORDS * 100))
 
