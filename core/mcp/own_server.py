@@ -33,6 +33,7 @@ from core.domain.ids import new_id
 from core.domain.messages import Message, ToolCall
 from core.loop.calls import ENDING_TOOLS, CallOutcome, execute_call
 from core.tasks import cancel, spawn, wait_for_first
+from core.tools.shell import ExecuteParams, session_of_call
 from core.tools.tool import PreparedCall, ToolContext, ToolSet, prepare_call
 
 log = logging.getLogger(__name__)
@@ -286,7 +287,11 @@ async def _end_command(prepared: PreparedCall, context: ToolContext) -> None:
     place, _, name = prepared.subject.partition("/")
     if place == "shell" and name and prepared.tool.effect == "acts":
         with suppress(ToolError, AgentError):
-            await (await context.sandbox()).shell.terminate(name)
+            shell = (await context.sandbox()).shell
+            if isinstance(prepared.params, ExecuteParams):  # it may have found its session busy
+                name = await session_of_call(shell, prepared.params)
+            if name:
+                await shell.terminate(name)
 
 
 def _listed(offered: ToolSet) -> list[types.Tool]:

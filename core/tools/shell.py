@@ -16,6 +16,7 @@ from core.tools.workspace.paths import validated_workspace_path
 
 DEFAULT_SESSION = "default"
 COMMAND_TITLE_CHARACTERS = 80
+SHOWN_COMMAND_CHARACTERS = 4000  # of a session's newest command, by the program inside
 WAIT_SECONDS = 10
 BLOCKING_SECONDS = 60
 BLOCKING_SECONDS_MAX = 600
@@ -106,6 +107,14 @@ async def execute_and_watch(
             context.emit(ToolProgressed(line=line))
         shown = await shell.check(session, timeout_seconds=min(left, LOOK_SECONDS))
     return shown
+
+
+async def session_of_call(shell: Shell, params: ExecuteParams) -> str:
+    """Returns the session in which a call's command runs, or an empty string if it does not run any more."""
+    shown = params.command[:SHOWN_COMMAND_CHARACTERS]
+    same = [one for one in await shell.sessions() if one.is_running and one.command == shown]
+    found = min(same, key=lambda one: one.running_seconds, default=None)
+    return params.session_name or (found.name if found else "")
 
 
 async def _free_session(shell: Shell) -> str:

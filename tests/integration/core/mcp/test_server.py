@@ -21,9 +21,10 @@ from core.domain.errors import ConfigurationError
 from core.domain.events import ActivityChanged
 from core.mcp.own_server import LINE_BYTES_MAX, OpenContext, serve_http
 from core.mcp.settings import McpServerConfig
-from core.ports import Sandbox
+from core.ports import Sandbox, ShellSession
 from core.tasks import cancel, spawn
 from core.tools.catalogue import build_tool_set
+from core.tools.shell import ExecuteParams, session_of_call
 from core.tools.tool import Tool, ToolContext, ToolSet
 from tests.fakes.mcp_own import ALL, Nothing, always
 from tests.fakes.sandbox_memory import MemorySandboxes
@@ -271,6 +272,26 @@ async def test_a_cancelled_command_is_killed(guest_of: MakeGuest) -> None:
         await started.wait()
         await cancel(call)
         await until(lambda: ended == ["main"])
+
+
+async def test_of_two_commands_only_the_cancelled_one_is_killed() -> None:
+    running = [
+        ShellSession(name="default", command="build", is_running=True, running_seconds=9),
+        ShellSession(name="default-2", command="test", is_running=True, running_seconds=1),
+        ShellSession(name="old", command="deploy", is_running=False, running_seconds=0),
+    ]
+    sandbox = await MemorySandboxes().open("thread", fence=1)
+    shell = sandbox.shell
+
+    async def sessions() -> tuple[ShellSession, ...]:
+        return tuple(running)
+
+    shell.sessions = sessions
+    found = [
+        await session_of_call(shell, ExecuteParams(command=command, session_name=name))
+        for command, name in (("test", None), ("build", None), ("deploy", None), ("x", "main"))
+    ]
+    assert found == ["default-2", "default", "", "main"]
 
 
 class OwnProcess:
