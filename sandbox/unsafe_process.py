@@ -11,6 +11,7 @@ import json
 import socket
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.client.connection import Connection
@@ -82,31 +83,25 @@ class UnsafeProcessProvider:
             raise sandbox_unavailable(error, "There is no sandbox.") from error
 
 
+@dataclass(eq=False)
 class _Process:
-    def __init__(
-        self, process: subprocess.Popen[bytes], connection: Connection, workspace: Workspace
-    ) -> None:
-        self._process = process
-        self._connection = connection
-        self._workspace = workspace
-
-    @property
-    def connection(self) -> Connection:
-        return self._connection
+    process: subprocess.Popen[bytes]
+    connection: Connection
+    workspace: Workspace
 
     async def on_hello(self) -> None:
         return
 
     async def stop(self) -> None:
         """When the stream ends, the program inside ends its sessions and then itself."""
-        await self._connection.close()
+        await self.connection.close()
         deadline = asyncio.get_running_loop().time() + STOP_SECONDS
-        while self._process.poll() is None:
+        while self.process.poll() is None:
             if asyncio.get_running_loop().time() > deadline:
                 with contextlib.suppress(ProcessLookupError):
-                    self._process.kill()
+                    self.process.kill()
             await asyncio.sleep(0.005)
-        self._workspace.close()
+        self.workspace.close()
 
 
 async def _started(workspace: Workspace, limits: SandboxLimits) -> _Process:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from core.domain.errors import SandboxUnavailable
@@ -244,39 +245,28 @@ class DockerSandboxProvider:
             await self.stop_idle_containers()
 
 
+@dataclass(eq=False)
 class _RunningContainer:
     """Satisfies `sandbox.running_sandboxes.RunningSandbox`."""
 
-    def __init__(
-        self,
-        provider: DockerSandboxProvider,
-        thread_id: str,
-        attached: AttachedProcess,
-        connection: Connection,
-        workspace: Workspace,
-    ) -> None:
-        self._provider = provider
-        self._thread_id = thread_id
-        self._attached = attached
-        self._connection = connection
-        self._workspace = workspace
-        self._is_stopped = False
-
-    @property
-    def connection(self) -> Connection:
-        return self._connection
+    provider: DockerSandboxProvider
+    thread_id: str
+    attached: AttachedProcess
+    connection: Connection
+    workspace: Workspace
+    is_stopped: bool = False
 
     async def on_hello(self) -> None:
         return
 
     async def stop(self) -> None:
         """Removing the container ends all its processes."""
-        if self._is_stopped:
+        if self.is_stopped:
             return
-        self._is_stopped = True
+        self.is_stopped = True
         try:
-            await self._connection.close()
-            await self._provider.remove_container(self._thread_id)
-            await self._attached.wait_or_kill(STOP_SECONDS)
+            await self.connection.close()
+            await self.provider.remove_container(self.thread_id)
+            await self.attached.wait_or_kill(STOP_SECONDS)
         finally:
-            self._workspace.close()
+            self.workspace.close()

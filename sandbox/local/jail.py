@@ -170,32 +170,21 @@ STOP_SECONDS = 5.0
 STREAM_BYTES = 256 * 1024
 
 
+@dataclass(eq=False)
 class Jail:
     """Satisfies `sandbox.running_sandboxes.RunningSandbox`."""
 
-    def __init__(
-        self,
-        process: subprocess.Popen[bytes],
-        connection: Connection,
-        workspace: Workspace,
-        cgroups: Cgroups | None,
-        gateway: EgressProxy | None = None,
-    ) -> None:
-        self._process = process
-        self._connection = connection
-        self.workspace = workspace
-        self._cgroups = cgroups
-        self._gateway = gateway
-        self._cgroup: Cgroup | None = None
-
-    @property
-    def connection(self) -> Connection:
-        return self._connection
+    process: subprocess.Popen[bytes]
+    connection: Connection
+    workspace: Workspace
+    cgroups: Cgroups | None
+    gateway: EgressProxy | None = None
+    cgroup: Cgroup | None = None
 
     @property
     def pid(self) -> int:
         """The pid of the outermost bwrap; every process in the jail descends from it."""
-        return self._process.pid
+        return self.process.pid
 
     @property
     def init_pid(self) -> int:
@@ -209,47 +198,47 @@ class Jail:
 
     @property
     def has_cgroup(self) -> bool:
-        return self._cgroup is not None
+        return self.cgroup is not None
 
     async def on_hello(self) -> None:
-        if self._gateway is not None:
-            self._gateway.start()
-        if self._cgroups is not None:
-            self._cgroup = self._cgroups.add_process(self.pid, name=f"jail-{self.pid}")
+        if self.gateway is not None:
+            self.gateway.start()
+        if self.cgroups is not None:
+            self.cgroup = self.cgroups.add_process(self.pid, name=f"jail-{self.pid}")
 
     async def stop(self) -> None:
         """Returns when no process of the jail is left: the kernel kills the whole namespace together with its init."""
         inits = self._init_pids()
         try:
             self.kill()
-            if not await _wait_until(lambda: self._process.poll() is not None):
-                self._process.kill()
-                await _wait_until(lambda: self._process.poll() is not None)
-            await self._connection.close()
-            if self._gateway is not None:
-                await self._gateway.close()
+            if not await _wait_until(lambda: self.process.poll() is not None):
+                self.process.kill()
+                await _wait_until(lambda: self.process.poll() is not None)
+            await self.connection.close()
+            if self.gateway is not None:
+                await self.gateway.close()
             # the outer bubblewrap may end before its init does
             await _wait_until(lambda: not any(map(is_alive, inits)))
-            if self._cgroup is not None:
-                await self._cgroup.remove()
-                self._cgroup = None
+            if self.cgroup is not None:
+                await self.cgroup.remove()
+                self.cgroup = None
         finally:
             self.workspace.close()
 
     def kill(self) -> None:
         """Kills every process of the jail, without waiting for them."""
-        if self._process.poll() is not None:
+        if self.process.poll() is not None:
             return
         inits = self._init_pids()
         if not inits:
-            self._process.kill()  # the init has not started yet
+            self.process.kill()  # the init has not started yet
         for init in inits:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(init, signal.SIGKILL)
 
     def _init_pids(self) -> list[int]:
         """Returns the pid of the jail's init, or nothing if it has not started."""
-        return [] if self._process.returncode is not None else child_pids(self.pid)
+        return [] if self.process.returncode is not None else child_pids(self.pid)
 
 
 async def _wait_until(is_so: Callable[[], bool]) -> bool:
