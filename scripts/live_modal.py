@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import TypeVar
 
+import modal
+import modal.exception
 from aiohttp import ClientSession
 
 from core.domain.errors import AgentError, ToolError
@@ -15,7 +17,9 @@ from core.ports import Sandbox
 from sandbox.memory_records import MemorySandboxRecords
 from sandbox.modal.config import ModalConfig
 from sandbox.modal.provider import ModalSandboxProvider
+from sandbox.modal.snapshots import PROVIDER
 
+APP = "threadhand-live"
 BUILD_SECONDS = 1800.0
 ResultT = TypeVar("ResultT")
 WORD = b"kept by a snapshot"
@@ -29,8 +33,9 @@ SERVER = (
 
 async def run_smoke_test() -> None:
     """Raises AssertionError, AgentError or ToolError at the first failure."""
-    plan = ModalConfig(app="threadhand-live", start_seconds=BUILD_SECONDS, snapshot_days=1)
-    provider = ModalSandboxProvider(plan, MemorySandboxRecords())
+    plan = ModalConfig(app=APP, start_seconds=BUILD_SECONDS, snapshot_days=1)
+    records = MemorySandboxRecords()
+    provider = ModalSandboxProvider(plan, records)
     thread_id = f"live-{secrets.token_hex(6)}"
     try:
         probed = await provider.probe()
@@ -41,7 +46,7 @@ async def run_smoke_test() -> None:
         for command, wanted in CHECKS:
             said = await _run_command(sandbox, command)
             _expect(wanted in said, f"{command!r} says {wanted!r} (it says {said[-200:]!r})")
-        again = await _check_snapshot_chain(provider, thread_id, sandbox)
+        again = await _check_snapshot_chain(provider, records, thread_id, sandbox)
         walls = [await _milliseconds(lambda: _run_command(again, "true")) for _ in range(20)]
         _print_line(f"a command takes {sorted(walls)[10]:.0f} ms")
         await _check_port_address(replace(plan, egress=("*",)), f"{thread_id}-web")
@@ -51,17 +56,20 @@ async def run_smoke_test() -> None:
 
 
 async def _check_snapshot_chain(
-    provider: ModalSandboxProvider, thread_id: str, sandbox: Sandbox
+    provider: ModalSandboxProvider, records: MemorySandboxRecords, thread_id: str, sandbox: Sandbox
 ) -> Sandbox:
     """Saves, restores, saves again, which deletes the first snapshot, reads files that this life has not touched, and
     restores once more: a snapshot must not depend on the one that it was started from."""
     for number in range(FILES):
         await sandbox.files.write(f"cold/{number}", _pieces(WORD * (number + 1)))
     await _time("saved and stopped", sandbox.close())
+    first_snapshot = await _snapshot_ref(records, thread_id)
     second = await _time("restored", provider.open(thread_id, fence=2))
     await second.files.write("second", _pieces(WORD))
     provider.release(thread_id)
     await _time("saved again, and the first snapshot deleted", provider.wait_for_saves())
+    _expect(await _snapshot_ref(records, thread_id) != first_snapshot, "there is a second snapshot")
+    _expect(not await _has_image(first_snapshot), "the first snapshot is gone")
     for number in range(FILES):
         read = await _read(second, f"cold/{number}")
         _expect(read == WORD * (number + 1), f"cold file {number} is there")
@@ -72,6 +80,21 @@ async def _check_snapshot_chain(
         _expect(read == WORD * (number + 1), f"the file came back: {number}")
     _expect(await _read(third, "second") == WORD, "the file of the second life came back")
     return third
+
+
+async def _snapshot_ref(records: MemorySandboxRecords, thread_id: str) -> str:
+    record = await records.find(PROVIDER, thread_id)
+    _expect(record is not None and bool(record.snapshot_ref), "the snapshot is recorded")
+    return str(record and record.snapshot_ref)
+
+
+async def _has_image(image_id: str) -> bool:
+    app = await modal.App.lookup.aio(APP)
+    try:
+        await modal.Image.from_id(image_id).build.aio(app)
+    except modal.exception.NotFoundError:
+        return False
+    return True
 
 
 async def _read(sandbox: Sandbox, path: str) -> bytes:

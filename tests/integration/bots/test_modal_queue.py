@@ -116,6 +116,7 @@ async def test_what_modal_does_not_take_is_told_once_and_put_again(
         assert called(stage) == []
         assert levels(caplog) == ["WARNING"]
         assert "no room" in caplog.text
+        assert "end some, or raise the plan's limit" in caplog.text
         minute.open.clear()
         looking = spawn(requeue_orphaned_runs(Claims(("a", "b")), queue), name="look")
         await until(lambda: len(called(stage)) == 2 and not queue._spawning)

@@ -1,8 +1,10 @@
 """A bot without a worker, whose runs functions at the simulated Modal execute with the code that was deployed."""
 
+import shutil
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from grpclib import Status
@@ -99,7 +101,12 @@ async def staged_account(url: str, redis_url: str) -> AsyncGenerator[Account, No
             },
             "THREADHAND_DATA_DIR": str(program.folder / "function"),
         }
-        world.function_calls.execute(REPOSITORY / "sandbox" / "modal_app.py", REPOSITORY)
+        mounted = program.folder / "mounted"
+        for path in world.mounted_files - {"/root/modal_app.py"}:
+            source = Path(path).relative_to("/root")
+            (mounted / source).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(REPOSITORY / source, mounted / source)
+        world.function_calls.execute(REPOSITORY / "sandbox" / "modal_app.py", mounted)
         yield Account(cluster=cluster, modal=at_modal.modal, redis_url=redis_url)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from modal_proto import api_pb2
 
+from bots.settings.sandbox import SandboxSettings
 from sandbox.modal import image as modal_image
 from tests.integration.sandbox.modal_stage import Stage, environment_of, modal_stage
 from tests.paths import REPOSITORY
@@ -45,9 +46,11 @@ async def test_the_app_is_deployed_as_planned() -> None:
         layers = "\n".join(
             line for image in stage.modal.world.images.values() for line in image.layers
         )
-        mounted = stage.modal.world.mounted_files
+        mounted, apps = stage.modal.world.mounted_files, set(stage.modal.world.apps)
     assert "deployed" in said.lower()
     assert set(functions) == {"execute_run", "janitor"}
+    # docs/admins/modal.md tells people to stop this app, which must not end the sandboxes
+    assert SandboxSettings.model_fields["modal_app"].default not in apps
     janitor, run = functions["janitor"].function, functions["execute_run"].function
     assert janitor.schedule.period.minutes == 5
     assert not run.HasField("schedule")

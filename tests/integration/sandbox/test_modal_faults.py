@@ -103,13 +103,16 @@ async def test_a_spend_limit_is_told_with_its_remedy(stage: Stage, status: Statu
 
 async def test_an_image_that_cannot_be_built_is_not_built_again_at_once(stage: Stage) -> None:
     worker = stage.worker()
-    stage.modal.world.failing_builds = 1
-    for _ in range(3):
-        with pytest.raises(SandboxUnavailable) as caught:
-            await worker.open("thread", fence=1)
-        assert "build's log" in caught.value.detail
-    assert stage.modal.calls.count("ImageJoinStreaming") == 1
-    worker._account._build_again_at = 0.0
+    stage.modal.world.failing_builds = 7
+    for build, pause_seconds in enumerate((30, 60, 120, 240, 480, 600, 600), start=1):
+        for _ in range(2):
+            with pytest.raises(SandboxUnavailable) as caught:
+                await worker.open("thread", fence=1)
+            assert "build's log" in caught.value.detail
+        assert stage.modal.calls.count("ImageJoinStreaming") == build
+        left_seconds = worker._account._build_again_at - time.monotonic()
+        assert pause_seconds - 30 < left_seconds <= pause_seconds
+        worker._account._build_again_at = 0.0
     await worker.open("thread", fence=1)
 
 

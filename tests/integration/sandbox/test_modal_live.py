@@ -19,6 +19,7 @@ async def test_the_smoke_run_goes_through_and_leaves_nothing(
         assert stage.living == []
         assert stage.snapshots == []
     told = capsys.readouterr().out
+    assert "the first snapshot is gone" in told
     assert "the file came back" in told
     assert "it leads inside" in told
     assert "the address needs its token" in told

@@ -22,9 +22,10 @@ from simulator.modal.world import Pace
 from tests.integration.sandbox.modal_stage import Stage, modal_stage
 from tests.integration.sandbox.providers import content, pieces, run
 
-OUT_OF_MEMORY = api_pb2.GenericResult(
-    status=api_pb2.GenericResult.GENERIC_STATUS_KERNEL_OOM_KILL, exitcode=137
-)
+RESULT = api_pb2.GenericResult
+OUT_OF_MEMORY = RESULT(status=RESULT.GENERIC_STATUS_KERNEL_OOM_KILL, exitcode=137)
+LIFETIME_OVER = RESULT(status=RESULT.GENERIC_STATUS_TIMEOUT)
+TERMINATED = RESULT(status=RESULT.GENERIC_STATUS_TERMINATED)
 
 
 @pytest.fixture
@@ -180,8 +181,9 @@ async def test_one_budget_covers_create_exec_and_hello() -> None:
         assert stage.living == ["thread.thread"]  # it goes on starting
 
 
+@pytest.mark.parametrize("end", [OUT_OF_MEMORY, LIFETIME_OVER, TERMINATED])
 async def test_what_modal_saves_at_the_end_is_used_before_anything_is_called_lost(
-    stage: Stage,
+    stage: Stage, end: api_pb2.GenericResult
 ) -> None:
     worker = stage.worker()
     sandbox = await worker.open("thread", fence=1)
@@ -194,7 +196,7 @@ async def test_what_modal_saves_at_the_end_is_used_before_anything_is_called_los
     waiting = asyncio.ensure_future(run(sandbox, "sleep 1000", seconds=100))
     while not await sandbox.shell.sessions():
         await asyncio.sleep(0.01)
-    await stage.modal.world.end(stage.modal.world.living()[0], OUT_OF_MEMORY)
+    await stage.modal.world.end(stage.modal.world.living()[0], end)
     with pytest.raises(SandboxUnavailable, match="stopped working") as told:
         await waiting
     assert "files" not in str(told.value)  # nobody knows yet
