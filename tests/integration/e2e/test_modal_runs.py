@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +36,11 @@ OF_THE_FUNCTIONS = (
     "SLACK_API_URL",
     "ALLOWED_WORKSPACES",
 )
+
+
+OF_A_DEPLOYMENT = ("apps", "deployed", "images", "mounted_files", "published")
+DEPLOYMENT: dict[str, object] = {}
+"""What a deployment has left at Modal, by the names of `OF_A_DEPLOYMENT`."""
 
 
 @dataclass(kw_only=True)
@@ -91,8 +97,12 @@ async def staged_account(url: str, redis_url: str) -> AsyncGenerator[Account, No
             "slack", url, redis_url, workers=0, sandbox="modal", modal_worker_app="threadhand"
         ) as cluster,
     ):
-        await deployed(at_modal)
         world, program = at_modal.modal.world, cluster.stage.program
+        if not DEPLOYMENT:  # by the real command, which takes seconds; the same for each account
+            await deployed(at_modal)
+            DEPLOYMENT.update({name: copy(getattr(world, name)) for name in OF_A_DEPLOYMENT})
+        for name, value in DEPLOYMENT.items():
+            setattr(world, name, copy(value))
         program.environment |= environment_of(at_modal.modal)
         world.secrets["threadhand"] = {
             **{
