@@ -305,8 +305,8 @@ def _refuse_agent(
 def _decide_reply(message: IncomingMessage, snapshot: ThreadSnapshot) -> Accept | None:
     """Returns the decision if the message answers the open question, else None.
 
-    Only messages to the agent, and words of the person who was asked, can be answers. While others are
-    talking, their words must take up the question, since a "yes" may then be for those others.
+    Only messages to the agent, and words of the person who was asked, can be answers. While others are talking, and
+    if others are there and a question has options, the asked person's words must take it up: they may be for others.
     """
     ask = snapshot.open_ask
     if ask is None or message.is_to_others:
@@ -317,18 +317,21 @@ def _decide_reply(message: IncomingMessage, snapshot: ThreadSnapshot) -> Accept 
         reads_as_answer,
     )  # see _decide_request
 
-    is_asked = _is_asked(message.author, snapshot)
+    talk, is_asked = snapshot.talk, _is_asked(message.author, snapshot)
     is_option = is_asked and message.text.strip().casefold() in map(str.casefold, ask.options)
-    has_turn = is_asked and not snapshot.talk.is_among_people
+    has_turn = is_asked and not talk.is_among_people
     if ask.kind == "question" and is_asked:
+        has_others = any(one.person_id != message.author.person_id for one in talk.participants)
+        has_turn &= not (has_others and ask.options)
         has_turn = has_turn or reads_as_answer(message.text, ask)
     if not (message.is_addressed or is_option or has_turn):
         return None
     if ask.kind == "approval":
         return _decide_approval(message, ask)
     is_counter_question = message.text.rstrip().endswith(("?", "？"))
-    is_aside = not (message.is_addressed or is_option or message.files) and (
-        answers_nothing(message.text) or is_talk(message.text, message.author, snapshot.talk)
+    is_aside = not (is_option or message.files) and (
+        answers_nothing(message.text)
+        or (not message.is_addressed and is_talk(message.text, message.author, talk))
     )
     if is_counter_question or is_aside:
         return None
@@ -374,7 +377,8 @@ def _decide_request(
     is_spoken = not message.text.strip() and any(file.is_audio for file in message.files)
     words = SPOKEN if is_spoken else message.text
     attention = judge_attention(words, message.author, snapshot.talk)
-    if attention is None:
+    is_waiting = snapshot.open_ask is not None and not _is_asked(message.author, snapshot)
+    if attention is None or (is_waiting and attention == "unsure"):
         talk = snapshot.talk
         is_turn = talk.last_requester_id == message.author.person_id and not talk.is_among_people
         if is_turn and answers_nothing(words):
