@@ -318,6 +318,11 @@ def refusal_reason(ask: Ask | None, turn_id: str, call: CallToApprove) -> str | 
         return CHANGED
     if is_allowed(ask):
         return None
+    return denial_reason(ask)
+
+
+def denial_reason(ask: Ask) -> str:
+    """Returns the result of a call that people denied, written for the model."""
     who = answerer_name(ask)
     if decided(ask) in (DENY, DENY_ALL):
         return f"Not run: {who} denied it. Do not try it again; find another way or ask."

@@ -1,11 +1,32 @@
 """How a run waits for people and goes on, on each database."""
 
+import json
 from dataclasses import replace
 
-from core.domain.approval import APPROVE_ALWAYS, Approval, CallToApprove, asked_tools
+import pytest
+
+from core.domain.approval import (
+    APPROVE_ALWAYS,
+    DENY,
+    Approval,
+    CallToApprove,
+    asked_tools,
+    denial_reason,
+)
+from core.domain.events import ToolFinished
 from core.domain.threads import Accept, Lease, Reply, StopRun
 from core.stores import JournalEntry
-from tests.contracts.stores import ADDRESS, BOB, COMPLETED, Stores, deciding, message
+from storage.sql.stores.erasure import DENIED, REMOVED
+from tests.contracts.stores import (
+    ADDRESS,
+    BOB,
+    COMPLETED,
+    Stores,
+    deciding,
+    event,
+    message,
+    told,
+)
 
 DEPLOY = CallToApprove(
     index=0, tool="deploy", headline="Deploy the site", arguments={"name": "spring"}
@@ -138,3 +159,35 @@ async def test_a_question_that_is_no_approval_waits_for_ever(stores: Stores) -> 
     snapshot = await stores.conversations.find(ADDRESS)
     assert snapshot is not None
     assert snapshot.open_ask is not None
+
+
+@pytest.mark.parametrize("words", ['no, the "wrong" list', DENY])
+async def test_whoever_denied_and_is_forgotten_is_named_in_no_result(
+    stores: Stores, words: str
+) -> None:
+    _, ask_id = await _waiting(stores)
+    click = replace(message(words, key="k1", kind="answer"), author=BOB)
+    receipt = await stores.inbox.accept(click, deciding(Accept(ask_id=ask_id)))
+    lease = await stores.claims.claim(str(receipt.run_id), "w2")
+    assert lease is not None
+    ask = await stores.journal.approval(lease.run_id)
+    assert ask is not None
+    reason = denial_reason(ask)
+    results = [json.dumps({"error": reason}, ensure_ascii=False), f"cut: {reason[:22]}"]
+    finished = ToolFinished(index=0, call_id="c", name="deploy", outcome="error", message=reason)
+    entry = JournalEntry(
+        messages=tuple(replace(told(lease, one), type="tool") for one in results),
+        events=(event(lease, 1, finished),),
+    )
+    await stores.journal.write(lease, entry)
+
+    await stores.conversations.erase_person(ADDRESS, BOB.person_id)
+
+    kept, cut = [
+        one.content["content"] for one in await stores.conversations.history(lease.thread_id)
+    ]
+    assert json.loads(str(kept))["error"] == DENIED
+    assert cut == REMOVED
+    (told_event,) = await stores.conversations.events(lease.run_id)
+    assert isinstance(told_event.event, ToolFinished)
+    assert told_event.event.message == DENIED

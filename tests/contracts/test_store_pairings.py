@@ -92,3 +92,17 @@ async def test_somebody_is_unpaired_by_id_or_by_the_only_name(stores: Stores) ->
     assert not await stores.pairings.is_paired("slack", "T1", BOB.person_id)
     (newest, *_) = await stores.audit.newest(limit=9)
     assert (newest.action, newest.subject) == ("unpaired", "bob (U2)")
+
+
+async def test_whoever_is_forgotten_is_no_longer_named_as_paired(stores: Stores) -> None:
+    await stores.pairings.ask(REQUEST, open_max=3)
+    await pair(stores)
+    await unpair(stores, "bob")
+    elsewhere = replace(ADDRESS, workspace_id="T2")
+    assert (await stores.conversations.erase_person(elsewhere, BOB.person_id)).names == 0
+    assert (await stores.conversations.erase_person(ADDRESS, BOB.person_id)).names == 2
+    entries = await stores.audit.newest(limit=5)
+    assert [(one.action, one.subject) for one in entries] == [
+        ("unpaired", "forgotten"),
+        ("paired", "forgotten"),
+    ]

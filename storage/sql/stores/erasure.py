@@ -4,13 +4,21 @@ import json
 from datetime import UTC, datetime
 
 from pydantic import JsonValue
-from sqlalchemy import Connection, Table, case, delete, select, update
+from sqlalchemy import Connection, Select, Table, case, delete, select, update
 
 from core.context.background_messages import BACKGROUND_KEY
-from core.domain.approval import CHOICES, CHOICES_OF_SEVERAL
+from core.domain.approval import (
+    CHOICES,
+    CHOICES_OF_SEVERAL,
+    answerer_name,
+    denial_reason,
+    is_denied,
+)
 from core.domain.ids import new_id
 from core.domain.messages import JsonObject
+from core.domain.threads import Ask
 from core.stores import ErasedCounts
+from storage.sql.rows import ask_from_row
 from storage.sql.tables import (
     audit_entries,
     early_changes,
@@ -19,6 +27,7 @@ from storage.sql.tables import (
     messages,
     pairings,
     pending_asks,
+    run_events,
     runs,
     takeover_claims,
     thread_inputs,
@@ -30,6 +39,8 @@ from storage.sql.tables import (
 BATCH_MESSAGES = 500
 REMOVED = "[This message was removed at the request of the person who wrote it.]"
 FORGOTTEN = "forgotten"
+DENIED_IT = " denied it"
+DENIED = "Not run: a person denied it, whose words were removed at their request."
 _CHOICES = (*CHOICES, *CHOICES_OF_SEVERAL)
 """Answers to approvals that are no one's own words, and that a waiting run still has to read."""
 
@@ -61,6 +72,7 @@ def erase_rows(
         statement = update(table).values(values) if values else delete(table)
         return connection.execute(statement.where(*chosen)).rowcount
 
+    _erase_denials(connection, person_id, thread_ids)
     change(early_changes, "author_id")
     heard = change(thread_inputs, "author_id") + change(heard_messages, "author_id")
     names = change(runs, "requester_id", requester_id=None, requester_name=None)
@@ -68,12 +80,61 @@ def erase_rows(
     no_answerer = {"answered_by_id": None, "answered_by_name": None}
     names += change(pending_asks, "answered_by_id", answer=answer, **no_answerer)
     names += change(audit_entries, "actor_id", actor_id="", actor_name=FORGOTTEN)
+    pairing = update(audit_entries).where(
+        audit_entries.c.action.in_(("paired", "unpaired")),
+        audit_entries.c.platform == platform,
+        audit_entries.c.subject.endswith(f"({person_id})", autoescape=True),
+    )
+    if platform != "discord":
+        pairing = pairing.where(audit_entries.c.workspace_id == workspace_id)
+    names += connection.execute(pairing.values(subject=FORGOTTEN)).rowcount
     change(pairings, "person_id")
     change(feedback, "person_id")
     used = change(usages, "user_id", user_id=None)
     # an id that belongs to nobody, because the sums of the channel and of the workspace stay
     change(usage_days, "user_id", user_id=new_id())
     return ErasedCounts(messages=heard, names=names, usage=used)
+
+
+def _erase_denials(connection: Connection, person_id: str, thread_ids: Select[tuple[str]]) -> None:
+    """Removes the person's name and words from the results of calls that the person denied."""
+    of_person = select(pending_asks).where(
+        pending_asks.c.answered_by_id == person_id, pending_asks.c.thread_id.in_(thread_ids)
+    )
+    for ask in map(ask_from_row, connection.execute(of_person).mappings().all()):
+        if not is_denied(ask):
+            continue
+        results = select(messages.c.message_id, messages.c.content).where(
+            messages.c.run_id == ask.run_id, messages.c.type.in_(("tool", "status"))
+        )
+        for message_id, content in connection.execute(results).all():
+            if (new := _without_denial(content, ask)) != content:
+                change = update(messages).where(messages.c.message_id == message_id)
+                connection.execute(change.values(content=new))
+        events = select(run_events).where(
+            run_events.c.run_id == ask.run_id, run_events.c.body.contains(DENIED_IT)
+        )
+        for event in connection.execute(events).mappings().all():
+            place = [run_events.c[key] == event[key] for key in ("run_id", "attempt", "n")]
+            new = json.dumps(_without_denial(json.loads(event["body"]), ask))
+            connection.execute(update(run_events).where(*place).values(body=new))
+
+
+def _without_denial(fields: JsonObject, ask: Ask) -> JsonObject:
+    """Replaces the denial in each text; a text in which it was shortened is removed whole."""
+    reason, name = denial_reason(ask), answerer_name(ask)
+
+    def new(text: JsonValue) -> JsonValue:
+        if not isinstance(text, str):
+            return text
+        for known in (
+            reason,
+            json.dumps(reason, ensure_ascii=False)[1:-1],
+        ):  # also in a result, which is JSON
+            text = text.replace(known, DENIED)
+        return REMOVED if f"{name}{DENIED_IT}" in text else text
+
+    return {key: new(value) for key, value in fields.items()}
 
 
 def erase_messages(
