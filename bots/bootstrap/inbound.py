@@ -1,7 +1,7 @@
 """Builds the receiver of incoming messages, the access policy and the list of agents."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial, reduce
 from typing import cast, get_args
 
@@ -156,7 +156,8 @@ def read_agents(settings: Settings, servers: Iterable[str]) -> tuple[AgentFiles,
     known = KnownNames(tools=frozenset(all_tools()), servers=frozenset(servers))
     files = AgentFiles(known=known, folder=settings.agents_dir)
     files.load()
-    by_channel = dict(_channel_agent(pair) for pair in settings.channel_agents)
+    setting = "THREADHAND_CHANNEL_AGENTS"
+    by_channel = dict(_channel_pairs(settings.channel_agents, setting, "agent", "C123=research"))
     for channel_id, agent_id in by_channel.items():
         if agent_id not in files.latest and agent_id not in files.left_out:
             raise ConfigurationError(
@@ -168,28 +169,26 @@ def read_agents(settings: Settings, servers: Iterable[str]) -> tuple[AgentFiles,
 def read_follow_modes(settings: Settings) -> Mapping[str, FollowMode]:
     """Returns the configured follow mode of each channel, and the default under "". Raises ConfigurationError."""
     modes: dict[str, FollowMode] = {"": settings.follow_mode}
-    for channel_id, mode in map(_channel_follow_mode, settings.channel_follow_modes):
+    setting = "THREADHAND_CHANNEL_FOLLOW_MODES"
+    for channel_id, mode in _channel_pairs(
+        settings.channel_follow_modes, setting, "mode", "C123=mention"
+    ):
         if mode not in get_args(FollowMode):
             raise ConfigurationError(
-                f"THREADHAND_CHANNEL_FOLLOW_MODES: for {channel_id}: the modes are follow, mention and quiet."
+                f"{setting}: for {channel_id}: the modes are follow, mention and quiet."
             )
         modes[channel_id] = cast(FollowMode, mode)
     return modes
 
 
-def _channel_follow_mode(pair: str) -> tuple[str, str]:
-    return _channel_pair(pair, "THREADHAND_CHANNEL_FOLLOW_MODES", "channel=mode", "C123=mention")
-
-
-def _channel_agent(pair: str) -> tuple[str, str]:
-    return _channel_pair(pair, "THREADHAND_CHANNEL_AGENTS", "channel=agent", "C123=research")
-
-
-def _channel_pair(pair: str, setting: str, form: str, example: str) -> tuple[str, str]:
-    channel_id, _, value = (part.strip() for part in pair.partition("="))
-    if not is_channel_id(channel_id) or not value:
-        raise ConfigurationError(
-            f"{setting} has a bad value ({pair[:80]!r}): "
-            f"write {form} pairs, separated by commas, for example {example}."
-        )
-    return channel_id, value
+def _channel_pairs(
+    pairs: Iterable[str], setting: str, value_name: str, example: str
+) -> Iterator[tuple[str, str]]:
+    for pair in pairs:
+        channel_id, _, value = (part.strip() for part in pair.partition("="))
+        if not is_channel_id(channel_id) or not value:
+            raise ConfigurationError(
+                f"{setting} has a bad value ({pair[:80]!r}): "
+                f"write channel={value_name} pairs, separated by commas, for example {example}."
+            )
+        yield channel_id, value

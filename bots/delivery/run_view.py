@@ -278,21 +278,15 @@ _TASK_SIGNS: Mapping[TaskState, str] = {"done": "✓", "failed": "✗", "left": 
 _ITEM_SIGNS = {"done": "☑", "blocked": "☒"}
 
 
-def _error_of(task: Task) -> str:
-    return (
-        f": {task.detail[:NARRATION_CHARACTERS_MAX]}"
-        if task.state == "failed" and task.detail
-        else ""
-    )
-
-
 def format_details(view: RunView) -> str:
     """Returns the checklist and the newest steps of a run, with the errors of failed ones, as Markdown lines."""
     items = [f"{_ITEM_SIGNS.get(item.state, '☐')} {item.text}" for item in view.checklist]
     lines = [" ".join(line.split())[:NARRATION_CHARACTERS_MAX] for line in items]
-    tasks = [
-        f"{_TASK_SIGNS.get(task.state, '■')} {task.line}{_error_of(task)}" for task in view.tasks
-    ]
+    tasks: list[str] = []
+    for task in view.tasks:
+        error = task.detail[:NARRATION_CHARACTERS_MAX] if task.state == "failed" else ""
+        sign = _TASK_SIGNS.get(task.state, "■")
+        tasks.append(f"{sign} {task.line}{f': {error}' if error else ''}")
     room = DETAILS_CHARACTERS_MAX - sum(map(len, lines))
     shown: list[str] = []
     for task in reversed(tasks):

@@ -100,7 +100,8 @@ class Attempted:
         runs = {run.run_id: run.status for run in await self.conversations.runs(thread_id)}
         is_asking = "waiting" in runs.values()
         if is_asking:
-            return any(_is_answerable(one) for one in self.seen())
+            buttons = [button for one in self.seen() for button in buttons_of(one)]
+            return any("Stop" not in one.label and not one.is_disabled for one in buttons)
         if not set(runs.values()) <= _QUIET or await self.conversations.unread_inputs(thread_id):
             return False
         return not set(runs) & set(await self.stage.program.parts.stores.deliveries.open_runs())
@@ -246,12 +247,6 @@ async def _until_working(attempted: Attempted) -> None:
         if runs and runs[-1].status in _QUIET:
             return
         await asyncio.sleep(POLL_SECONDS)
-
-
-def _is_answerable(message: SeenMessage) -> bool:
-    return any(
-        "Stop" not in button.label and not button.is_disabled for button in buttons_of(message)
-    )
 
 
 async def _judge(attempted: Attempted, trouble: Sequence[str], seconds: float) -> Attempt:

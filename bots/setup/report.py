@@ -65,12 +65,9 @@ async def _guarded(check: Check) -> tuple[Finding, ...]:
         return await check.run()
     except Exception as error:  # noqa: BLE001,RUF100 - whatever one check raises, the report goes on
         fact = f"cannot be checked: {type(error).__name__}."
-        remedy = f"Compare its settings with docs/operators/settings.md{_else(check)}."
+        those = f", above all those of {check.name}" if check.name else ""
+        remedy = f"Compare its settings with docs/operators/settings.md{those}."
         return (Finding("fail", check.subject, fact, remedy),)
-
-
-def _else(check: Check) -> str:
-    return f", above all those of {check.name}" if check.name else ""
 
 
 def _no_answer(check: Check, seconds: float) -> tuple[Finding, ...]:

@@ -9,8 +9,6 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from itertools import chain
 
-from pydantic import JsonValue
-
 from core.context.tokens import with_token_count
 from core.context.untrusted_text import clean_line, wrap_untrusted
 from core.domain.errors import AgentError, SurfaceError
@@ -95,7 +93,10 @@ def background_message(
         parts += [f"[{_LINKED}]", wrap_untrusted(linked, source="other chat messages")]
     if not parts:
         return None
-    files: JsonObject = {key: _file_json(file) for key, file in background.files.items()}
+    files: JsonObject = {
+        key: {name: value for name, value in asdict(file).items() if value is not None}
+        for key, file in background.files.items()
+    }
     return with_token_count(
         Message(
             type="user",
@@ -151,10 +152,6 @@ def _linked_line(link: str, one: ChatMessage | None) -> str:
     if one is None:
         return json.dumps({"link": link, "note": "It cannot be read from this conversation."})
     return json.dumps({"link": link, **json.loads(message_line(one))}, ensure_ascii=False)
-
-
-def _file_json(file: IncomingFile) -> JsonValue:
-    return {key: value for key, value in asdict(file).items() if value is not None}
 
 
 def known_files(history: Sequence[Message]) -> dict[str, IncomingFile]:

@@ -41,7 +41,10 @@ class TruncatedMessage:
 
 def truncate_message(message: Message, cut: Cut) -> TruncatedMessage:
     """Returns the truncated message. Equal arguments give equal results, so that the provider's cache stays valid."""
-    body = _opened(message.content if cut.keeps_reasoning else _without_reasoning(message.content))
+    content = dict(message.content)
+    if not cut.keeps_reasoning:
+        content.pop(REASONING_KEY, None)
+    body = _opened(content)
     texts = [text for text in _texts(body) if text]
     before = max(1, message_tokens(message))
     characters = sum(map(len, texts))
@@ -58,10 +61,6 @@ def truncate_message(message: Message, cut: Cut) -> TruncatedMessage:
             break
         aim -= (best.tokens - cut.tokens) * 1.3 + 4
     return best
-
-
-def _without_reasoning(content: JsonObject) -> JsonObject:
-    return {key: value for key, value in content.items() if key != REASONING_KEY}
 
 
 @dataclass(frozen=True, slots=True)

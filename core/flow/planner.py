@@ -175,7 +175,9 @@ async def _drafted(
             if flow.is_used_up(history):
                 return None
             left = await flow.turns(context, history, 1)
-        if is_end_of_run(left) or (_is_last_word(left) and not draft.is_set):
+        # a plain text does not count as the planner's answer
+        has_completed = isinstance(left, RunFinished) and left.finish_reason == "agent_terminated"
+        if is_end_of_run(left) or (has_completed and not draft.is_set):
             return left
         if draft.is_set or (isinstance(left, RunFinished) and left.reply is not None):
             return None
@@ -188,11 +190,6 @@ def is_end_of_run(ended: Ended) -> bool:
     if isinstance(ended, Approval) or ended.finish_reason in ("stopped", "budget"):
         return True
     return ended.reply is not None and ended.reply.kind in ("ask", "takeover")
-
-
-def _is_last_word(ended: Ended) -> bool:
-    """Returns whether the planner called `complete`. A plain text does not count as the planner's answer."""
-    return isinstance(ended, RunFinished) and ended.finish_reason == "agent_terminated"
 
 
 def _planning(flow: Flow, draft: PlanDraft, offered: Sequence[str]) -> RunContext:

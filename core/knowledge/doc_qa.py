@@ -161,7 +161,10 @@ async def answer_from_document(
 
     Raises ModelError if no part could be read or the model gave no answer, and BudgetExceeded."""
     chunks = await store.chunks(entry.entry_id)
-    whole = _whole(chunks)
+    whole = [  # one source for each page or heading
+        _Found(place, "\n\n".join(chunk.own_text for chunk in held))
+        for place, held in groupby(chunks, key=chunk_location)
+    ]
     if entry.tokens + SOURCE_TOKENS * len(whole) <= room_tokens:
         try:
             return await _answer(entry, question, whole, ask, parts=(1, 1))
@@ -185,14 +188,6 @@ async def answer_from_document(
         parts=(len(chosen), len(parts)),
         parts_failed=failed,
     )
-
-
-def _whole(chunks: Sequence[Chunk]) -> list[_Found]:
-    """Returns the whole document, one source for each page or heading."""
-    return [
-        _Found(place, "\n\n".join(chunk.own_text for chunk in held))
-        for place, held in groupby(chunks, key=chunk_location)
-    ]
 
 
 async def _answer(

@@ -47,15 +47,15 @@ language, what its author asks for. Reply with that alone.
 def dialogue_to_document(messages: Sequence[Message]) -> Document:
     """Converts messages to a document, one page each with speaker and message id. Skips messages hidden from models."""
     pages = (
-        Page(None, f"message {message.message_id}", f"{_speaker(message)}: {text}")
+        Page(
+            None,
+            f"message {message.message_id}",
+            f"{message.content.get('role', message.type)}: {text}",
+        )
         for message in messages
         if message.is_llm_message and (text := full_message_text(message)).strip()
     )
     return Document(title="", kind="txt", pages=tuple(pages))
-
-
-def _speaker(message: Message) -> str:
-    return str(message.content.get("role", message.type))
 
 
 def messages_before_request(history: Sequence[Message]) -> tuple[Message, ...]:

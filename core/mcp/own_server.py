@@ -24,7 +24,6 @@ from mcp.server.lowlevel import Server
 from mcp.server.session import ServerSession
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
-from pydantic import JsonValue
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from core.domain.errors import AgentError, ConfigurationError, ToolError
@@ -314,7 +313,8 @@ def _refused(why: str) -> types.CallToolResult:
 
 
 def _result(outcome: CallOutcome) -> types.CallToolResult:
-    said = [_text(outcome.result[key]) for key in ("output", "error") if outcome.result[key]]
+    values = (outcome.result[key] for key in ("output", "error") if outcome.result[key])
+    said = [one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in values]
     content: list[types.ContentBlock] = [types.TextContent(text="\n".join(said))]
     content.extend(filter(None, map(_picture, outcome.messages)))
     output = outcome.result["output"]
@@ -323,10 +323,6 @@ def _result(outcome: CallOutcome) -> types.CallToolResult:
         structured_content=output if isinstance(output, dict) else None,
         is_error=outcome.outcome != "completed",
     )
-
-
-def _text(value: JsonValue) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _picture(message: Message) -> types.ImageContent | None:

@@ -30,7 +30,6 @@ from core.domain.events import (
     is_chunk,
 )
 from core.domain.ids import new_id
-from core.domain.messages import Message
 from core.domain.threads import Lease, ThreadInput, ToolCallRecord, Usage
 from core.domain.wire_format import status_message
 from core.ports import EventBus
@@ -280,8 +279,12 @@ class RunRecorder:
 
     def _entry(self, batch: _Pending, events: list[RunEvent]) -> JournalEntry:
         stored = tuple(event for event in events if not is_chunk(event.event))
+        messages = [
+            one.event.message if isinstance(one.event, MessageAdded) else status_message(one)
+            for one in stored
+        ]
         return JournalEntry(
-            messages=tuple(message for event in stored if (message := _stored_message(event))),
+            messages=tuple(filter(None, messages)),
             started=tuple(batch.started),
             finished=tuple(batch.finished),
             events=stored,
@@ -349,7 +352,3 @@ def _message_id(event: AgentEvent) -> str | None:
     if is_chunk(event):
         return None
     return event.message.message_id if isinstance(event, MessageAdded) else new_id()
-
-
-def _stored_message(event: RunEvent) -> Message | None:
-    return event.event.message if isinstance(event.event, MessageAdded) else status_message(event)

@@ -96,7 +96,10 @@ def _postgresql(
         text(f"SELECT count(*), {counts} FROM knowledge_chunk WHERE {of_entries}"),  # noqa: S608 - names made above
         values,
     ).one()
-    weights = {f"w{at}": _rarity(int(counted[0]), int(held)) for at, held in enumerate(counted[1:])}
+    total, *held = map(int, counted)  # how many chunks there are, and how many contain each term
+    weights = {
+        f"w{at}": math.log(1 + (total - one + 0.5) / (one + 0.5)) for at, one in enumerate(held)
+    }
     score = " + ".join(
         f"CAST(:w{at} AS float) * ts_rank(terms, CAST(:t{at} AS tsquery), 1)"
         for at in range(len(terms))
@@ -110,8 +113,3 @@ def _postgresql(
         {**values, **weights, "any_term": " | ".join(asked.values()), "limit": limit},
     )
     return [(int(row[0]), float(row[1])) for row in rows]
-
-
-def _rarity(total: int, held: int) -> float:
-    """Returns the BM25 weight of a term that `held` of `total` chunks contain."""
-    return math.log(1 + (total - held + 0.5) / (held + 0.5))

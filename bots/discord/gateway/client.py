@@ -198,10 +198,8 @@ async def close_unregistered_shards(client: discord.Client) -> None:
     heartbeat thread before that. The thread would outlive the event loop, and the connection would stay open.
     """
     for thread in threading.enumerate():
-        if isinstance(thread, KeepAliveHandler) and _belongs_to(thread, client):
+        if not isinstance(thread, KeepAliveHandler):
+            continue
+        if thread.ws._dispatch == client.dispatch:  # noqa: SLF001 - no public attribute names the client # pyright: ignore[reportPrivateUsage]
             thread.stop()
             await thread.ws.socket.close()
-
-
-def _belongs_to(thread: KeepAliveHandler, client: discord.Client) -> bool:
-    return thread.ws._dispatch == client.dispatch  # noqa: SLF001 - no public attribute names the client # pyright: ignore[reportPrivateUsage]

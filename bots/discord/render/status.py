@@ -51,7 +51,8 @@ MESSAGE_MAX = 600
 
 def status_sections(view: RunView) -> list[str]:
     """Returns the non-empty sections (header, checklist, tasks, preview, message), under 4,000 characters in total."""
-    texts = [_header(view), _checklist(view), _tasks(view), _preview(view), _message(view)]
+    message = truncate(remove_unsendable(view.message).strip(), MESSAGE_MAX)
+    texts = [_header(view), _checklist(view), _tasks(view), _preview(view), message]
     return [neutralize_mentions(text) for text in texts if text]
 
 
@@ -106,10 +107,6 @@ def _preview(view: RunView) -> str:
         return ""
     text = remove_unsendable(view.preview).replace("```", "'''").strip()
     return truncate("\n".join(f"> {line}" for line in text.split("\n")[-4:]), PREVIEW_MAX)
-
-
-def _message(view: RunView) -> str:
-    return truncate(remove_unsendable(view.message).strip(), MESSAGE_MAX)
 
 
 def _fitting(lines: list[str], length_max: int) -> str:

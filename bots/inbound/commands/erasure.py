@@ -54,7 +54,9 @@ async def answer_forget(called: CommandCalled, deps: ErasureDeps, policy: Access
     words = called.argument.lower().split()
     is_confirmed = "yes" in words
     if "me" in words:
-        return await _forget_person(called, deps) if is_confirmed else _ask_for_person(called)
+        if is_confirmed:
+            return await _forget_person(called, deps)
+        return Outcome(notice=FORGET_ME.format(_place(called)))
     thread_ids = await deps.conversations.thread_ids(called.address)
     if not thread_ids:
         return Outcome(notice=NOT_HERE)
@@ -146,10 +148,6 @@ async def _is_closed(run_id: str, deps: ErasureDeps) -> bool:
     if run is not None and run.finished_at is None:
         return False
     return run_id not in await deps.deliveries.open_runs()
-
-
-def _ask_for_person(called: CommandCalled) -> Outcome:
-    return Outcome(notice=FORGET_ME.format(_place(called)))
 
 
 async def _forget_person(called: CommandCalled, deps: ErasureDeps) -> Outcome:

@@ -314,7 +314,8 @@ class EventHandler:
             log.debug("a slack payload was ignored: %s", inbound.reason)
             return False
         inbound, outcome = await self._take(inbound, is_click=is_click, turn=turn)
-        if self._cursors and outcome.is_ignored and _is_addressed(inbound):
+        is_addressed = isinstance(inbound, IncomingMessage) and inbound.is_addressed
+        if self._cursors and outcome.is_ignored and is_addressed:
             await self._cursors.mark_ignored(inbound.dedupe_key)
         if outcome.notice:
             self._notices.send(inbound, outcome, is_thread_open=is_thread_open)
@@ -456,7 +457,3 @@ def parse_safely(parse: Callable[[], UserAction | Ignored]) -> UserAction | Igno
     except Exception:
         log.exception("a slack payload could not be parsed")
         return Ignored(reason="unreadable")
-
-
-def _is_addressed(inbound: UserAction) -> bool:
-    return isinstance(inbound, IncomingMessage) and inbound.is_addressed

@@ -57,7 +57,10 @@ def parse_files(message: JsonObject) -> tuple[IncomingFile, ...]:
     )
     return tuple(
         IncomingFile(
-            file_ref=build_file_ref(get_text(file, "id"), _download_url(file)),
+            file_ref=build_file_ref(
+                get_text(file, "id"),
+                get_text(file, "url_private_download") or get_text(file, "url_private"),
+            ),
             name=(get_text(file, "name") or get_text(file, "title") or "file")[
                 :NAME_CHARACTERS_MAX
             ],
@@ -72,10 +75,6 @@ def parse_files(message: JsonObject) -> tuple[IncomingFile, ...]:
 def build_file_ref(file_id: str, url: str) -> str:
     """Returns a reference with the file's id and, if known, its URL. Slack Connect messages have only the id."""
     return f"{file_id} {url}".rstrip()
-
-
-def _download_url(file: JsonObject) -> str:
-    return get_text(file, "url_private_download") or get_text(file, "url_private")
 
 
 def _is_elsewhere(file: JsonObject) -> bool:

@@ -140,7 +140,9 @@ class Shortcuts:
         place = _parse_place(get_text(view, "private_metadata") or "{}")
         if place is None:
             return _field_error(OUT_OF_DATE)
-        words = escape_entities(_field(view, REQUEST_FIELD))
+        words = escape_entities(
+            get_text(view, "state", "values", REQUEST_FIELD, REQUEST_FIELD, "value")
+        )
         user, key = get_text(payload, "user", "id"), context.key("form", get_text(view, "id"))
         try:
             async with asyncio.timeout(seconds_left(2.0)):
@@ -275,10 +277,6 @@ def _keyed(
 
 def _asked(person: Person, request: str) -> str:
     return f"**{escape_markdown(person.name)}** asked me: {truncate(request.strip(), QUOTED_MAX)}"
-
-
-def _field(view: JsonObject, name: str) -> str:
-    return get_text(view, "state", "values", name, name, "value")
 
 
 def _field_error(sentence: str) -> JsonObject:

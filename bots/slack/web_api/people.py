@@ -151,7 +151,9 @@ class UserGroups:
         """Returns the person's groups, from data at most `age_seconds_max` old, or None if the lookup fails."""
         oldest = time.monotonic() - age_seconds_max
         old = [
-            one for one in self._group_ids if one not in self._members or self._asked(one) < oldest
+            one
+            for one in self._group_ids
+            if one not in self._members or self._members[one][1] < oldest
         ]
         try:
             async with asyncio.timeout(seconds_left(timeout_seconds)):
@@ -161,9 +163,6 @@ class UserGroups:
             log.warning("slack: the members of a user group cannot be read: %s", error)
             return None
         return frozenset(one for one in self._group_ids if person in self._members[one][0])
-
-    def _asked(self, group_id: str) -> float:
-        return self._members[group_id][1]
 
     async def _ask(self, group_id: str) -> None:
         asked_at = time.monotonic()

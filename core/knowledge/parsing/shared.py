@@ -93,7 +93,7 @@ def markdown_table(rows: Iterable[Sequence[str]]) -> str:
     width = max(map(len, kept), default=0)
     if width == 0:
         return ""
-    lines = [_line(row, width) for row in kept]
+    lines = [f"| {' | '.join(row + [''] * (width - len(row)))} |" for row in kept]
     lines.insert(1, "|" + " --- |" * width)
     return "\n".join(lines)
 
@@ -113,10 +113,6 @@ def _trimmed(row: Sequence[str]) -> list[str]:
     while cells and not cells[-1]:
         cells.pop()
     return cells
-
-
-def _line(cells: list[str], width: int) -> str:
-    return "| " + " | ".join(cells + [""] * (width - len(cells))) + " |"
 
 
 _KINDS: tuple[tuple[str, DocumentKind], ...] = (

@@ -53,13 +53,11 @@ def _values(sheet: object) -> Iterator[_Row]:
 def _with_formulas(values: Iterator[_Row], formulas: Iterator[_Row]) -> Iterator[_Row]:
     for row, written in zip_longest(values, formulas, fillvalue=()):
         yield tuple(
-            value if value is not None or formula is None else _formula(formula)
+            value
+            if value is not None or formula is None
+            else f"{getattr(formula, 'text', formula)} (not calculated)"
             for value, formula in zip_longest(row, written)
         )
-
-
-def _formula(formula: object) -> str:
-    return f"{getattr(formula, 'text', formula)} (not calculated)"
 
 
 def _has_formulas(content: bytes) -> bool:

@@ -126,16 +126,16 @@ def _of(scope: Scope) -> ColumnElement[bool]:
     )
 
 
-def _ready(connection: Connection, scope: Scope) -> list[KnowledgeEntry]:
-    return [_entry_of(row) for row in _READY.fetch_rows(connection, _place(scope))]
-
-
 def _place(scope: Scope) -> dict[str, object]:
     return {"kind": scope.kind, "owner": scope.owner_id}
 
 
 def _with_content(connection: Connection, scope: Scope, content_hash: str) -> KnowledgeEntry | None:
-    found = (one for one in _ready(connection, scope) if one.content_hash == content_hash)
+    found = (
+        one
+        for one in map(_entry_of, _READY.fetch_rows(connection, _place(scope)))
+        if one.content_hash == content_hash
+    )
     return next(found, None)
 
 

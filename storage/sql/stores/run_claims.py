@@ -354,14 +354,11 @@ def _backlog(connection: Connection) -> Backlog:
         select(func.count(), func.max(age)).where(has_recent_heartbeat())
     ).one()
     shown = select(func.count()).where(renderings.c.is_open)
+    now = datetime.now(UTC)
     return Backlog(
         runs=dict.fromkeys(_UNENDED, 0) | {status: count for status, count, _ in rows},
-        oldest_queued_seconds=_age_seconds(queued_at),
+        oldest_queued_seconds=max(0.0, (now - queued_at).total_seconds()) if queued_at else 0.0,
         processes_alive=alive[0],
         oldest_heartbeat_seconds=max(0.0, float(alive[1] or 0)),
         open_deliveries=connection.execute(shown).scalar_one(),
     )
-
-
-def _age_seconds(moment: datetime | None) -> float:
-    return max(0.0, (datetime.now(UTC) - moment).total_seconds()) if moment else 0.0

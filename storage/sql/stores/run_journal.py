@@ -273,15 +273,11 @@ def _add_usage(
 
 def _add_events(connection: Connection, lease: Lease, entry: JournalEntry) -> None:
     _ADD_EVENTS.execute(connection, *map(event_to_row, entry.events))
-    if lease.deaths and _has_finished_a_turn(entry):
+    finished = [one.event for one in entry.events if isinstance(one.event, TurnFinished)]
+    if lease.deaths and not all(
+        one.is_mended for one in finished
+    ):  # not those of an earlier attempt
         _COME_FURTHER.execute(connection, {"run": lease.run_id, "now_deaths": 0})
-
-
-def _has_finished_a_turn(entry: JournalEntry) -> bool:
-    """Ignores turns of an earlier attempt that history repair has closed."""
-    return any(
-        isinstance(one.event, TurnFinished) and not one.event.is_mended for one in entry.events
-    )
 
 
 def _add_messages(
