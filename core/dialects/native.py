@@ -155,6 +155,7 @@ class NativeParser:
         For a call delta, returns its progress and the calls that are now complete."""
         if isinstance(delta, TextDelta):
             return self._shown(self._written.feed(delta.text))
+        self._written.follows_calls = True
         slots_before = len(self._slots)
         slot = self._slot_of(delta)
         if slot.is_complete:
@@ -173,7 +174,7 @@ class NativeParser:
 
         If the stream was interrupted, returns only the calls with complete JSON arguments. If a limit cut the answer
         off, returns them all, and the last one with `cut` as its problem unless its arguments are complete."""
-        parsed: list[ParsedPart] = [*self._shown(self._written.close(is_whole=is_whole))]
+        parsed: list[ParsedPart] = [*self._shown(self._written.close(is_whole=is_whole, cut=cut))]
         if is_whole:
             return [*parsed, *self._all_complete(), *self._complete_written()]
         for slot in self._slots:
@@ -183,7 +184,7 @@ class NativeParser:
         if cut and self._slots and not self._slots[-1].is_complete:
             *rest, last = self._all_complete()
             parsed += [*rest, replace(last, call=cut_off_call(last.call, cut))]
-        return parsed
+        return [*parsed, *self._complete_written()] if cut else parsed
 
     def _all_complete(self) -> list[CallComplete]:
         return [self._complete(slot) for slot in self._slots if not slot.is_complete]
@@ -199,15 +200,9 @@ class NativeParser:
         made = [
             (call.name, call.arguments) for call in (_call(one, self._tools) for one in self._slots)
         ]
-        index = len(self._slots)
-        for call in self._written.calls:
-            call = replace(call, name=find_tool_name(call.name, self._tools))
-            if (call.name, call.arguments) in made:
-                continue
-            slot = _Slot(index=index)
-            self._name_call(slot, "")
-            yield CallComplete(index=index, call=replace(call, call_id=slot.call_id))
-            index += 1
+        calls = [one for one in self._written.calls if (one.name, one.arguments) not in made]
+        for index, call in enumerate(calls, len(self._slots)):
+            yield CallComplete(index=index, call=call)
 
     def _slot_of(self, delta: ToolCallDelta) -> _Slot:
         slot = self._by_index.get(delta.index)

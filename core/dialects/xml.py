@@ -2,22 +2,21 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pydantic import JsonValue
 
+from core.dialects.call_formats import UNREADABLE
 from core.dialects.dialect import (
     CallComplete,
     CallParser,
     DisplayText,
     ParsedPart,
     ToolSpec,
-    find_tool_name,
     format_tool_result,
 )
 from core.dialects.written_calls import WrittenCalls
 from core.dialects.xml_parser import new_xml_parser
-from core.domain.ids import new_call_id
 from core.domain.messages import JsonObject, ToolCall
 from core.ports import TextDelta, ToolCallDelta
 
@@ -135,20 +134,21 @@ class TextCallParser:
 
     Models without tool calls fall back to the formats of their training, too. Such calls are completed at the end."""
 
-    __slots__ = ("_calls_count", "_parser", "_tools", "_written")
+    __slots__ = ("_calls_count", "_parser", "_written")
 
     def __init__(
         self, parser: CallParser, tools: Mapping[str, ToolSpec], own: frozenset[str] = frozenset()
     ) -> None:
         """`own` are the marks that the parser reads itself, so they are text wherever it takes them for text."""
-        self._parser, self._tools = parser, tools
+        self._parser = parser
         self._written = WrittenCalls(tools, own)
         self._calls_count = 0
 
     @property
     def raw_text(self) -> str:
         """The text of the answer with its calls, as the parser of the dialect returns it."""
-        return self._parser.raw_text
+        text = self._parser.raw_text
+        return text[: len(text) - self._written.cut_characters]
 
     def feed(self, delta: TextDelta | ToolCallDelta) -> Sequence[ParsedPart]:
         """Returns the text and calls that are certain after this delta."""
@@ -157,12 +157,10 @@ class TextCallParser:
     def close(self, *, is_whole: bool, cut: str = "") -> Sequence[ParsedPart]:
         """Returns the remaining text and calls. Marks that contain no call count only if there is no other call."""
         parsed = [*self._read(self._parser.close(is_whole=is_whole, cut=cut))]
-        if text := self._written.close(is_whole=is_whole):
+        if text := self._written.close(is_whole=is_whole, cut=cut):
             parsed.append(DisplayText(text=text))
-        for call in self._written.calls if is_whole else ():
-            if not (call.problem and self._calls_count):
-                name = find_tool_name(call.name, self._tools)
-                call = replace(call, name=name, call_id=new_call_id())
+        for call in self._written.calls if is_whole or cut else ():
+            if not (call.problem == UNREADABLE and self._calls_count):
                 parsed.append(CallComplete(index=self._calls_count, call=call))
                 self._calls_count += 1
         return parsed
@@ -171,6 +169,7 @@ class TextCallParser:
         for part in parts:
             if not isinstance(part, DisplayText):
                 self._calls_count += isinstance(part, CallComplete)
+                self._written.follows_calls = self._calls_count > 0
                 yield part
             elif text := self._written.feed(part.text):
                 yield DisplayText(text=text)

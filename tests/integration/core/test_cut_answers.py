@@ -3,7 +3,7 @@
 import asyncio
 import json
 import tracemalloc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
 import pytest
@@ -11,16 +11,18 @@ from aiohttp import web
 
 from core import http_shutdown
 from core.context.window import ContextPolicy
+from core.dialects.native import NativeDialect
 from core.dialects.react import ReactDialect
 from core.dialects.xml import XmlDialect
 from core.domain.errors import ContextOverflow
-from core.domain.events import RunFailed, RunFinished
+from core.domain.events import RunEvent, RunFailed, RunFinished, TextStreamed
 from core.domain.threads import Usage
 from core.llm.openai_client import OpenAIChatClient
 from core.loop.run_context import LoopPolicy
 from core.ports import ModelFinished, TextDelta, ThinkingDelta, ToolCallDelta
 from core.run.execute import execute
 from core.tasks import cancel, spawn
+from storage.memory.event_bus import MemoryEventBus
 from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
 
@@ -93,6 +95,56 @@ async def test_whole_calls_before_the_cut_run(world: World) -> None:
     assert world.bench.said == ["1"]
     results = [one for one in await world.history(run_id) if one.type == "tool"]
     assert ["cut off" in str(one.content["content"]) for one in results] == [False, True]
+
+
+class ShownText(MemoryEventBus):
+    """Keeps the text that people see while a run works."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    async def publish(self, events: Sequence[RunEvent]) -> None:
+        self.texts += [one.event.text for one in events if isinstance(one.event, TextStreamed)]
+
+
+WHOLE = '{"name": "echo", "arguments": {"text": "1"}}'
+HALF = '{"name": "echo", "arguments": {"text": "half of a long fi'
+WRITTEN = {
+    "hermes": f"<tool_call>\n{WHOLE}\n</tool_call>\n<tool_call>\n{HALF}",
+    "a list": f"[TOOL_CALLS][{WHOLE}, {HALF}",
+    "qwen3 coder": "<tool_call>\n<function=echo>\n<parameter=text>\n1\n</parameter>\n</function>\n</tool_call>\n"
+    "<tool_call>\n<function=echo>\n<parameter=text>\nhalf of a long fi",
+    "harmony": '<|channel|>commentary to=functions.echo<|message|>{"text": "1"}<|call|>'
+    '<|channel|>commentary to=functions.echo<|message|>{"text": "half of a long fi',
+    "bare": f"{WHOLE}\n{HALF}",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["native", "xml"])
+@pytest.mark.parametrize("written", WRITTEN)
+async def test_of_calls_written_as_text_the_whole_ones_run_and_the_half_one_is_told(
+    world: World, name: str, written: str
+) -> None:
+    if name == "xml":
+        world.with_deps(dialect=XmlDialect())
+    before, seen = "" if written == "bare" else "I look.\n", ShownText()
+    world.with_deps(bus=seen)
+    world.model.turns = [[TextDelta(text=before + WRITTEN[written]), CUT], text("done")]
+    run_id = await world.run("go")
+    assert world.bench.said == ["1"]
+    results = [one for one in await world.history(run_id) if one.type == "tool"]
+    assert ["cut off inside" in str(one.content["content"]) for one in results] == [False, True]
+    assert "".join(seen.texts).split() == f"{before}done".split()
+
+
+async def test_half_a_written_call_stays_short_in_the_conversation(world: World) -> None:
+    for dialect in (NativeDialect(), XmlDialect()):
+        world.with_deps(dialect=dialect)
+        long = TextDelta(text=f"I write.\n<tool_call>{HALF}" + "le " * 9000)
+        world.model.turns = [[long, CUT], text("done")]
+        assert await answer(world) == "done"
+        assert len(str(world.model.requests[-1].messages[-2:])) < 6000
 
 
 async def test_an_answer_that_is_thinking_alone_is_asked_for_again_with_the_reason(

@@ -257,27 +257,29 @@ def test_a_backtick_that_nothing_closes_does_not_make_a_call_code(
     assert shown_text.split() == [*before.split(), "Done."]
 
 
+@pytest.mark.parametrize("dialect", [NativeDialect(), XmlDialect(), ReactDialect()])
+@pytest.mark.parametrize("name", ["hermes", "qwen3 coder", "invoke", "function_calls"])
 @pytest.mark.parametrize(
-    ("text", "calls"),
-    [
-        (JSON_CALL, 1),
-        (f" \n[{JSON_CALL}, {JSON_CALL}]\n", 2),
-        (f"{JSON_CALL}<|eom_id|>", 1),
-        (f"{JSON_CALL}; {JSON_CALL};", 2),
-        (f"{JSON_CALL}\n\n{JSON_CALL},\n{JSON_CALL}\n<|eom_id|>", 3),
-        ('{"type": "function", "name": "echo", "parameters": {"text": "a", "count": 2}}', 1),
-        (f'{{"type": "function", "function": {JSON_CALL}}}', 1),
-    ],
-)
-def test_an_answer_that_is_nothing_but_json_calls_is_run(text: str, calls: int) -> None:
-    assert outcome(text) == outcome(*text) == ("", [("echo", ARGUMENTS)] * calls)
+    "closer", ["</parameter>", "</function>", "</tool_call>", "</｜DSML｜parameter>", "</invoke>"]
+)  # fmt: skip
+def test_ends_that_are_left_over_after_calls_are_not_shown(
+    dialect: NativeDialect | XmlDialect | ReactDialect, name: str, closer: str
+) -> None:
+    text = f"{WRITTEN[name]}\n{closer}\n{closer} Use `{closer}`."
+    for pieces in ([text], text):
+        parser = dialect.parser(TOOLS)
+        found = [part for piece in pieces for part in parser.feed(TextDelta(text=piece))]
+        found += parser.close(is_whole=True)
+        assert shown(found).strip() == f"Use `{closer}`."
+        assert called(found) == [("echo", ARGUMENTS)]
 
 
-def test_half_a_call_in_bare_json_is_not_shown() -> None:
-    for half in (JSON_CALL[:40], f"{JSON_CALL}; {JSON_CALL[:40]}"):
-        assert outcome(half, is_whole=False) == ("", [])
-        text, ((name, _),) = outcome(half)
-        assert (text, name) == ("", "")
+@pytest.mark.parametrize("closer", ["</parameter>", "</function>", "</tool_call>"])
+def test_ends_that_are_left_over_after_a_real_call_are_not_shown(closer: str) -> None:
+    real = ToolCallDelta(index=0, call_id="c1", name="echo", arguments='{"text": "a"}')
+    assert shown(parsed(real, TextDelta(text=f"\n{closer}\n"))).strip() == ""
+    if closer != "</tool_call>":
+        assert outcome(f"<a>\n{closer}\n</a>") == (f"<a>\n{closer}\n</a>", [])
 
 
 def test_the_channels_of_gpt_oss_are_told_apart() -> None:

@@ -1,0 +1,288 @@
+"""The formats in which models write tool calls into their text, and the readers of their calls.
+
+Models fall back to the formats of their training. `_FORMATS` lists them, one row for each mark that opens a call."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple, cast
+
+from pydantic import JsonValue
+
+from core.dialects.arguments import fit_arguments, gemma_to_json, json_call, python_calls
+from core.dialects.dialect import ToolSpec, find_tool_name
+from core.dialects.xml_parser import read_invokes
+from core.domain.messages import ToolCall
+
+UNREADABLE = "You wrote a call as text, and it could not be read. Nothing was run. Make it a tool call, not text."
+HEAD_CHARACTERS = 200
+_CALL_WORDS_MAX = 3
+Tools = Mapping[str, ToolSpec]
+
+_MARKED = re.compile(r"""\{|<[\w|｜/]|\A\s*["\[]|\A[\w.-]+>|\w\(""")
+_WORD = re.compile(r"[\w.-]+")
+_CALLING = re.compile(r"[{=(]|arg_key")
+_TAG = re.compile(r"<[^<>]{1,40}>")
+_FUNCTION_TAG = re.compile(
+    r"<function=([\w.-]{1,64})>(.*?)(?:(</function>)(?=\s{0,9}(?:<function=|</tool_call>|\Z))|\Z)",
+    re.DOTALL,
+)
+_FIRST_ARGUMENTS = re.compile(r"\{|<[^\s<>=]{0,12}?(?:parameter|arg_key)[\s=>]", re.IGNORECASE)
+_KEYED_VALUE = re.compile(
+    r"<arg_key>([^<>]{1,100})</arg_key>\s{0,9}<arg_value>(.*?)(?:</arg_value>|\Z)", re.DOTALL
+)
+_KEYED_NAME = re.compile(r"<tool_call>\s*+([\w.-]{1,64})\s*+<arg_key>", re.IGNORECASE)
+_TAG_NAME = re.compile(
+    r'<[^\s<>]{0,9}?(?:function=|invoke name=)"?([\w.:/-]{1,64})"?>\s*\Z', re.IGNORECASE
+)
+_REVERSED_NAME = re.compile(r"(?:\d{1,4}:)?([\w-]{1,64})")
+_CALL_ID = re.compile(r"\[CALL_ID\][\w-]{1,64}\Z", re.IGNORECASE)
+_DECODER = json.JSONDecoder(strict=False)
+
+
+def unreadable(raw: str) -> ToolCall:
+    return ToolCall(name="", arguments={}, call_id="", raw=raw, problem=UNREADABLE)
+
+
+def is_prose(inner: str, tools: Tools) -> bool:
+    """Returns whether the text after a mark only goes on with a sentence, such as "the <tool_call> tag"."""
+    head = inner[:HEAD_CHARACTERS]
+    word = _WORD.search(head)
+    is_long = len(head.split()) > 1 or inner[:1] == inner[-1:] == " "
+    return is_long and not _MARKED.search(head) and not (word and word[0] in tools)
+
+
+def calls_nothing(body: str, tools: Tools) -> bool:
+    """Returns whether the text between marks is a sentence or a list of marks, and has neither name nor arguments."""
+    names = _WORD.findall(body)
+    is_long = len(body.split()) > _CALL_WORDS_MAX
+    return is_long and not _CALLING.search(body) and tools.keys().isdisjoint(names)
+
+
+def _read_markup(body: str, tools: Tools) -> Iterator[ToolCall]:
+    """Yields the calls that are written as tags, or as JSON between tags or special tokens."""
+    first = _FIRST_ARGUMENTS.search(body)
+    if first and first.group() == "{":
+        yield from _read_json(body, tools)
+        return
+    if first.group()[-1] not in "=>" if first else "invoke name=" in body.lower():
+        yield from read_invokes(body, tools)
+        return
+    for name, values in _tagged(body, tools):
+        schema = tools[name].parameters if name in tools else {}
+        yield ToolCall(name=name, arguments=fit_arguments(values, schema), call_id="", raw=body)
+
+
+def _tagged(body: str, tools: Tools) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yields names and arguments, but not those of half a call."""
+    name = _TAG.sub("", body).strip()
+    if name in tools and "</" in body:
+        yield name, {}
+    if keyed := _KEYED_NAME.search(body):
+        pairs = [*_KEYED_VALUE.finditer(body)]
+        if "</tool_call" in _KEYED_VALUE.sub("", body):
+            yield keyed[1], {one[1].strip(): one[2] for one in pairs}
+    for function in _FUNCTION_TAG.finditer(body):
+        parts = [part.partition(">") for part in function[2].split("<parameter=")[1:]]
+        if function[3] and (parts or not function[2].strip()):
+            yield function[1], {key: _without_end(rest) for key, _, rest in parts}
+
+
+def _without_end(rest: str) -> str:
+    """Returns the value without its end, which some models leave out, and the line breaks around it."""
+    value, end, _ = rest.rpartition("</parameter>")
+    return (value if end else rest).removeprefix("\n").removesuffix("\n")
+
+
+def _read_json(body: str, tools: Tools) -> Iterator[ToolCall]:
+    """Yields the calls that are written as JSON: an object with name and arguments, or a name before its arguments."""
+    position = 0
+    while (start := body.find("{", position)) >= 0:
+        try:
+            value, position = _DECODER.raw_decode(body, start)
+        except (ValueError, RecursionError) as error:
+            if _is_half(error, body):
+                yield unreadable(body[start:])
+            return  # what stands inside half a call is no call
+        name = _name_before(body[max(0, start - HEAD_CHARACTERS) : start])
+        call = None if find_tool_name(name, tools) in tools else json_call(value)
+        if call or name:
+            yield call or ToolCall(name=name, arguments=value, call_id="")
+
+
+def _is_half(error: Exception, text: str) -> bool:
+    """Returns whether JSON cannot be read because the text ends too early."""
+    is_json = isinstance(error, json.JSONDecodeError)
+    return is_json and (error.pos >= len(text) - 1 or error.msg.startswith("Unterminated"))
+
+
+def _read_gemma(body: str, tools: Tools) -> Iterator[ToolCall]:
+    return _read_json(gemma_to_json(body), tools)
+
+
+def _name_before(text: str) -> str:
+    """Returns the name that stands before its arguments, such as `functions.echo:0<|tool_call_argument_begin|>`."""
+    if tag := _TAG_NAME.search(text):
+        return tag[1]
+    text = text.rstrip()
+    for mark in ("```json", "```", "[ARGS]"):
+        text = text.removesuffix(mark).rstrip()
+    text = _CALL_ID.sub("", text)
+    if text.endswith((">", "|>")):
+        text = text[: text.rfind("<")].rstrip()
+    found = _REVERSED_NAME.match(text[::-1])
+    return found[1][::-1] if found else ""
+
+
+_RECIPIENT = re.compile(r"to=([\w.:/-]{1,100})")
+_HEADER = re.compile(r"\s{0,9}(?:assistant|analysis|commentary|final|to=)")
+
+
+def is_no_header(inner: str, _tools: Tools) -> bool:
+    word = inner.strip()
+    return bool(word) and not word.isalpha() and not _HEADER.match(inner)
+
+
+def _is_no_object(inner: str, _tools: Tools) -> bool:
+    return not inner.lstrip().startswith("{")
+
+
+def _read_harmony(body: str, _tools: Tools) -> Iterator[ToolCall]:
+    header, brace, text = body.partition("{")
+    name = _RECIPIENT.search(header)
+    try:
+        value: JsonValue = _DECODER.decode(brace + text)
+    except (ValueError, RecursionError):
+        return
+    if name and isinstance(value, dict):
+        yield ToolCall(name=name[1], arguments=value, call_id="", raw=body)
+
+
+_FENCED_NAME = re.compile(
+    r"""(?:"name"\s*+:\s*+"|\bdefault_api\.|\A\s*+(?:\w{1,40} = )?(?:print\(|(?!print\()))([A-Za-z_][\w-]{0,63})["(]"""
+)
+
+
+def _is_other_code(inner: str, tools: Tools) -> bool:
+    """Returns whether a code fence calls none of the tools. An unfinished first line may still call one."""
+    found = _FENCED_NAME.search(inner[:HEAD_CHARACTERS])
+    is_started = bool(inner.strip()) and "\n" not in inner.lstrip()
+    return found[1] not in tools if found else not is_started
+
+
+def _read_python(body: str, tools: Tools) -> Iterable[ToolCall]:
+    """Returns the calls with keyword arguments in a fence, such as `print(default_api.echo(text="a"))`."""
+    code = body.partition("\n")[2].rstrip().removesuffix("```")
+    if code.lstrip().startswith(("{", "[")):
+        return _read_json(code, tools)
+    return [ToolCall(name=name, arguments=given, call_id="") for name, given in python_calls(code)]
+
+
+_BARE_START = r'\s{0,9}\[?\s{0,9}\{\s{0,9}"'
+BARE_CALL = re.compile(_BARE_START + '(?:name|type|id|function|arguments|parameters)"')
+MAY_BE_BARE = re.compile(r'\s{0,9}(?:\[?\s{0,9}(?:\{\s{0,9}(?:"\w{0,10})?)?)?')
+_HALF_BARE = re.compile(
+    _BARE_START + r'name"\s{0,9}:\s{0,9}"([\w.-]{1,64})"\s{0,9},\s{0,9}"(?:parameters|arguments)"'
+)
+_ARGUMENTS_FIRST = re.compile(_BARE_START + '(?:arguments|parameters)"')
+_AFTER_BARE = frozenset(" \t\r\n;,]")
+_BARE_KEYS = frozenset({"name", "type", "id", "arguments", "parameters"})
+
+
+def read_bare(text: str, tools: Tools) -> tuple[list[ToolCall], str]:
+    """Returns the calls of the tools in JSON with which a text begins, and what people may read after them.
+
+    None if the text goes on in the line of a call or with other JSON. Half a call at the end has a problem."""
+    calls, place, end = list[ToolCall](), text.index("{"), 0
+    while text.startswith("{", place):
+        try:
+            value, end = cast(tuple[JsonValue, int], _DECODER.raw_decode(text, place))
+        except (ValueError, RecursionError):
+            half = _HALF_BARE.match(text, place)
+            is_half = half is not None and half[1] in tools
+            return ([*calls, unreadable(text[place:])], "") if is_half else ([], text)
+        if (call := _bare_call(value, tools)) is None:
+            return [], text
+        calls.append(call)
+        place = end
+        while text[place : place + 1] in _AFTER_BARE:
+            place += 1
+    rest = text[place:]
+    is_apart = not rest or ("\n" in text[end:place] and rest[0] not in "{[")
+    return (calls, rest) if is_apart or rest.lower().startswith(CLOSERS) else ([], text)
+
+
+def _bare_call(value: JsonValue, tools: Tools) -> ToolCall | None:
+    inner = value.get("function") if isinstance(value, dict) else None
+    function = inner if isinstance(inner, dict) else value
+    if not isinstance(function, dict) or not function.keys() <= _BARE_KEYS:
+        return None
+    if function.keys().isdisjoint(("arguments", "parameters")):
+        return None  # it only names the tool
+    call = json_call(function)
+    if call is None or call.name not in tools:
+        return None
+    properties = tools[call.name].parameters.get("properties")
+    known = properties if isinstance(properties, dict) else {}
+    return call if call.arguments.keys() <= known.keys() else None
+
+
+def may_name_tool(head: str, tools: Tools) -> bool:
+    return _ARGUMENTS_FIRST.match(head) is not None or any(f'"{name}"' in head for name in tools)
+
+
+class CallFormat(NamedTuple):
+    """A way to write calls. `start` is the mark that opens it, and the pattern `end` ends it; the end of the answer
+    always does. `read` finds the calls. `is_text` tells from what follows the mark that it is no call at all.
+
+    `inside` says what can hide an end: "" strings of JSON and the values of tags, "all" nothing."""
+
+    start: str
+    end: str
+    read: Callable[[str, Tools], Iterable[ToolCall] | None] = _read_markup
+    is_text: Callable[[str, Tools], bool] | None = is_prose
+    inside: str = ""
+
+
+_SPECIAL_END = r"<[|｜]/?tool[_▁a-z]{0,24}[_▁]end[|｜]>|<[|｜]/tool_calls?[|｜]>"
+ONLY_END = re.compile(rf"{_SPECIAL_END}|<[|｜]/?tool[_▁a-z]{{0,30}}[|｜]?>?", re.IGNORECASE)
+_HARMONY_END = r"(?=<\|(?:end|call|return|start|channel)\|>)"
+_HEADER_END = r"<\|message\|>|\n|json(?=\{)"
+_FENCE_END = r"(?<=\n)[ \t]{0,3}```"
+_NAMES = ("function_calls", "tool_calls", "tool_call", "function_call")
+_PREFIXES = ("", "antml:", "minimax:", *(f"{bar}dsml{bar}" for bar in ("|", "||", "｜", "｜｜")))
+_FORMATS = (
+    *(CallFormat(f"<{p}{name}>", f"</{re.escape(p)}{name}>") for p in _PREFIXES for name in _NAMES),
+    *(CallFormat(f"<{p}invoke name=", f"</{re.escape(p)}invoke>") for p in _PREFIXES),
+    CallFormat("<function=", "</function>"),
+    CallFormat("<|tool_call>", r"<tool_call\|>", _read_gemma, inside="all"),
+    CallFormat("<start_function_call>", "<end_function_call>", _read_gemma, inside="all"),
+    *(CallFormat(start, _SPECIAL_END) for start in ("<|tool", "<|/tool", "<｜tool", "<｜/tool")),
+    CallFormat("<|start_action|>", r"<\|end_action\|>"),
+    *(CallFormat(start, "") for start in ("<|python_tag|>", "[tool_calls]")),
+    *(CallFormat(m, _HEADER_END, _read_harmony, is_no_header, "all") for m in ("<|start|>", "<|channel|>")),
+    CallFormat("```tool_code", _FENCE_END, _read_python, _is_other_code, "all"),
+    CallFormat("```tool_call", _FENCE_END, _read_python, _is_other_code),
+)  # fmt: skip
+HARMONY_CALL = CallFormat("", _HARMONY_END, _read_harmony, None)
+HARMONY_THOUGHT = HARMONY_CALL._replace(inside="all")
+_HARMONY_NOTE = CallFormat("", _HARMONY_END, _read_harmony, _is_no_object, "all")
+BARE_CALLS = CallFormat("", "")
+FORMAT_BY_START = {one.start: one for one in _FORMATS}
+COMMON_CLOSERS = ("</parameter>", "</function>")
+"""What also ends elements of XML that have nothing to do with calls."""
+CLOSERS = (
+    *(f"</{p}{name}>" for p in _PREFIXES for name in (*_NAMES, "invoke", "parameter")),
+    "</function>",
+    *(f"<|{name}|>" for name in ("end", "return", "call", "message", "end_action", "eot_id", "eom_id", "im_end")),
+    *("<|end_response|>", "<|end_of_solution|>", "<end_of_turn>", "<turn|>"),
+)  # fmt: skip
+
+
+def message_format(header: str) -> CallFormat | None:
+    """Returns how to read the message after a header of gpt-oss; None if it is text for people."""
+    if "to=" in header:
+        return HARMONY_CALL
+    if "analysis" in header:
+        return HARMONY_THOUGHT
+    return _HARMONY_NOTE if "commentary" in header else None
