@@ -49,7 +49,7 @@ async def run_agent(
     window = new_window(blank, context)
     await window.load(history)
     ask_model = partial(_asked, context=context, window=window)
-    continuations, carried = 0, cut_off_text(history, context)
+    continuations, (carried, is_cut) = 0, cut_off_text(history, context)
     watch, calls = RepetitionDetector(), Counter[str]()
     commands = BackgroundCommands(history, context.tool_context, context.toolbox)
     for number in range(turns_done + 1, context.policy.turns_max + 1):
@@ -65,9 +65,10 @@ async def run_agent(
         if end.reply is not None:
             return run_finished_event(end, carried)
         if end.has_calls:
-            carried = carried and f"{(carried + end.text).rstrip()}\n\n"
+            carried = f"{(carried + end.text).rstrip()}\n\n" if is_cut else carried
+            is_cut = False
         elif end.finish_reason == "length" and continuations < context.policy.continuations_max:
-            continuations, carried = continuations + 1, carried + end.text
+            continuations, carried, is_cut = continuations + 1, carried + end.text, True
         else:
             return run_finished_event(end, carried)
         if watch.is_stuck_after(end.text, end.outcomes):
@@ -161,20 +162,20 @@ def ask_for_rest(context: RunContext, window: ContextWindow) -> None:
     window.add([note])
 
 
-def cut_off_text(history: Sequence[Message], context: RunContext) -> str:
-    """Returns the text that an earlier attempt of the run carried: the parts of an answer that was cut off, and what
-    turns with calls said since. Each step of a flow has its own answer."""
-    carried = ""
+def cut_off_text(history: Sequence[Message], context: RunContext) -> tuple[str, bool]:
+    """Returns the text that an earlier attempt of the run carried, which is an answer that was cut off with its
+    continuation, and whether the continuation is still missing. Each step of a flow has its own answer."""
+    carried, is_cut = "", False
     for message in history:
         is_own = message.type == "assistant" and message.run_id == context.tool_context.run_id
         if message.metadata.get(FLOW_KEY):
-            carried = ""
-        elif is_own and (carried or message.metadata.get(CUT_OFF)):
+            carried, is_cut = "", False
+        elif is_own and (is_cut or message.metadata.get(CUT_OFF)):
             parsed = parse_message(message, context.dialect, context.toolbox.specs)
             carried += "".join(one.text for one in parsed if isinstance(one, DisplayText))
-            if not message.metadata.get(CUT_OFF):
-                carried = f"{carried.rstrip()}\n\n"
-    return carried
+            is_cut = bool(message.metadata.get(CUT_OFF))
+            carried = carried if is_cut else f"{carried.rstrip()}\n\n"
+    return carried, is_cut
 
 
 async def _played(turn: Turn, request: ModelRequest, switch: StopSwitch) -> TurnResult:

@@ -125,7 +125,8 @@ async def test_a_cut_off_answer_is_continued_and_joined() -> None:
 
 async def test_a_cut_off_answer_that_goes_on_with_calls_is_whole_in_every_attempt() -> None:
     started = ("echo", '{"text": "a"}')
-    turns = [text("The first ha", finish="length"), calls(started, said="lf."), calls(started)]
+    narrated = calls(("echo", '{"text": "b"}'), said="I look at the next one.")
+    turns = [text("The first ha", finish="length"), calls(started, said="lf."), narrated]
     run = MemoryRun(StreamedModel([*turns, text("Attached.")]), tools=[echo])
     end = finished(await run.start("report"))
     assert end.reply is not None
