@@ -25,6 +25,7 @@ from core.llm.error_mapping import NO_TOOL_CALLS
 from core.llm.litellm_client import LiteLLMClient
 from core.llm.model_table import ModelTable, load_model_table
 from core.llm.openai_client import OpenAIChatClient, OpenAIEmbeddingClient
+from core.llm.reasoning import without_thinking_after_others
 from core.llm.retry import stream_with_retries
 from core.loop.run_context import AskModel
 from core.observability import NO_METRICS, RunMetrics
@@ -44,6 +45,8 @@ Maps the prefix of a model name to the provider's base URL and the environment v
 """
 SILENCE_SECONDS = 180.0
 _REASONING_MODEL = re.compile(r"(?:openai/)?(?:o\d|gpt-[5-9]|codex)(?!.*chat)")
+_NEEDS_THINKING = re.compile(r"expected .?thinking\b|start with a thinking block", re.IGNORECASE)
+"""What Anthropic says if Claude shall think, but not about the calls whose results it gets."""
 NO_KEY_MESSAGE = "This agent's model has no API key. Please tell the person who runs this bot."
 NO_MODEL_MESSAGE = "No model is set up yet. Please tell the person who runs this bot."
 
@@ -66,6 +69,7 @@ class ProviderClients:
         self._settings = settings
         self._clients: dict[str, ProviderClient] = {}
         self._without_tool_calls: set[str] = set()
+        self._think_before_calls: set[str] = set()
 
     def client_for(self, model: str) -> ProviderClient:
         """Returns the client for `model`. Raises ConfigurationError if the model's API key is missing."""
@@ -81,11 +85,18 @@ class ProviderClients:
             raise ModelRejected(message, detail=str(error)) from error
         if request.tools and request.model in self._without_tool_calls:
             request = write_tools_as_text(request)
-        return client.stream(self._with_options(request))
+        request = self._with_options(request)
+        if request.model in self._think_before_calls:
+            request = without_thinking_after_others(request)
+        return client.stream(request)
 
     def adapt_to_refusal(self, request: ModelRequest, error: ModelRejected) -> bool:
-        """Returns whether to send the request again, because its model takes no tool calls. From then on, and until the
-        program ends, requests to the model describe the tools in their text."""
+        """Returns whether to send the request again, because its model takes no tool calls, or none without thinking.
+        From then on, and until the program ends, requests to the model describe the tools in their text, or turn its
+        thinking off where others made the last calls."""
+        if _NEEDS_THINKING.search(error.detail):
+            self._think_before_calls.add(request.model)
+            return True
         if str(error) != NO_TOOL_CALLS or not request.tools:
             return False
         if request.model not in self._without_tool_calls:

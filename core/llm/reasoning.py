@@ -1,13 +1,13 @@
 """Keeps a model's reasoning, and all else that only its provider understands, for later requests to the same model."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from pydantic import JsonValue
 
 from core.domain.messages import REASONING_KEY, JsonObject
-from core.ports import ReasoningSnapshot
+from core.ports import ModelRequest, ReasoningSnapshot
 
 TEXT_FIELDS = ("reasoning_content", "reasoning")
 """Fields whose text arrives in pieces: DeepSeek, Qwen, GLM and Kimi use the first, vLLM and Groq the second."""
@@ -26,6 +26,7 @@ _LIBRARY_STATE = ("thought_signatures", "compaction_blocks", "server_side_tool_i
 KEPT_FIELDS_MAX = 32
 KEPT_CHARACTERS_MAX = 4 * 1024 * 1024
 """An answer with more reasoning and unknown fields keeps none of them, because a part is of no use."""
+_THINKING_OPTIONS = frozenset(("thinking", "reasoning", "reasoning_effort"))
 _PIECES = ("text", "summary", "thinking")
 _MERGED_TYPES = frozenset({"reasoning.text", "reasoning.summary", "thinking"})
 EMPTY_REASONING = " "
@@ -224,6 +225,24 @@ def wire_message(
     if needs_reasoning and not wire.get("reasoning_content"):
         wire["reasoning_content"] = wire.get("reasoning") or EMPTY_REASONING
     return wire
+
+
+def without_thinking_after_others(request: ModelRequest) -> ModelRequest:
+    """Returns the request without effort and reasoning if the calls whose results it ends with, perhaps of a fallback,
+    do not follow reasoning of its model. Claude refuses to think then."""
+    written = (one for one in reversed(request.messages) if one.get("role") == "assistant")
+    last, options = next(written, dict[str, JsonValue]()), request.options
+    state = json_fields(last.get(REASONING_KEY))
+    fields = json_fields(state.get("fields")) if state.get("model") == request.model else {}
+    if options is None or not last.get("tool_calls") or not fields.keys().isdisjoint(LIST_FIELDS):
+        return request
+    messages = tuple(
+        {key: one[key] for key in one if key != REASONING_KEY} if REASONING_KEY in one else one
+        for one in request.messages
+    )
+    extra = {key: options.extra[key] for key in options.extra if key not in _THINKING_OPTIONS}
+    options = options.model_copy(update={"effort": None, "extra": extra})
+    return replace(request, messages=messages, options=options)
 
 
 def kept_names(messages: Iterable[JsonObject], origin: ReasoningOrigin) -> set[str]:

@@ -2,26 +2,32 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bots.bootstrap.model_clients import build_model_client
+from bots.settings import load_settings
 from core.domain.events import RunEvent, ThinkingStreamed
 from core.domain.messages import REASONING_KEY
 from core.domain.wire_format import message_object, suna_objects
 from core.llm.litellm_client import LiteLLMClient
 from core.llm.openai_client import OpenAIChatClient
 from core.loop.run_context import LoopPolicy
+from core.ports import ModelDelta, ModelRequest
 from core.run.execute import execute
 from core.tools.tool import ToolSet
 from storage.memory.event_bus import MemoryEventBus
+from tests.fakes.streamed_model import StreamedModel, calls
 from tests.fakes.strict_models import (
     ClaudeModel,
     DeepSeekModel,
     GeminiModel,
+    Json,
     KimiModel,
     OpenRouterModel,
     Refused,
@@ -210,3 +216,81 @@ async def test_people_read_the_reasoning_only_if_the_setting_says_so(
     assert ("Turn 0" in told) is is_shown
     assert REASONING_KEY not in told + stored
     assert "Turn 0" not in stored
+
+
+EXPECTED = (
+    "messages.{}.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`. When `thinking` is"
+    " enabled, a final `assistant` message must start with a thinking block."
+)
+
+
+class ClaudeBesideOthers(ClaudeModel):
+    """Claude in a thread in which others have written messages, too: it thinks only if the last calls, while their
+    results are the newest messages, follow thinking of its own. Without thinking it takes no thinking blocks."""
+
+    def blocks(self, turn: int) -> list[Json]:
+        return super().blocks(turn) if "thinking" in self.requests[-1] else []
+
+    def check(self, body: Json) -> int:
+        written = [one["content"] for one in body["messages"] if one["role"] == "assistant"]
+        kinds = [[part["type"] for part in one] for one in written if not isinstance(one, str)]
+        calling = [one for one in kinds if "tool_use" in one]
+        if "thinking" not in body and any("thinking" in one for one in kinds):
+            raise Refused("There are thinking blocks, but `thinking` is disabled.")
+        if "thinking" in body and calling[-1:] == kinds[-1:] and kinds[-1:] == [["tool_use"]]:
+            raise Refused(EXPECTED.format(len(body["messages"])))
+        return len(calling)
+
+
+class ClaudeBehindAProxy(OpenRouterModel):
+    """The same behind an endpoint with OpenAI's chat API."""
+
+    def pieces(self, turn: int) -> list[Json]:
+        return super().pieces(turn) if "reasoning_effort" in self.requests[-1] else []
+
+    def check(self, body: Json) -> int:
+        written = [one for one in body["messages"] if one["role"] == "assistant"]
+        calling = [one for one in written if one.get("tool_calls")]
+        if "reasoning_effort" not in body and any("reasoning_details" in one for one in written):
+            raise Refused("There are thinking blocks, but `thinking` is disabled.")
+        is_open = calling[-1:] == written[-1:] and "reasoning_details" not in (calling or [{}])[-1]
+        if "reasoning_effort" in body and calling and is_open:
+            raise Refused(EXPECTED.format(len(body["messages"])))
+        return len(calling)
+
+
+@pytest.mark.parametrize("shape", [ClaudeBesideOthers, ClaudeBehindAProxy])
+async def test_claude_goes_on_without_thinking_after_the_calls_of_a_fallback(
+    world: World,
+    shape: type[ClaudeBesideOthers] | type[ClaudeBehindAProxy],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name, model = "anthropic/claude-sonnet-4-5", shape(turns=3)
+    option = "thinking" if shape is ClaudeBesideOthers else "reasoning_effort"
+    async with serve_strict(model) as url:
+        monkeypatch.setenv("ANTHROPIC_API_BASE", url)
+        environ = {
+            "THREADHAND_MODEL": name,
+            "THREADHAND_LLM_API_KEY": KEY,
+            "THREADHAND_MODEL_OPTIONS": json.dumps({name: {"effort": "low"}}),
+            "THREADHAND_LLM_BASE_URL": f"{url}/v1" if shape is ClaudeBehindAProxy else "",
+        }
+        client = build_model_client(load_settings(environ, Path("no such file")))
+
+        async def ask(request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
+            is_second = sum(bool(one.get("tool_calls")) for one in request.messages) == 1
+            fallback = StreamedModel([calls(("echo", '{"text": "of a fallback"}'))])
+            async for delta in (fallback.stream if is_second else client.ask_model)(request):
+                yield delta
+
+        world.with_deps(model=name, ask_model=ask)
+        run = await world.deps.stores.conversations.run(await world.run("go"))
+        assert run is not None
+        assert run.status == "completed"
+        assert model.refusals == [EXPECTED.format(len(model.requests[1]["messages"]))]
+        assert [option in one for one in model.requests] == [True, False, False]
+        # the calls are over, so it may think about the next question
+        await world.run("and again")
+        assert option in model.requests[-1]
+        assert len(model.refusals) == 1
+        await client.close()
