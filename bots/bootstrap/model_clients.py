@@ -175,6 +175,7 @@ def build_model_client(settings: Settings, metrics: RunMetrics = NO_METRICS) -> 
             request,
             fallbacks=settings.fallback_models,
             first_seconds=settings.model_first_seconds,
+            fallback_seconds=settings.model_fallback_seconds,
             deadline_seconds=settings.model_deadline_seconds,
             adapt=clients.adapt_to_refusal,
         )

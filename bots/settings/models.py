@@ -49,6 +49,7 @@ class ModelSettings(BaseModel):
     model: str = ""
     fallback_models: Names = ()
     model_first_seconds: float = Field(default=60.0, gt=0, le=3600, allow_inf_nan=False)
+    model_fallback_seconds: float = Field(default=110.0, gt=0, le=3600, allow_inf_nan=False)
     model_deadline_seconds: float = Field(default=300.0, gt=0, le=3600, allow_inf_nan=False)
     llm_base_url: ServiceUrl = ""
     llm_api_key: SecretStr = NO_SECRET

@@ -17,8 +17,8 @@ log = logging.getLogger(__name__)
 Adapt = Callable[[ModelRequest, ModelRejected], bool]
 
 FALLBACK_PERCENT = 30
-"""While there are fallback models, a silent model has this share of the time: 90 s of five minutes. A model that shows
-signs of life has all but this share."""
+"""While there are fallback models, a silent model has this share of the time: 90 s of five minutes. A model that has
+begun its answer has all but this share."""
 BREAKS_MAX = 3
 """A model is abandoned after this many answers that broke off, or after one less if there is a fallback."""
 
@@ -29,6 +29,7 @@ async def stream_with_retries(
     *,
     fallbacks: Sequence[str] = (),
     first_seconds: float = 60,
+    fallback_seconds: float = 110,
     deadline_seconds: float = 300,
     attempts_max: int = 6,
     scale_seconds: float = 1,
@@ -41,11 +42,12 @@ async def stream_with_retries(
     the answer is not streamed, or if the answer breaks off. Waits are random, grow exponentially from `scale_seconds`,
     and are at least as long as the service requests. All attempts share `deadline_seconds`, from which the time in
     which an answer streams is not taken. A model is abandoned after `attempts_max` attempts or BREAKS_MAX broken
-    answers, or if there are fallbacks and it has used FALLBACK_PERCENT of the time. The last model's error is raised.
+    answers, or if there are fallbacks and it has used FALLBACK_PERCENT of the time, or `fallback_seconds` without the
+    first delta, whatever signs of life it shows. The last model's error is raised.
     If a fallback answers, its name is in the first and the last delta. A refused request is sent again once if `adapt`
     returns that the client will change it."""
     models = [request.model, *fallbacks]
-    patience = _Patience(request, first_seconds, deadline_seconds)
+    patience = _Patience(request, first_seconds, fallback_seconds, deadline_seconds)
     while models:
         model = models.pop(0)
         patience.start_model(has_fallback=bool(models))
@@ -80,21 +82,27 @@ class _Patience:
     """Limits how long the deltas of one answer may take, over all its attempts.
 
     A model that is silent fails after `first_seconds` or at its deadline. Once any part of its response has arrived, it
-    works on the answer and has until its later deadline; the client itself ends a stream that falls silent for long.
+    works on the answer and has until a later deadline to begin it, and until a third one to go on with it; the client
+    itself ends a stream that falls silent for long.
 
     Times are those of the event loop. One timer serves all deltas of an attempt, because `asyncio.timeout` for each
     delta would double what a streamed answer costs."""
 
     def __init__(
-        self, request: ModelRequest, first_seconds: float, deadline_seconds: float
+        self,
+        request: ModelRequest,
+        first_seconds: float,
+        fallback_seconds: float,
+        deadline_seconds: float,
     ) -> None:
         self._request = request
         self._first_seconds = first_seconds
+        self._fallback_seconds = fallback_seconds
         self._deadline_seconds = deadline_seconds
         self._loop = asyncio.get_running_loop()
         self._start = self._loop.time()
         self._streamed_seconds = 0.0
-        self._silent_until = self._alive_until = deadline_seconds
+        self._silent_until = self._begin_until = self._alive_until = deadline_seconds
         self._breaks_left = 0
         self._pause_seconds = 0.0
         self._last = 0.0
@@ -115,12 +123,14 @@ class _Patience:
 
     def start_model(self, *, has_fallback: bool) -> None:
         self._was_resent = False
-        self._silent_until = self._alive_until = self._deadline_seconds
+        self._silent_until = self._begin_until = self._alive_until = self._deadline_seconds
         self._breaks_left = BREAKS_MAX
         if has_fallback:
             share = self._deadline_seconds * FALLBACK_PERCENT / 100
-            self._silent_until = min(self._deadline_seconds, self.waited_seconds + share)
+            begin = self.waited_seconds + self._fallback_seconds
+            self._silent_until = min(self._deadline_seconds, self.waited_seconds + share, begin)
             self._alive_until = max(self._silent_until, self._deadline_seconds - share)
+            self._begin_until = min(self._alive_until, begin)
             self._breaks_left -= 1
 
     @contextmanager
@@ -137,7 +147,7 @@ class _Patience:
     def received(self) -> None:
         """Tells that a part of the response has arrived, perhaps without content."""
         if not self.deltas:
-            self._until = self._loop.time() + self._alive_until - self.waited_seconds
+            self._until = self._loop.time() + self._begin_until - self.waited_seconds
         self._request.on_received()
 
     async def next(self, deltas: AsyncGenerator[ModelDelta, None]) -> ModelDelta | None:

@@ -95,6 +95,7 @@ def test_a_silent_model_is_given_up_within_two_minutes_by_default() -> None:
     chosen = settings()
     assert (chosen.model_first_seconds, chosen.model_deadline_seconds) == (60, 300)
     assert chosen.model_deadline_seconds * FALLBACK_PERCENT / 100 < 120
+    assert chosen.model_fallback_seconds < 120
 
 
 async def test_a_budget_in_tokens_needs_no_price() -> None:

@@ -190,6 +190,25 @@ async def test_signs_of_life_without_an_answer_leave_the_fallback_its_share() ->
     assert got[-1] == replace(FINISHED, model="second")
 
 
+@pytest.mark.parametrize("fallbacks", [(), ("second",)])
+async def test_signs_of_life_keep_a_fallback_waiting_no_longer_than_the_setting_says(
+    fallbacks: tuple[str, ...],
+) -> None:
+    """An answer that has begun in time may still pause for longer."""
+    llm, start = FakeLLM([[*SIGNS * 50], [*SIGNS, HI, 0.4, FINISHED]]), time.monotonic()
+    got = await read(llm, *fallbacks, "third", deadline_seconds=5.0, fallback_seconds=0.25)
+    assert time.monotonic() - start < 2
+    assert llm.asked == ["first", *fallbacks, "third"][:2]
+    assert isinstance(got[0], ModelRetried)
+    assert got[0].text.startswith("first does not answer after 0 s: trying ")
+    assert got[-1] == replace(FINISHED, model=llm.asked[1])
+
+
+async def test_without_a_fallback_signs_of_life_are_waited_for() -> None:
+    llm = FakeLLM([[*SIGNS * 3, HI, FINISHED]])
+    assert await read(llm, fallback_seconds=0.1) == [HI, FINISHED]
+
+
 async def test_a_reader_may_take_its_time_and_only_waiting_for_the_model_is_limited() -> None:
     llm, got = FakeLLM([[HI, HI, 0.02, FINISHED]]), list[ModelDelta]()
     limits = {"first_seconds": 0.1, "deadline_seconds": 0.2}
