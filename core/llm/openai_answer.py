@@ -107,12 +107,13 @@ class AnswerReader:
     def read(self, body: dict[str, object]) -> Sequence[ModelDelta]:
         """Returns the deltas of a chunk or of a whole response. Raises ModelError if the body reports an error."""
         more = json_fields(body.get("x_groq"))
-        if body.get("error") or more.get("error"):
-            raise to_model_error(parse_error_body(body if body.get("error") else more))
         choices = body.get("choices")
+        choice = _chosen(choices)
+        failed = body if body.get("error") else more if more.get("error") else choice
+        if failed.get("error"):
+            raise to_model_error(parse_error_body(failed))
         if choices is None and _is_bare_error(body):
             raise to_model_error(parse_error_body(body))
-        choice = _chosen(choices)
         # Groq and Kimi put the usage of a streamed answer elsewhere
         if usage := json_fields(body.get("usage") or more.get("usage") or choice.get("usage")):
             self._usage = parse_usage(usage)
@@ -123,9 +124,7 @@ class AnswerReader:
             # litellm calls a reason "stop" if it does not know it
             reason = str(json_fields(own).get("native_finish_reason"))
             self._finish = self._finish if _meaning(reason) == "stop" else reason
-        # some servers send both; the message then repeats the text of all deltas
-        delta = choice.get("delta")
-        return self._said(json_fields(choice.get("message") if delta is None else delta))
+        return self._said(_message(choice))
 
     def cut_off(self) -> None:
         """Ends the answer as if it had reached its length limit."""
@@ -181,13 +180,23 @@ class AnswerReader:
 
 
 def _chosen(choices: object) -> dict[str, object]:
-    """Returns the first of the answers in a chunk, because some servers send several that nobody asked for.
+    """Returns the first of the answers in a chunk, because some servers send several that nobody asked for. Others,
+    such as Copilot's, send a text and each of its calls as answers, which then become one.
 
     The chunks are not told apart by this index: some servers count the pieces of the only answer in it."""
     known = cast("list[object]", choices) if isinstance(choices, list) else []
-    if len(known) > 1:
-        return min(map(json_fields, known), key=lambda one: _place(one, 0))
-    return json_fields(known[0] if known else None)
+    if len(known) < 2:
+        return json_fields(known[0] if known else None)
+    first, *others = sorted(map(json_fields, known), key=lambda one: _place(one, 0))
+    said, more = _message(first), [one for one in map(_message, others) if not one.get("content")]
+    calls = [*_calls(said)] or [call for one in more for call in _calls(one)]
+    return {**first, "delta": {**said, "tool_calls": calls}}
+
+
+def _message(choice: dict[str, object]) -> dict[str, object]:
+    # some servers send both; the message then repeats the text of all deltas
+    delta = choice.get("delta")
+    return json_fields(choice.get("message") if delta is None else delta)
 
 
 def _calls(said: dict[str, object]) -> list[object]:

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from core import http_shutdown
-from core.domain.errors import AnswerRejected, ModelUnavailable
+from core.domain.errors import AnswerRejected, ModelError, ModelUnavailable
 from core.llm.error_mapping import ENDLESS
 from core.ports import LLM, ModelDelta, ModelRequest, TextDelta
 from tests.integration.core.llm.test_openai_stream import answered
@@ -147,6 +147,69 @@ async def test_of_several_answers_in_a_chunk_only_the_first_counts(order: int) -
     both = [chunk({"content": text}, index=at)["choices"][0] for at, text in enumerate("AB")]
     answer = await ask("direct", stream(HEAD | {"choices": both[::order]}, chunk({}, "stop")))
     assert answer.text == "A"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_narration_and_parallel_calls_may_come_as_several_choices(kind: str) -> None:
+    two = '{"place": "Rome"}'
+    said: list[Json] = [
+        {"content": "I look."},
+        {"tool_calls": [call(WHOLE, "x", name="look_up")]},
+        {"tool_calls": [call(two, "y", name="look_up")]},
+    ]
+    expected = ("I look.", [*CALLED, ("look_up", {"place": "Rome"})])
+    messages = [
+        {
+            "index": at,
+            "message": {"role": "assistant", "content": None} | one,
+            "finish_reason": "tool_calls",
+        }
+        for at, one in enumerate(said)
+    ]
+    answer = await ask(
+        kind, json.dumps(HEAD | {"object": "chat.completion", "choices": messages}).encode()
+    )
+    assert (answer.text, called(answer)) == expected
+    choices = [chunk(one, index=at)["choices"][0] for at, one in enumerate(said)]
+    in_one = HEAD | {"object": "chat.completion.chunk", "choices": choices}
+    apart = [in_one | {"choices": [one]} for one in choices]
+    # litellm reads only the first choice of a chunk
+    for parts in (apart, [in_one] if kind == "direct" else apart):
+        answer = await ask(kind, stream(*parts, chunk({}, "tool_calls")))
+        assert (answer.text, called(answer)) == expected
+
+
+async def test_calls_of_an_alternative_answer_are_not_run() -> None:
+    for first, second in (
+        ({"content": "A"}, {"content": "B", "tool_calls": [call(WHOLE, "x", name="look_up")]}),
+        ({"tool_calls": [call(WHOLE, "x", name="look_up")]},) * 2,
+    ):
+        choices = [{"index": at, "message": one} for at, one in enumerate((first, second))]
+        answer = await ask("direct", json.dumps(HEAD | {"choices": choices}).encode())
+        assert called(answer) == (CALLED if "tool_calls" in first else [])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"error": {"message": "Our engine burnt down.", "code": 502}},
+        {"error": {"message": "Our engine burnt down.", "type": "server_error"}, "choices": []},
+        {"choices": [{"index": 0, "message": {"role": "assistant", "content": ""}, "finish_reason": "error",
+                      "error": {"message": "Our engine burnt down.", "code": 502}}]},
+    ],
+)  # fmt: skip
+async def test_an_error_in_place_of_a_whole_answer_keeps_the_services_sentence(
+    kind: str, body: Json
+) -> None:
+    # litellm calls an error without a status a bad request
+    expected = ModelUnavailable if kind == "direct" else ModelError
+    with pytest.raises(expected) as raised:
+        await ask(kind, json.dumps(HEAD | {"object": "chat.completion"} | body).encode())
+    assert "burnt" not in str(raised.value)
+    if kind == "direct" or "error" in body:
+        # litellm drops an error that stands in a choice
+        assert "Our engine burnt down." in raised.value.detail
 
 
 @pytest.mark.parametrize("kind", KINDS)

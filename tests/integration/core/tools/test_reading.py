@@ -10,7 +10,15 @@ from PIL import Image
 
 from core.context.tokens import count_text
 from core.loop.calls import RESULT_TOKENS_MAX
-from tests.integration.core.knowledge.made_files import pdf, scanned_pdf, sheets, word
+from tests.integration.core.knowledge.made_files import (
+    container,
+    old_excel_stream,
+    pdf,
+    scanned_pdf,
+    sheets,
+    slides,
+    word,
+)
 from tests.integration.core.tools.conftest import Bench
 from tests.integration.core.tools.shared_bench import IN_MODULE_LOOP
 from tests.integration.core.tools.shared_bench import bench as bench
@@ -65,6 +73,23 @@ async def test_sheets_are_pages(bench: Bench) -> None:
     shown = await read(bench, "a.xlsx")
     assert shown.startswith("[page 1 of 2: Prices]\n| Item | Price |")
     assert "苹果" in shown
+
+
+async def test_slides_are_pages_with_their_tables_and_notes(bench: Bench) -> None:
+    await bench.put("a.pptx", slides())
+    shown = await read(bench, "a.pptx", page=2)
+    assert shown.startswith("[page 2 of 2")
+    for text in ("Results", "Sales doubled.", "| Q1 | 17 |", "Say it slowly."):
+        assert text in shown
+
+
+@pytest.mark.parametrize("content", [old_excel_stream(), container("Book", old_excel_stream())])
+async def test_an_old_workbook_is_read(bench: Bench, content: bytes) -> None:
+    await bench.put("a.xls", content)
+    shown = await read(bench, "a.xls")
+    assert shown.startswith("[page 1 of 1: Old]")
+    assert "| Item | Price |" in shown
+    assert "| Bolt | 2.5 |" in shown
 
 
 async def test_the_pages_of_a_scanned_pdf_are_shown(bench: Bench) -> None:
