@@ -12,7 +12,8 @@ import pytest
 
 from bots.bootstrap.model_clients import build_model_client
 from bots.settings import load_settings
-from core.domain.events import RunEvent, ThinkingStreamed
+from core.dialects.xml import XmlDialect
+from core.domain.events import RunEvent, RunFinished, ThinkingStreamed
 from core.domain.messages import REASONING_KEY
 from core.domain.wire_format import message_object, suna_objects
 from core.llm.litellm_client import LiteLLMClient
@@ -22,7 +23,7 @@ from core.ports import ModelDelta, ModelRequest
 from core.run.execute import execute
 from core.tools.tool import ToolSet
 from storage.memory.event_bus import MemoryEventBus
-from tests.fakes.streamed_model import StreamedModel, calls
+from tests.fakes.streamed_model import StreamedModel, calls, invokes
 from tests.fakes.strict_models import (
     ClaudeModel,
     DeepSeekModel,
@@ -34,6 +35,7 @@ from tests.fakes.strict_models import (
     ResponsesModel,
     StrictModel,
     serve_strict,
+    split,
     thought,
 )
 from tests.integration.core.conftest import World
@@ -127,6 +129,38 @@ async def test_reasoning_survives_a_crash_before_the_answer_was_whole(
         run = await world.deps.stores.conversations.run(run_id)
         assert run is not None
         assert (run.status, model.refusals) == ("completed", [])
+
+
+class DeepSeekInXml(DeepSeekModel):
+    """DeepSeek with calls in its text."""
+
+    def check(self, body: Json) -> int:
+        written = [one for one in body["messages"] if one["role"] == "assistant"]
+        for turn, message in enumerate(written):
+            if message.get("reasoning_content") != thought(turn):
+                raise Refused(self.missing(turn))
+        return len(written)
+
+    def events(self, turn: int) -> list[Json | str]:
+        said = invokes(("echo", {"text": f"{turn}"})) if turn < self.turns else "Done."
+        deltas = [*self.pieces(turn), *({"content": piece} for piece in split(said))]
+        whole = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+        return [*whole, {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}, "[DONE]"]
+
+
+async def test_reasoning_comes_back_in_the_xml_dialect_and_is_shown_to_nobody(world: World):
+    async with thread_with(world, DeepSeekInXml, "deepseek-v4") as model:
+        world.with_deps(dialect=XmlDialect())
+        run_id = await world.run("go")
+        assert (world.bench.said, model.refusals) == (["0", "1"], [])
+        last = (await world.events(run_id))[-1]
+        assert isinstance(last, RunFinished)
+        assert last.reply is not None
+        assert last.reply.text == "Done."
+        assert "it is" not in json.dumps(
+            [message_object(one) for one in await world.messages(run_id)]
+        )
+        assert "it is" not in str(await world.left(run_id))
 
 
 async def test_reasoning_of_one_model_never_reaches_another(world: World):

@@ -21,6 +21,7 @@ from bots.discord.render.status import status_sections
 from bots.slack.render.block_kit import blocks_to_mrkdwn, simplify_blocks
 from bots.slack.render.messages import status_blocks
 from core.domain.events import (
+    ActivityChanged,
     AgentEvent,
     CommandEnded,
     RunFailed,
@@ -41,6 +42,16 @@ def test_thinking_is_one_line_without_its_text() -> None:
     view = apply_event(RunView(), thinking)
     assert view.activity == "Thinking, 40 s"
     assert "secret" not in repr(view)
+
+
+def test_another_attempt_to_reach_the_model_is_shown_until_it_answers() -> None:
+    told = "The model is slow: attempt 2 of 6, 40 s"
+    view = after(
+        ToolStarted(index=0, call_id="a", name=SHELL, title="ls"), ActivityChanged(text=told)
+    )
+    assert told in str(status_blocks("r", view))
+    assert told in str(status_sections(view))
+    assert told not in str(status_blocks("r", apply_event(view, ActivityChanged(text="Thinking"))))
 
 
 def started(call_id: str, title: str, name: str = SHELL) -> ToolStarted:

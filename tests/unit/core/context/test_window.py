@@ -245,6 +245,33 @@ async def test_the_newest_browser_stands_behind_everything_that_stays() -> None:
     assert "example.org" not in str(later.messages)
 
 
+async def test_pictures_leave_less_room_for_the_conversation() -> None:
+    def sent(request: ModelRequest) -> int:
+        return sum(count_message(one) for one in request.messages)
+
+    old = [one for n in range(20) for one in call_and_result(n, argument="ls", output=words(400))]
+    pictures = [
+        message(
+            "image_context",
+            {"mime_type": "image/png", "base64": "iVBORw0KGgo=", "file_path": f"{n}.png"},
+            is_llm=False,
+        )
+        for n in range(3)
+    ]
+    histories = list[int]()
+    for shown in ([], pictures[:1], pictures):
+        held = window(9_000)
+        await held.load([said("go"), *old])
+        held.add(shown)
+        request = await held.request(BLANK, ())
+        assert sent(request) <= 9_000
+        histories.append(
+            sum(count_message(one) for one in request.messages[: request.stable_messages])
+        )
+        assert str(request.messages).count("data:image/png") == len(shown)
+    assert histories[0] > histories[1] > histories[2]
+
+
 async def test_a_summary_is_told_and_stands_first() -> None:
     told: list[AgentEvent] = []
     asked: list[ModelRequest] = []

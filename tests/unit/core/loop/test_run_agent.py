@@ -11,7 +11,7 @@ from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
 from core.domain.errors import BudgetExceeded, ModelRejected, ToolError
-from core.domain.events import RunFinished, ToolFinished, TurnStarted
+from core.domain.events import RunFinished, TextStreamed, ToolFinished, TurnStarted
 from core.loop.run_context import LoopPolicy
 from core.tools.replies import ask, complete
 from core.tools.tool import Strategy, Tool, ToolContext
@@ -121,6 +121,37 @@ async def test_a_cut_off_answer_is_continued_and_joined() -> None:
     end = finished(await run.start("count"))
     assert end.reply is not None
     assert end.reply.text == "one-two"
+
+
+@pytest.mark.parametrize("limit", [2, LoopPolicy().continuations_max])
+async def test_an_answer_is_continued_no_more_often_than_the_policy_says(limit: int) -> None:
+    parts = [f"part {number} of the list, " for number in range(limit + 5)]
+    model = StreamedModel([text(part, finish="length") for part in parts])
+    run = MemoryRun(model, policy=replace(LoopPolicy(), continuations_max=limit))
+    end = finished(await run.start("a very long list"))
+    assert LoopPolicy().continuations_max == 25
+    assert len(model.requests) == limit + 1
+    assert end.reply is not None
+    assert end.reply.text == "".join(parts[: limit + 1]).strip()
+    assert end.finish_reason == "length"
+
+
+async def test_a_call_that_a_native_model_writes_as_text_is_run_and_nothing_of_it_is_posted() -> (
+    None
+):
+    written = '<tool_call>\n{"name": "echo", "arguments": {"text": "a"}}\n</tool_call>'
+    model = StreamedModel([text(*pieces(f"I look.\n{written}")), text("Done.")])
+    run = MemoryRun(model, tools=[echo])
+    end = finished(await run.start("go"))
+    assert end.reply is not None
+    assert end.reply.text == "Done."
+    assert "echo a" in tool_texts(run)[0]
+    shown = [one.text for one in run.log.events if isinstance(one, TextStreamed)]
+    assert "".join(shown).split() == ["I", "look.", "Done."]
+    # the model reads it as a real call, which is the example that it follows from then on
+    called = [one for one in model.requests[1].messages if one.get("tool_calls")]
+    assert len(called) == 1
+    assert "tool_call>" not in str(model.requests[1].messages)
 
 
 async def test_a_cut_off_answer_that_goes_on_with_calls_is_whole_in_every_attempt() -> None:
