@@ -267,15 +267,12 @@ class ContextWindow:
         place = find_summary_boundary(self._messages, kept, self._sizes())
         won = sum(message_tokens(one) for one in self._messages[:place])
         is_worth_it = won * 100 >= self._whole_tokens() * WORTH_PERCENT
-        if is_needed and self._shown_tokens(place) > room:
+        sizes = self._sizes() if is_needed else {}
+        newer = (sizes.get(one.message_id) or message_tokens(one) for one in self._messages[place:])
+        if is_needed and sum(newer) > room:
             place = len(self._messages)
         if place and (is_needed or is_worth_it):
             await self._summarise_until(place, room)
-
-    def _shown_tokens(self, place: int) -> int:
-        sizes = self._sizes()
-        newer = self._messages[place:]
-        return sum(sizes.get(one.message_id) or message_tokens(one) for one in newer)
 
     async def _summarise_until(self, place: int, room: int) -> bool:
         """Replaces that many messages with a summary. Returns False if no summary could be made."""

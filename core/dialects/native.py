@@ -122,7 +122,10 @@ class _Slot:
 
     def readings(self) -> tuple[str, ...]:
         """Returns the arguments as they may be meant, the likeliest reading first."""
-        text = _without_placeholder("".join(self.parts))
+        text = "".join(self.parts)
+        # some servers send `{}` before the real arguments
+        rest = text.lstrip().removeprefix("{}")
+        text = rest if rest.lstrip().startswith("{") else text
         return (text, "".join(self.parts[self.again_from :])) if self.again_from else (text,)
 
 
@@ -166,7 +169,11 @@ class NativeParser:
         if len(self._slots) > slots_before or slot.index < len(self._slots) - 1:
             parsed.extend(self._provably_complete())
         if slot.name and not slot.is_complete and self._is_worth_telling(slot):
-            parsed.append(_progress(slot, self._tools))
+            slot.told_characters, name = slot.characters, find_tool_name(slot.name, self._tools)
+            text, call_id = "".join(slot.parts), slot.call_id
+            parsed.append(
+                CallProgress(index=slot.index, call_id=call_id, name=name, arguments=text)
+            )
         return parsed
 
     def close(self, *, is_whole: bool, cut: str = "") -> Sequence[ParsedPart]:
@@ -265,13 +272,6 @@ def _is_another(slot: _Slot, delta: ToolCallDelta) -> bool:
     return slot.is_complete or before.strip() == "{}" or _is_whole_object(slot)
 
 
-def _progress(slot: _Slot, tools: Collection[str]) -> CallProgress:
-    slot.told_characters = slot.characters
-    joined = "".join(slot.parts)
-    name = find_tool_name(slot.name, tools)
-    return CallProgress(index=slot.index, call_id=slot.call_id, name=name, arguments=joined)
-
-
 def _is_whole_object(slot: _Slot) -> bool:
     """Returns whether the call's arguments are a complete JSON object.
 
@@ -304,9 +304,3 @@ def _call(slot: _Slot, tools: Collection[str]) -> ToolCall:
         else:
             return ToolCall(name=name, arguments=arguments, call_id=slot.call_id, raw=text)
     return ToolCall(name=name, arguments={}, call_id=slot.call_id, raw=raw, problem=problem)
-
-
-def _without_placeholder(raw: str) -> str:
-    """Removes the `{}` that some servers send before the real arguments."""
-    rest = raw.lstrip().removeprefix("{}")
-    return rest if rest.lstrip().startswith("{") else raw

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from core.dialects.dialect import ToolSpec, format_tool_result
+from core.dialects.dialect import ToolSpec
 from core.dialects.react_parser import ReactParser
-from core.dialects.xml import TextCallParser, example_arguments
+from core.dialects.xml import TextCallParser, TextDialect, example_arguments
 from core.domain.messages import JsonObject, ToolCall
 
 _RULES = """# Calling tools
@@ -31,7 +31,7 @@ People see the final answer and not your thoughts.
 
 
 @dataclass(frozen=True, slots=True)
-class ReactDialect:
+class ReactDialect(TextDialect):
     """The dialect that writes calls as labelled lines, one action at a time."""
 
     name: str = "react"
@@ -44,14 +44,6 @@ class ReactDialect:
     def parser(self, tools: Mapping[str, ToolSpec], *, calls_max: int = 0) -> TextCallParser:
         """Returns a parser for one answer."""
         return TextCallParser(ReactParser(tools, calls_max=calls_max), tools)
-
-    def assistant_content(self, text: str, calls: Sequence[ToolCall]) -> JsonObject:
-        """Returns an assistant message without `tool_calls`, because the text contains the calls."""
-        return {"role": "assistant", "content": text, "tool_calls": None}
-
-    def result_content(self, call: ToolCall, result: JsonObject) -> JsonObject:
-        """Returns a user message, because models without tool calls do not support the role `tool`."""
-        return {"role": "user", "content": format_tool_result(call, result, call_id=None)}
 
     def parsing_details(self, call: ToolCall) -> JsonObject:
         """Returns metadata about the call. `raw_parameters` is the arguments' JSON text."""

@@ -5,6 +5,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Literal, cast
 
+from pydantic import JsonValue
+
 from core.dialects.arguments import parse_arguments
 from core.dialects.dialect import (
     CUT_CHARACTERS_MAX,
@@ -15,7 +17,7 @@ from core.dialects.dialect import (
     find_tool_name,
 )
 from core.domain.ids import new_call_id
-from core.domain.messages import JsonObject, ToolCall
+from core.domain.messages import ToolCall
 from core.ports import TextDelta, ToolCallDelta
 
 _OUTSIDE = re.compile(r'["{}\[\]]')
@@ -83,16 +85,7 @@ def match_label(text: str, at: int) -> tuple[Label, int] | None:
 
     Returns None if there is no label. `at` must be the start of a line."""
     match = _LABEL.match(text, at)
-    if match is None:
-        return None
-    return cast(Label, match["bold"] or match["plain"]), match.end()
-
-
-def may_become_label(text: str, at: int) -> bool:
-    """Returns whether more text is needed to decide if `Action:` or another label, or a code fence, starts at `at`.
-
-    `at` must be the start of a line. Text that may become a label has a bounded length."""
-    return _PARTIAL.fullmatch(text, at) is not None
+    return (cast(Label, match["bold"] or match["plain"]), match.end()) if match else None
 
 
 FENCE_LINE_CHARACTERS_MAX = 32
@@ -177,7 +170,10 @@ class ReactParser:
                 return
 
     def _is_doubtful(self) -> bool:
-        return self._is_line_start and may_become_label(self._buffer, self._at)
+        """Whether more text is needed to decide if `Action:` or another label, or a code fence, starts here.
+
+        Text that may become a label has a bounded length."""
+        return self._is_line_start and _PARTIAL.fullmatch(self._buffer, self._at) is not None
 
     def _read_line(self) -> bool:
         """Reads one line, or the part of the line that has arrived."""
@@ -312,7 +308,11 @@ class ReactParser:
 
     def _complete(self) -> None:
         name = find_tool_name("".join(self._name).strip().strip("`\"'*[]() "), self._tools)
-        arguments, problem = _read_input("".join(self._input))
+        arguments, problem = dict[str, JsonValue](), None
+        try:
+            arguments = parse_arguments("".join(self._input))
+        except ValueError as error:
+            problem = str(error)
         if not name:
             arguments, problem = {}, "An Action line must name the tool. Nothing was run."
         call = ToolCall(
@@ -341,10 +341,3 @@ class ReactParser:
     def _taken(self) -> Sequence[ParsedPart]:
         parsed, self._parsed = self._parsed, []
         return parsed
-
-
-def _read_input(text: str) -> tuple[JsonObject, str | None]:
-    try:
-        return parse_arguments(text), None
-    except ValueError as error:
-        return {}, str(error)

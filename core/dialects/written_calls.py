@@ -8,27 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from core.context.message_text import CodeTracker
-from core.dialects.call_formats import (
-    BARE_CALL,
-    BARE_CALLS,
-    CLOSERS,
-    COMMON_CLOSERS,
-    FORMAT_BY_START,
-    HARMONY_CALL,
-    HARMONY_THOUGHT,
-    HEAD_CHARACTERS,
-    MAY_BE_BARE,
-    ONLY_END,
-    CallFormat,
-    Tools,
-    calls_nothing,
-    is_no_header,
-    is_prose,
-    may_name_tool,
-    message_format,
-    read_bare,
-    unreadable,
-)
+from core.dialects import call_formats
+from core.dialects.call_formats import CallFormat, Tools
 from core.dialects.dialect import CUT_CHARACTERS_MAX, cut_off_call, find_tool_name
 from core.domain.ids import new_call_id
 from core.domain.messages import ToolCall
@@ -37,7 +18,7 @@ SHORT_START_CHARACTERS = 2
 """The end of an answer with at most so many characters is shown, although a call may begin like that."""
 _END_CHARACTERS_MAX = 64
 _LINE_CHARACTERS_MAX = 2_000
-_STARTS = (*FORMAT_BY_START, *CLOSERS)
+_STARTS = (*call_formats.FORMAT_BY_START, *call_formats.CLOSERS)
 # without ASCII, other letters such as the Kelvin sign would count as lower-case ones
 _START = re.compile("|".join(map(re.escape, _STARTS)), re.IGNORECASE | re.ASCII)
 _MAY_START = re.compile(r"(?:[<\[]|`{1,3})[^<\[`]{0,30}\Z")
@@ -96,8 +77,8 @@ class WrittenCalls:
         shown: list[str] = []
         self._has_ended, self._cut = True, cut
         self._read("", shown)
-        if self._format is BARE_CALLS:
-            calls, text = read_bare("".join(self._body), self.tools)
+        if self._format is call_formats.BARE_CALLS:
+            calls, text = call_formats.read_bare("".join(self._body), self.tools)
             self._add(calls)
             self._format, self._body, self._has_marks = None, [], bool(calls)
             self._read(text, shown)
@@ -121,14 +102,16 @@ class WrittenCalls:
 
     def _in_text(self, text: str, shown: list[str]) -> str:
         if not self._has_begun:
-            is_bare = BARE_CALL.match(text) is not None
-            may_be_bare = is_bare or MAY_BE_BARE.fullmatch(text)
-            if may_be_bare and len(text) < HEAD_CHARACTERS and not self._has_ended:
+            is_bare = call_formats.BARE_CALL.match(text) is not None
+            may_be_bare = is_bare or call_formats.MAY_BE_BARE.fullmatch(text)
+            if may_be_bare and len(text) < call_formats.HEAD_CHARACTERS and not self._has_ended:
                 self._held = text
                 return ""
             self._has_begun = True
-            if is_bare and may_name_tool(text[:HEAD_CHARACTERS], self.tools):
-                return self._open(BARE_CALLS, text)
+            if is_bare and call_formats.may_name_tool(
+                text[: call_formats.HEAD_CHARACTERS], self.tools
+            ):
+                return self._open(call_formats.BARE_CALLS, text)
         found = _START.search(text)
         if found is not None:
             self._show(text[: found.start()], shown)
@@ -148,10 +131,12 @@ class WrittenCalls:
         if code is None:
             self._held = mark + after
             return ""
-        form = FORMAT_BY_START.get(mark.lower())
+        form = call_formats.FORMAT_BY_START.get(mark.lower())
         if code < 0 and form is not None:
             return self._after_mark(form, mark, after, shown)
-        is_common = self._last == " " or (mark.lower() in COMMON_CLOSERS and not self.follows_calls)
+        is_common = self._last == " " or (
+            mark.lower() in call_formats.COMMON_CLOSERS and not self.follows_calls
+        )
         if code >= 0 or (is_common and not self._has_marks):
             self._show(mark + after[: max(code, 0)], shown)
         return after[max(code, 0) :]
@@ -159,14 +144,14 @@ class WrittenCalls:
     def _after_mark(self, form: CallFormat, mark: str, after: str, shown: list[str]) -> str:
         """Opens a call, or shows the mark as soon as it is clear that only a sentence follows."""
         text, place = mark + after, len(mark)
-        if form.is_text is not is_prose:
+        if form.is_text is not call_formats.is_prose:
             return self._open(form, text)
-        head = text[: place + HEAD_CHARACTERS]
+        head = text[: place + call_formats.HEAD_CHARACTERS]
         end = re.search(form.end, head, re.IGNORECASE) if form.end else None
-        if end is None and len(after) < HEAD_CHARACTERS and not self._has_ended:
+        if end is None and len(after) < call_formats.HEAD_CHARACTERS and not self._has_ended:
             self._held = text
             return ""
-        if not is_prose(head[place : end.start() if end else None], self.tools):
+        if not call_formats.is_prose(head[place : end.start() if end else None], self.tools):
             return self._open(form, text)
         place = end.end() if end else place
         self._show(text[:place], shown)
@@ -241,20 +226,20 @@ class WrittenCalls:
             self._show(body + end, shown)
             return
         self._has_marks = True
-        if form.is_text is is_no_header and (end or "to=" not in body):
-            if follows := message_format(body):
+        if form.is_text is call_formats.is_no_header and (end or "to=" not in body):
+            if follows := call_formats.message_format(body):
                 self._open(follows, "")
-                self._body = [body + end] if follows is HARMONY_CALL else []
-        elif not is_lost and form is not HARMONY_THOUGHT:
+                self._body = [body + end] if follows is call_formats.HARMONY_CALL else []
+        elif not is_lost and form is not call_formats.HARMONY_THOUGHT:
             self._take(form, body + end, shown)
 
     def _take(self, form: CallFormat, body: str, shown: list[str]) -> None:
         if calls := list(form.read(body, self.tools) or ()):
             self._add(calls)
-        elif calls_nothing(body, self.tools):
+        elif call_formats.calls_nothing(body, self.tools):
             self._show(body, shown)
-        elif not ONLY_END.fullmatch(body.strip()):
-            self._add([unreadable(body)])
+        elif not call_formats.ONLY_END.fullmatch(body.strip()):
+            self._add([call_formats.unreadable(body)])
 
     def _add(self, calls: Iterable[ToolCall]) -> None:
         for call in calls:

@@ -175,8 +175,22 @@ class TextCallParser:
                 yield DisplayText(text=text)
 
 
+class TextDialect:
+    """What the dialects that write calls into the text have in common."""
+
+    __slots__ = ()
+
+    def assistant_content(self, text: str, calls: Sequence[ToolCall]) -> JsonObject:
+        """Returns an assistant message without `tool_calls`, because the text contains the calls."""
+        return {"role": "assistant", "content": text, "tool_calls": None}
+
+    def result_content(self, call: ToolCall, result: JsonObject) -> JsonObject:
+        """Returns a user message, because models without tool calls do not support the role `tool`."""
+        return {"role": "user", "content": format_tool_result(call, result, call_id=None)}
+
+
 @dataclass(frozen=True, slots=True)
-class XmlDialect:
+class XmlDialect(TextDialect):
     """The dialect that writes calls as `<function_calls>` blocks, or in the older format with one tag per tool."""
 
     name: str = "xml"
@@ -189,14 +203,6 @@ class XmlDialect:
     def parser(self, tools: Mapping[str, ToolSpec], *, calls_max: int = 0) -> TextCallParser:
         """Returns a parser for one answer."""
         return TextCallParser(new_xml_parser(tools, calls_max), tools, _OWN_MARKS)
-
-    def assistant_content(self, text: str, calls: Sequence[ToolCall]) -> JsonObject:
-        """Returns an assistant message without `tool_calls`, because the text contains the calls."""
-        return {"role": "assistant", "content": text, "tool_calls": None}
-
-    def result_content(self, call: ToolCall, result: JsonObject) -> JsonObject:
-        """Returns a user message, because models without tool calls do not support the role `tool`."""
-        return {"role": "user", "content": format_tool_result(call, result, call_id=None)}
 
     def parsing_details(self, call: ToolCall) -> JsonObject:
         """Returns metadata about the call. `raw_parameters` holds the values as text."""

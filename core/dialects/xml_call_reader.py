@@ -116,15 +116,10 @@ class InvokeReader:
         return self._place == "value" and self._trail == "invoke"
 
     def _unended(self) -> str:
-        if self._place == "value":
-            return (
-                f"The call of {self.name} is not complete: the parameter {self._parameter!r} has no "
-                "</parameter> followed by </invoke>. Nothing was run; write the whole call again."
-            )
-        return (
-            f"The call of {self.name} is not complete: it has no </invoke>. "
-            "Nothing was run; write the whole call again."
-        )
+        open_value = f"the parameter {self._parameter!r} has no </parameter> followed by </invoke>"
+        missing = open_value if self._place == "value" else "it has no </invoke>"
+        told = f"The call of {self.name} is not complete: {missing}."
+        return f"{told} Nothing was run; write the whole call again."
 
     def _between(self, token: Token) -> Taken:
         match token.kind, token.name:
@@ -156,25 +151,24 @@ class InvokeReader:
         self._trail = ""
         self._place = "between" if token.kind == "empty" else "value"
 
-    def _close_value(self) -> None:
-        self._found[self._parameter] = (self._start, self._candidate)
-
     def _closing(self, token: Token) -> Taken:
         """Processes a token after a `</parameter>` that may end the value.
 
         Only white space has followed that tag so far."""
         match token.kind, token.name:
             case ("close", "invoke"):
-                self._close_value()
+                self._found[self._parameter] = (self._start, self._candidate)
                 return "ended"
             case ("open" | "empty", "invoke") | ("close", "function_calls"):
-                self._close_value()
+                self._found[self._parameter] = (self._start, self._candidate)
                 return "broken"
             case ("close", "parameter"):
                 self._candidate = len(self._tokens)
                 return "more"
-            case ("open" | "empty", "parameter") if self._is_new(token):
-                self._close_value()
+            case ("open" | "empty", "parameter") if (
+                name := token.attributes.get("name", "").strip()
+            ) and name not in self._found:
+                self._found[self._parameter] = (self._start, self._candidate)
                 self._open(token, len(self._tokens))
                 return "more"
             case ("text", _) if token.raw.isspace():
@@ -182,10 +176,6 @@ class InvokeReader:
             case _:
                 self._place = "value"
                 return self._value(token)
-
-    def _is_new(self, token: Token) -> bool:
-        name = token.attributes.get("name", "").strip()
-        return bool(name) and name not in self._found
 
     def _value(self, token: Token) -> Taken:
         if token.kind == "close":

@@ -38,9 +38,10 @@ class TagGrammar:
     """Recognizes the tags of the XML dialect.
 
     `block` includes the tags of `<function_calls>` blocks; `tool_names` are further tag names. With `has_prose`, runs
-    of backticks, runs of tildes, and line breaks become separate tokens."""
+    of backticks, runs of tildes, and line breaks become separate tokens.
+    `spot` matches where a tag or another special token may start."""
 
-    __slots__ = ("_block", "_longest", "_names", "_spot", "_tool", "_tool_names")
+    __slots__ = ("_block", "_longest", "_names", "_tool", "_tool_names", "spot")
 
     def __init__(
         self, *, block: bool, tool_names: Iterable[str] = (), has_prose: bool = False
@@ -53,13 +54,9 @@ class TagGrammar:
         spots = [rf"<(?=/?(?:{alternatives})[\s/>])", rf"</?{_NAME}*+\Z"]
         if has_prose:
             spots.append("`++|~++|\n")
-        self._spot = re.compile("|".join(spots), re.IGNORECASE)
+        self.spot = re.compile("|".join(spots), re.IGNORECASE)
         self._block = _tag_patterns(alternatives, _BLOCK_VALUE, _BLOCK_VALUE_PART)
         self._tool = _tag_patterns(alternatives, _TOOL_VALUE, _TOOL_VALUE_PART)
-
-    def find_token_start(self, text: str, start: int) -> re.Match[str] | None:
-        """Returns a match at the next place where a tag or another special token starts or may start."""
-        return self._spot.search(text, start)
 
     def may_begin(self, part: str) -> bool:
         """Returns whether the end of the stream so far (a `<` and the start of a name) may still become a tag."""
@@ -154,7 +151,7 @@ class Lexer:
         text, start = self._buffer, self._position
         if start == len(text):
             return None
-        spot = grammar.find_token_start(text, start)
+        spot = grammar.spot.search(text, start)
         if spot is None:
             return self._taken(Token("text", text[start:]))
         if spot.start() > start:

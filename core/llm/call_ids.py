@@ -4,7 +4,7 @@ Providers limit the length and the characters of ids, and refuse ids that repeat
 provider made up."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 
 from pydantic import JsonValue
@@ -52,12 +52,18 @@ def _with_new_ids(messages: Sequence[JsonObject], usable: re.Pattern[str]) -> Se
             for one, wanted in zip(given, ids, strict=True):
                 waiting.setdefault(one, []).append(wanted)
             if ids != given:
-                message = _with(message, "tool_calls", [*_renamed(calls, ids)])
+                renamed: JsonObject = {
+                    "tool_calls": [
+                        {**call, "id": wanted} if isinstance(call, dict) else call
+                        for call, wanted in zip(calls, ids, strict=True)
+                    ]
+                }
+                message = {**message, **renamed}
         elif message.get("role") == "tool":
             given_id = str(message.get("tool_call_id") or "")
             wanted_ids = waiting.get(given_id) or [given_id]
             wanted = wanted_ids.pop(0) if len(wanted_ids) > 1 else wanted_ids[0]
-            message = message if wanted == given_id else _with(message, "tool_call_id", wanted)
+            message = message if wanted == given_id else {**message, "tool_call_id": wanted}
         changed.append(message)
     return changed
 
@@ -71,12 +77,3 @@ def _are_usable(messages: Sequence[JsonObject], usable: re.Pattern[str]) -> bool
             ids += [one.get("id") if isinstance(one, dict) else None for one in calls]
     are_usable = all(isinstance(one, str) and usable.fullmatch(one) for one in ids)
     return are_usable and len(set(ids)) == len(ids)
-
-
-def _with(message: JsonObject, key: str, value: JsonValue) -> JsonObject:
-    return {**message, key: value}
-
-
-def _renamed(calls: Sequence[JsonValue], ids: Sequence[str]) -> Iterator[JsonValue]:
-    for call, wanted in zip(calls, ids, strict=True):
-        yield {**call, "id": wanted} if isinstance(call, dict) else call

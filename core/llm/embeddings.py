@@ -74,17 +74,12 @@ class ModelEmbedder:
             raise ModelUnavailable(
                 UNREADABLE_RESPONSE, detail=f"{len(told)} embeddings for {len(texts)} texts"
             )
-        self._check_length(*lengths)
-        return [one.embedding for one in told]
-
-    def _check_length(self, length: int) -> None:
-        """Raises ModelUnavailable if the length differs from that of earlier vectors, which makes them incomparable."""
+        length = lengths.pop()
         self._length = self._length or length
         if length != self._length:
-            raise ModelUnavailable(
-                UNREADABLE_RESPONSE,
-                detail=f"embeddings of length {length}, before of length {self._length}",
-            )
+            detail = f"embeddings of length {length}, before of length {self._length}"
+            raise ModelUnavailable(UNREADABLE_RESPONSE, detail=detail)
+        return [one.embedding for one in told]
 
 
 def _estimated(texts: Sequence[str]) -> Usage:

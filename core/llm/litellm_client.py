@@ -134,7 +134,10 @@ class LiteLLMClient:
         else:
             edit = {**wanted, "image": io.BytesIO(picture)}
             answer = await self._whole(DRAW, lambda module: module.aimage_edit, edit)
-        return answer.model_dump(exclude_none=True) | _reckoned(answer)
+        hidden = cast(Mapping[str, object], getattr(answer, "hidden_params", None) or {})
+        cost = hidden.get("response_cost")
+        known = {} if cost is None else {"cost_usd": cost}
+        return answer.model_dump(exclude_none=True) | known
 
     async def _whole(
         self,
@@ -240,7 +243,8 @@ class LiteLLMClient:
             )
             told = replace(told, message=message, upstream=upstream)
         code = base.code or told.code or str(getattr(error, "code", None) or "")
-        wait = _wait(error)
+        headers = cast(Mapping[str, str], getattr(error, "litellm_response_headers", None) or {})
+        wait = parse_retry_after(headers)
         return to_model_error(
             replace(told, status=base.status, code=code, retry_after_seconds=wait)
         )
@@ -308,11 +312,6 @@ def _provider_error(error: Exception) -> ErrorResponse:
     return parse_error_body(body)
 
 
-def _wait(error: Exception) -> float | None:
-    headers = getattr(error, "litellm_response_headers", None)
-    return parse_retry_after(cast(Mapping[str, str], headers)) if headers else None
-
-
 def _with_cost(module: ModuleType, model: str, finished: ModelFinished) -> ModelFinished:
     """Returns the last delta with the cost of the answer.
 
@@ -323,12 +322,6 @@ def _with_cost(module: ModuleType, model: str, finished: ModelFinished) -> Model
         return finished
     cost = usage.cost_usd or _cost(module, model, usage)
     return replace(finished, usage=replace(usage, cost_usd=cost, estimated_usd=cost))
-
-
-def _reckoned(answer: _Answer) -> dict[str, object]:
-    hidden = cast(Mapping[str, object], getattr(answer, "hidden_params", None) or {})
-    cost = hidden.get("response_cost")
-    return {} if cost is None else {"cost_usd": cost}
 
 
 def _cost(module: ModuleType, model: str, usage: Usage) -> float:

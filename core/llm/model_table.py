@@ -86,10 +86,7 @@ def _limit(row: Mapping[str, object]) -> ContextLimit | None:
 
 
 def _price(row: Mapping[str, object]) -> Price | None:
-    read, written = (
-        _per_million(row, "input_cost_per_token"),
-        _per_million(row, "output_cost_per_token"),
-    )
+    read, written = (_per_million(row, f"{kind}_cost_per_token") for kind in ("input", "output"))
     if read is None or written is None or not read + written:
         return None
     cached = _per_million(row, "cache_read_input_token_cost")

@@ -113,7 +113,10 @@ class ReasoningCollector:
         for key in LIST_FIELDS:
             for one in _objects(said.get(key)):
                 if self._has_room(one):
-                    self._add_block(self._blocks.setdefault(key, []), one)
+                    blocks = self._blocks.setdefault(key, [])
+                    if not blocks or not blocks[-1].continues_with(one):
+                        blocks.append(_Block({}))
+                    blocks[-1].add(one)
 
     def _read_others(self, said: Mapping[str, object]) -> None:
         if self._is_library:
@@ -178,11 +181,6 @@ class ReasoningCollector:
             last = max(self._calls)
             fields["tool_calls"] = [self._calls.get(at, {}) for at in range(last + 1)]
         return fields
-
-    def _add_block(self, blocks: list[_Block], one: Mapping[str, object]) -> None:
-        if not blocks or not blocks[-1].continues_with(one):
-            blocks.append(_Block({}))
-        blocks[-1].add(one)
 
 
 def snapshot(origin: ReasoningOrigin, fields: JsonObject) -> ReasoningSnapshot:

@@ -93,7 +93,10 @@ class CallRunner:
         if prepared.tool.name in ENDING_TOOLS:
             self.ended_by = prepared.tool.name
         if self._must_wait(prepared):
-            self._await_approval(index, call, prepared)
+            self.awaiting[index] = prepared
+            waiting = replace(self._record(index, call), state="awaiting")
+            told = _started(waiting, f"{prepared.title} (needs approval)")
+            self.context.run_log.start_call(waiting, told)
             return
         record = self._record(index, call)
         started = _started(record, prepared.title)
@@ -134,16 +137,8 @@ class CallRunner:
         return must_wait_for(earlier, later, self.context.policy.strategy)
 
     def _must_wait(self, prepared: PreparedCall) -> bool:
-        if prepared.approval is None:
-            return False
-        return prepared.to_approve().grant not in self.context.policy.granted
-
-    def _await_approval(self, index: int, call: ToolCall, prepared: PreparedCall) -> None:
-        record = replace(self._record(index, call), state="awaiting")
-        self.awaiting[index] = prepared
-        self.context.run_log.start_call(
-            record, _started(record, f"{prepared.title} (needs approval)")
-        )
+        granted = self.context.policy.granted
+        return prepared.approval is not None and prepared.to_approve().grant not in granted
 
     def unfinished(self, why: str) -> tuple[CallOutcome, ...]:
         """Returns the outcomes in call order. Calls without an outcome get a failed one with the given reason."""
@@ -306,11 +301,9 @@ async def _pieces(text: str) -> AsyncIterator[bytes]:
 
 
 def _fits(text: str) -> bool:
-    if len(text) > RESULT_CHARACTERS_MAX:
-        return False
-    return len(text) * TOKENS_PER_CHARACTER_MAX <= RESULT_TOKENS_MAX or (
-        count_text(text) <= RESULT_TOKENS_MAX
-    )
+    is_short = len(text) * TOKENS_PER_CHARACTER_MAX <= RESULT_TOKENS_MAX
+    may_fit = len(text) <= RESULT_CHARACTERS_MAX
+    return is_short or (may_fit and count_text(text) <= RESULT_TOKENS_MAX)
 
 
 def head_and_tail(text: str, where: str = "") -> str:

@@ -59,7 +59,8 @@ class RepetitionDetector:
         The text of a turn counts only if the turn has no calls.
         """
         words = _mark(" ".join(text.split()))
-        marks = frozenset(map(_mark_of_call, outcomes)) or frozenset((words,))
+        done = ([one.call.name, one.call.arguments or one.call.raw, one.result] for one in outcomes)
+        marks = frozenset(map(_mark, done)) or frozenset((words,))
         is_new = bool(marks.difference(*self._turns))
         self._turns.append(marks)
         self._repeats = 0 if is_new else self._repeats + 1
@@ -84,10 +85,6 @@ class EndlessText:
             period = recent.find(recent[:PASSAGE_CHARACTERS_MAX], 1)
             if 0 < period <= PASSAGE_CHARACTERS_MAX and recent[period:] == recent[:-period]:
                 raise AnswerRejected(ENDLESS, detail="it repeats one passage over and over")
-
-
-def _mark_of_call(outcome: CallOutcome) -> bytes:
-    return _mark([outcome.call.name, outcome.call.arguments or outcome.call.raw, outcome.result])
 
 
 def _mark(value: object) -> bytes:

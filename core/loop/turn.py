@@ -473,7 +473,11 @@ class Turn:
         self, reason: FinishReason, outcomes: Sequence[CallOutcome], reply: Reply | None
     ) -> TurnResult:
         if self._runner is not None and self._runner.awaiting:
-            return self._waits_for(self._runner.approval())
+            approval, messages = self._runner.approval(), tuple(self._messages)
+            self.context.run_log.emit(TurnFinished(turn_id=self.turn_id))
+            return TurnResult(
+                finish_reason="tool_calls", text="", messages=messages, approval=approval
+            )
         self._add_results(outcomes)
         if reply is not None:
             reason = "agent_terminated"
@@ -489,8 +493,3 @@ class Turn:
             outcomes=tuple(outcomes),
             reply=reply,
         )
-
-    def _waits_for(self, approval: Approval) -> TurnResult:
-        self.context.run_log.emit(TurnFinished(turn_id=self.turn_id))
-        messages = tuple(self._messages)
-        return TurnResult(finish_reason="tool_calls", text="", messages=messages, approval=approval)
