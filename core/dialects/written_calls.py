@@ -19,6 +19,7 @@ SHORT_START_CHARACTERS = 2
 _END_CHARACTERS_MAX = 64
 _LINE_CHARACTERS_MAX = 2_000
 _STARTS = (*call_formats.FORMAT_BY_START, *call_formats.CLOSERS)
+_BEGINNINGS = frozenset(one[:size] for one in _STARTS for size in range(1, len(one) + 1))
 # without ASCII, other letters such as the Kelvin sign would count as lower-case ones
 _START = re.compile("|".join(map(re.escape, _STARTS)), re.IGNORECASE | re.ASCII)
 _MAY_START = re.compile(r"(?:[<\[]|`{1,3})[^<\[`]{0,30}\Z")
@@ -117,9 +118,7 @@ class WrittenCalls:
             self._show(text[: found.start()], shown)
             return self._at_mark(found.group(), text[found.end() :], shown)
         held = _MAY_START.search(text)
-        start = held.group().lower() if held else ""
-        is_start = bool(start) and any(one.startswith(start) for one in _STARTS)
-        cut = held.start() if held and is_start else len(text)
+        cut = held.start() if held and held.group().lower() in _BEGINNINGS else len(text)
         self._show(text[:cut], shown)
         self._held = text[cut:]
         return ""
