@@ -133,10 +133,10 @@ class Stoppable:
             self._task.cancel()
 
 
-async def unwrap_exception_group(work: Awaitable[None]) -> None:
-    """Awaits the work. If it raises an ExceptionGroup, raises the group's first exception instead."""
+async def unwrap_exception_group(work: Awaitable[ResultT]) -> ResultT:
+    """Returns the result of the work. If it raises an ExceptionGroup, raises the group's first exception instead."""
     try:
-        await work
+        return await work
     except BaseExceptionGroup as group:
         raise _leaf(group) from group
 

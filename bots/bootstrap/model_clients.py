@@ -44,6 +44,7 @@ OPENAI_PROTOCOL_PROVIDERS = {
 Maps the prefix of a model name to the provider's base URL and the environment variable of its API key.
 """
 SILENCE_SECONDS = 180.0
+"""For how long a response may stop, if it may not take longer to begin."""
 _REASONING_MODEL = re.compile(r"(?:openai/)?(?:o\d|gpt-[5-9]|codex)(?!.*chat)")
 _NEEDS_THINKING = re.compile(r"expected .?thinking\b|start with a thinking block", re.IGNORECASE)
 """What Anthropic says if Claude shall think, but not about the calls whose results it gets."""
@@ -203,7 +204,8 @@ def build_provider_client(model: str, settings: Settings) -> ProviderClient:
     if not model:
         raise ConfigurationError("No model is set: `threadhand setup` asks for one.")
     own_key = shared_key_for(model, settings)
-    silence = _silence_seconds(settings)
+    first = settings.model_first_seconds if settings.stream else settings.model_deadline_seconds
+    silence = max(SILENCE_SECONDS, first)
     if settings.llm_base_url:
         is_chosen = uses_responses_api(model, settings.llm_base_url, settings)
         return OpenAIChatClient(
@@ -228,12 +230,6 @@ def build_provider_client(model: str, settings: Settings) -> ProviderClient:
         raise ConfigurationError(f"The model {model} needs a key: set {variable} in .env.")
     keys = {name: key.get_secret_value() for name, key in settings.provider_keys.items()}
     return LiteLLMClient(provider_keys=keys, api_key=own_key, silence_seconds=silence)
-
-
-def _silence_seconds(settings: Settings) -> float:
-    """Returns for how long a response may stop, which is no less than it may take to begin."""
-    first = settings.model_first_seconds if settings.stream else settings.model_deadline_seconds
-    return max(SILENCE_SECONDS, first)
 
 
 def uses_responses_api(model: str, base_url: str, settings: Settings) -> bool:

@@ -140,12 +140,7 @@ def _arguments_text(call: JsonValue) -> str:
 
 def _texts(body: _Body) -> list[str]:
     found: list[str] = []
-
-    def look(text: str) -> str:
-        found.append(text)
-        return text
-
-    _mapped(body, look)
+    _mapped(body, lambda text: found.append(text) or text)
     return found
 
 

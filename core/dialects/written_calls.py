@@ -64,7 +64,9 @@ class WrittenCalls:
 
     def feed(self, text: str) -> str:
         """Returns the text that people may read. Holds back what may be the beginning of a call."""
-        if self._is_plain(text):
+        is_between = self._has_begun and not self._held and self._format is None
+        # most of a text cannot contain a mark
+        if is_between and "<" not in text and "[" not in text and "`" not in text:
             self._untracked.append(text)
             return text
         shown: list[str] = []
@@ -90,11 +92,6 @@ class WrittenCalls:
         elif self._held[:1] == "`" or ((is_short or is_whole) and not self._has_marks):
             shown.append(self._held)
         return "".join(shown)
-
-    def _is_plain(self, text: str) -> bool:
-        """Returns whether the text is for people and cannot contain a mark, as most of it."""
-        is_between = self._has_begun and not self._held and self._format is None
-        return is_between and "<" not in text and "[" not in text and "`" not in text
 
     def _read(self, text: str, shown: list[str]) -> None:
         text, self._held = self._held + text, ""

@@ -116,7 +116,6 @@ _OVERFLOW = re.compile(
     r"|model token limit|prompt exceeds max|tokens \+ `max_new_tokens",
     re.IGNORECASE,
 )
-_CLIENT_FAULTS = range(400, 500)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +171,7 @@ def _by_status(refusal: ErrorResponse) -> tuple[type[ModelError], str]:
         return _BY_STATUS[status]
     if 300 <= status < 400:
         return ModelRejected, REDIRECTED
-    if status in _CLIENT_FAULTS:
+    if 400 <= status < 500:
         return ModelRejected, BAD_REQUEST
     return ModelUnavailable, OVERLOADED
 

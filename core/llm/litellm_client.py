@@ -181,11 +181,14 @@ class LiteLLMClient:
             close = getattr(chunks, "aclose", None)
             if close is not None:
                 await close()
-        if _has_lost_its_end(chunks):
+        provider = getattr(chunks, "custom_llm_provider", None)
+        # litellm invents a finish reason if the provider sent none
+        own_reason = getattr(chunks, "received_finish_reason", "")
+        if provider in _TELL_THEIR_END and own_reason is None:
             raise ModelUnavailable(
                 error_mapping.ANSWER_BROKE_OFF, detail="the stream ended without its end"
             )
-        own = {"native_finish_reason": getattr(chunks, "received_finish_reason", None)}
+        own = {"native_finish_reason": own_reason or None}
         yield {"choices": [{"provider_specific_fields": own}]}
 
     async def _loaded(self) -> ModuleType:
@@ -292,14 +295,6 @@ class _SilenceLimit:
 
     def _next_limit(self) -> float:
         return min(self._deadline, asyncio.get_running_loop().time() + self._seconds)
-
-
-def _has_lost_its_end(chunks: object) -> bool:
-    """Returns whether the stream ended without a finish reason, although the provider always sends one.
-
-    litellm invents a finish reason if the provider sent none."""
-    provider = getattr(chunks, "custom_llm_provider", None)
-    return provider in _TELL_THEIR_END and getattr(chunks, "received_finish_reason", "") is None
 
 
 def _provider_error(error: Exception) -> ErrorResponse:

@@ -109,11 +109,9 @@ class AnswerReader:
         more = json_fields(body.get("x_groq"))
         choices = body.get("choices")
         choice = _chosen(choices)
-        failed = body if body.get("error") else more if more.get("error") else choice
-        if failed.get("error"):
+        failed = choice if choice.get("error") else more if more.get("error") else body
+        if failed.get("error") or (choices is None and _is_bare_error(body)):
             raise to_model_error(parse_error_body(failed))
-        if choices is None and _is_bare_error(body):
-            raise to_model_error(parse_error_body(body))
         # Groq and Kimi put the usage of a streamed answer elsewhere
         if usage := json_fields(body.get("usage") or more.get("usage") or choice.get("usage")):
             self._usage = parse_usage(usage)

@@ -48,7 +48,10 @@ class ThinkingReader:
             if "analysis".startswith(self._opening[:8]) and len(self._opening) < len("analysisX"):
                 return []
             text = self._opened()
-        if self._is_plain(text):
+        is_inside = self._has_said and not (self._held or self._is_thinking or self._is_closed)
+        is_inside = is_inside and self._mark is _MARK
+        # most of an answer cannot contain a mark
+        if is_inside and "<" not in text and "[" not in text and "◁" not in text:
             self._unread.append(text)
             return [TextDelta(text=text)]
         whole, self._held = self._held + text, ""
@@ -86,12 +89,6 @@ class ThinkingReader:
         self._is_thinking, self.has_thought, self._doubt = mark.endswith("analysis"), True, []
         if mark.endswith("to="):
             self._say("<|channel|>commentary to=", deltas)
-
-    def _is_plain(self, text: str) -> bool:
-        """Returns whether the text is all answer and cannot contain a mark, as most of it."""
-        is_inside = self._has_said and not (self._held or self._is_thinking or self._is_closed)
-        is_inside = is_inside and self._mark is _MARK
-        return is_inside and "<" not in text and "[" not in text and "◁" not in text
 
     def _begin_text(self) -> None:
         self._has_said = self._is_closed = False

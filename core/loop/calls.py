@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -22,6 +22,7 @@ from core.loop.run_context import RunContext
 from core.tasks import call_every
 from core.tools.shell import command_in_background, exit_code_of
 from core.tools.tool import PreparedCall, ToolContext, ToolOutput, must_wait_for, prepare_call
+from core.tools.workspace.files import in_one_piece
 
 log = logging.getLogger(__name__)
 
@@ -291,13 +292,10 @@ async def _shortened(output: str | ToolOutput, context: ToolContext) -> ToolOutp
     with suppress(AgentError, ToolError, TimeoutError):
         async with asyncio.timeout(SAVE_SECONDS):
             files = (await context.sandbox()).files
-            await files.write(path, _pieces(text[:SAVED_CHARACTERS_MAX]))
+            saved = text[:SAVED_CHARACTERS_MAX].encode("utf-8", "replace")
+            await files.write(path, in_one_piece(saved))
         where = f"; all of it is in {path}, for grep, sed -n and read_file"
     return replace(whole, output=head_and_tail(text, where))
-
-
-async def _pieces(text: str) -> AsyncIterator[bytes]:
-    yield text.encode("utf-8", "replace")
 
 
 def _fits(text: str) -> bool:

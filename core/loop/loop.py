@@ -26,7 +26,7 @@ from core.loop.turn import CUT_OFF, Turn, TurnResult
 from core.model_usage import read_text, record_model_usage
 from core.ports import ModelDelta, ModelRequest, ModelRetried
 from core.stores import UsageEntry
-from core.tasks import Stopped, StopSwitch, unwrap_exception_group
+from core.tasks import Stopped, unwrap_exception_group
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +97,8 @@ async def _ended_turn(
             state = _state(turn, start.budget_left)
             request = await window.request(blank, notes, state=state)
         with turn.context.tool_context.metrics.timed("turn"):
-            end = await _played(turn, request, turn.context.switch)
+            async with turn.context.switch.stoppable():
+                end = await unwrap_exception_group(turn.play(request))
         return end.approval or end
     except BudgetExceeded as limit:
         return _cut_off("budget", str(limit), can_continue=limit.can_continue)
@@ -176,17 +177,6 @@ def cut_off_text(history: Sequence[Message], context: RunContext) -> tuple[str, 
             is_cut = bool(message.metadata.get(CUT_OFF))
             carried = carried if is_cut else f"{carried.rstrip()}\n\n"
     return carried, is_cut
-
-
-async def _played(turn: Turn, request: ModelRequest, switch: StopSwitch) -> TurnResult:
-    ends: list[TurnResult] = []
-
-    async def play() -> None:
-        ends.append(await turn.play(request))
-
-    async with switch.stoppable():
-        await unwrap_exception_group(play())
-    return ends[0]
 
 
 def new_window(blank: ModelRequest, context: RunContext) -> ContextWindow:
