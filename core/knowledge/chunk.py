@@ -87,7 +87,8 @@ def _may_share(page: Page) -> bool:
 
 
 def _closed(one: _Open, number: int) -> Chunk:
-    text = _joined(one.pieces)
+    first, *rest = one.pieces
+    text = first.text + "".join(piece.joint + piece.text for piece in rest)
     return Chunk(
         number=number,
         page=one.page.number,
@@ -123,11 +124,6 @@ def _tail(text: str, tokens_max: int) -> str:
     while count_text(end) > tokens_max:
         end = end[len(end) // 4 + 1 :]
     return end.strip()
-
-
-def _joined(pieces: list[_Piece]) -> str:
-    first, *rest = pieces
-    return first.text + "".join(piece.joint + piece.text for piece in rest)
 
 
 def _pieces(text: str, tokens_max: int, overlap_tokens: int) -> Iterator[_Piece]:

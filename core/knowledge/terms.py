@@ -83,14 +83,9 @@ def _pieces(text: str) -> Iterator[tuple[str, str]]:
         for word in _ASCII_WORD.findall(text.lower()):
             yield "", word
         return
-    for found in _PIECE.finditer(_folded(text)):
-        yield found[1] or "", found[2] or ""
-
-
-def _folded(text: str) -> str:
-    """Returns the text with width, case and accents normalised."""
     apart = unicodedata.normalize("NFKD", text.casefold())
-    return unicodedata.normalize("NFC", _ACCENT.sub("", apart))
+    for found in _PIECE.finditer(unicodedata.normalize("NFC", _ACCENT.sub("", apart))):
+        yield found[1] or "", found[2] or ""
 
 
 @lru_cache(maxsize=_STEMS_KEPT)
@@ -102,15 +97,11 @@ def _stem(word: str) -> str:
     for ending, instead in (("ies", "y"), ("ied", "y"), ("sses", "ss"), ("ing", ""), ("ed", "")):
         rest = word[: -len(ending)]
         if word.endswith(ending) and len(rest) >= 2 and not _VOWELS.isdisjoint(rest):
-            return _without_e(_undoubled(rest, instead) + instead)
+            is_doubled = len(rest) > 3 and rest[-1] == rest[-2] and rest[-1] in _DOUBLED
+            return _without_e((rest[:-1] if is_doubled and not instead else rest) + instead)
     if word.endswith("s") and not word.endswith(("ss", "us", "is")):
         word = word[:-1]
     return _without_e(word)
-
-
-def _undoubled(rest: str, instead: str) -> str:
-    is_doubled = len(rest) > 3 and rest[-1] == rest[-2] and rest[-1] in _DOUBLED
-    return rest[:-1] if is_doubled and not instead else rest
 
 
 def _without_e(word: str) -> str:

@@ -51,7 +51,8 @@ def answer_elicitation(params: ElicitRequestParams, running: Sequence[RunningCal
     schema = params.requested_schema if isinstance(params, ElicitRequestFormParams) else None
     question = _question(params)
     for call in running:
-        digest = _digest(call, question)
+        whole = json.dumps([call.server, call.tool, question])
+        digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         if (
             len(running) == 1
             and schema is not None
@@ -113,8 +114,3 @@ def _with_defaults(schema: JsonObject, answers: JsonObject) -> JsonObject:
         elif isinstance(one, dict) and "default" in one:
             content[name] = one["default"]
     return content
-
-
-def _digest(call: RunningCall, question: str) -> str:
-    whole = json.dumps([call.server, call.tool, question])
-    return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:16]

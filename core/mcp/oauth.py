@@ -161,7 +161,12 @@ def build_oauth(config: McpServerConfig, authorize: Authorize | None) -> OAuthCl
         answers.append(await authorize(link))
 
     async def take() -> AuthorizationCodeResult:
-        return _parse_answer(answers.pop())
+        query = parse_qs(urlsplit(answers.pop()).query)
+        if "code" not in query:
+            why = clean_line(" ".join(query.get("error", ()) or ("no code",)), 200)
+            raise OAuthFlowError(f"its authorization server gave no consent ({why})")
+        first = {name: query[name][0] for name in ("code", "state", "iss") if name in query}
+        return AuthorizationCodeResult.model_validate(first)
 
     provider = _PersonOAuth(
         config.url,
@@ -203,13 +208,3 @@ def _client_credentials(
         scope=scope,
         issuer=issuer,
     )
-
-
-def _parse_answer(address: str) -> AuthorizationCodeResult:
-    """Returns the parameters of the address that the browser was sent to. Raises OAuthFlowError."""
-    query = parse_qs(urlsplit(address).query)
-    if "code" not in query:
-        why = clean_line(" ".join(query.get("error", ()) or ("no code",)), 200)
-        raise OAuthFlowError(f"its authorization server gave no consent ({why})")
-    first = {name: query[name][0] for name in ("code", "state", "iss") if name in query}
-    return AuthorizationCodeResult.model_validate(first)

@@ -6,7 +6,7 @@ import binascii
 import json
 import mimetypes
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mcp.types import (
@@ -28,6 +28,7 @@ from core.domain.ids import new_id
 from core.domain.messages import JsonObject, Message
 from core.loop.calls import RESULTS_FOLDER
 from core.tools.tool import ToolContext, ToolOutput
+from core.tools.workspace.files import in_one_piece
 
 Part = ContentBlock | TextResourceContents | BlobResourceContents | str
 TEXT_CHARACTERS_MAX = 200_000
@@ -148,7 +149,7 @@ async def _save_file(encoded: str, said_type: str, what: str, reading: _Reading)
     try:
         content = base64.b64decode(encoded, validate=True)
         async with asyncio.timeout(SAVE_SECONDS):
-            await (await reading.context.sandbox()).files.write(path, _pieces(content))
+            await (await reading.context.sandbox()).files.write(path, in_one_piece(content))
     except (binascii.Error, ValueError):
         reading.say(f"[{about}; left out: it is not valid base64]")
     except (AgentError, ToolError, TimeoutError) as error:
@@ -156,10 +157,6 @@ async def _save_file(encoded: str, said_type: str, what: str, reading: _Reading)
     else:
         reading.files_saved += 1
         reading.say(f"[{about}: saved as {path}]")
-
-
-async def _pieces(content: bytes) -> AsyncIterator[bytes]:
-    yield content
 
 
 def _picture(encoded: str, said_type: str, name: str, reading: _Reading) -> str:

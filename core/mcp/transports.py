@@ -397,21 +397,18 @@ def _fit_tools(listed: list[Any]) -> list[dict[str, Any]]:
         is_hinted = (
             isinstance(hints, dict) and cast(dict[str, Any], hints).get("readOnlyHint") is True
         )
+        execution = tool.get("execution")
+        fields = cast(dict[str, object], execution) if isinstance(execution, dict) else {}
         found.append(
             {
                 "name": tool["name"],
                 "description": description if isinstance(description, str) else "",
                 "inputSchema": _fit_schema(cast(dict[str, Any], schema)),
                 "annotations": {"readOnlyHint": is_hinted},
-                "_meta": {SCHEMA_KEY: schema, TASK_KEY: _is_task(tool.get("execution"))},
+                "_meta": {SCHEMA_KEY: schema, TASK_KEY: fields.get("taskSupport") == "required"},
             }
         )
     return found
-
-
-def _is_task(execution: object) -> bool:
-    fields = cast(dict[str, object], execution) if isinstance(execution, dict) else {}
-    return fields.get("taskSupport") == "required"
 
 
 def _fit_schema(schema: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Tools that show a picture to the model, and that generate or edit pictures."""
 
 import base64
-from collections.abc import AsyncIterator
 from typing import Literal
 
 from pydantic import BaseModel, Field, field_validator, model_validator
@@ -12,6 +11,7 @@ from core.domain.errors import ToolError
 from core.domain.ids import new_id
 from core.domain.messages import Message
 from core.tools.tool import Tool, ToolContext, ToolOutput
+from core.tools.workspace.files import in_one_piece
 from core.tools.workspace.paths import validated_workspace_path, with_path_in_error, workspace_path
 from core.web_access.download import DownloadLimits, download
 from core.web_access.image_generation import GENERATED_BYTES_MAX
@@ -147,9 +147,18 @@ async def run_draw(params: DrawParams, context: ToolContext) -> ToolOutput:
     given = await _given(params, context)
     await context.budget.check()
     content = await image_generator.draw(params.prompt, given, spent=context.budget.spent)
-    picture = await _seen(content)
-    path = f"{PICTURES_FOLDER}/picture_{new_id()[-12:]}.{_ending(content)}"
-    await _save(path, content, context)
+    try:
+        picture = await prepare_for_model(
+            content, name="The picture", bytes_max=GENERATED_BYTES_MAX
+        )
+    except ToolError as error:
+        raise ToolError(f"The model of pictures made none that can be used. {error}") from error
+    ending = next((kind for start, kind in _ENDINGS.items() if content.startswith(start)), "png")
+    path = f"{PICTURES_FOLDER}/picture_{new_id()[-12:]}.{ending}"
+    try:
+        await (await context.sandbox()).files.write(path, in_one_piece(content))
+    except ToolError as error:
+        raise with_path_in_error(path, error) from error
     message = image_context_message(
         picture,
         place=path,
@@ -173,27 +182,6 @@ async def _given(params: DrawParams, context: ToolContext) -> Picture | None:
         return None
     content = await load_picture(params.image_path, context)
     return await prepare_for_model(content, name=params.image_path)
-
-
-async def _seen(content: bytes) -> Picture:
-    try:
-        return await prepare_for_model(content, name="The picture", bytes_max=GENERATED_BYTES_MAX)
-    except ToolError as error:
-        raise ToolError(f"The model of pictures made none that can be used. {error}") from error
-
-
-def _ending(content: bytes) -> str:
-    return next((kind for start, kind in _ENDINGS.items() if content.startswith(start)), "png")
-
-
-async def _save(path: str, content: bytes, context: ToolContext) -> None:
-    async def pieces() -> AsyncIterator[bytes]:
-        yield content
-
-    try:
-        await (await context.sandbox()).files.write(path, pieces())
-    except ToolError as error:
-        raise with_path_in_error(path, error) from error
 
 
 image_edit_or_generate = Tool(

@@ -34,10 +34,7 @@ class DeployParams(BaseModel):
         except ToolError as error:
             raise ValueError(str(error)) from error
 
-    @field_validator("directory_path")
-    @classmethod
-    def _relative(cls, value: str) -> str:
-        return validated_workspace_path(value)
+    _relative = field_validator("directory_path")(validated_workspace_path)
 
 
 async def run_deploy(params: DeployParams, context: ToolContext) -> str:

@@ -268,18 +268,14 @@ schemas takes as long as two turns."""
 def _schema(params: type[BaseModel]) -> JsonObject:
     known = _schemas.get(params)
     if known is None:
-        known = _schemas[params] = _made_schema(params)
+        schema = params.model_json_schema()
+        is_ours = params.model_json_schema.__func__ is BaseModel.model_json_schema.__func__
+        schema = cast(JsonObject, _without_details(schema) if is_ours else _without_titles(schema))
+        schema.pop("description", None)
+        schema.pop("title", None)
+        schema.setdefault("properties", {})
+        known = _schemas[params] = schema
     return known
-
-
-def _made_schema(params: type[BaseModel]) -> JsonObject:
-    schema = params.model_json_schema()
-    is_ours = params.model_json_schema.__func__ is BaseModel.model_json_schema.__func__
-    schema = cast(JsonObject, _without_details(schema) if is_ours else _without_titles(schema))
-    schema.pop("description", None)
-    schema.pop("title", None)
-    schema.setdefault("properties", {})
-    return schema
 
 
 _DETAILS = frozenset(

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
 from contextlib import suppress
 
 from pydantic import BaseModel, Field, JsonValue, field_validator
@@ -15,6 +14,7 @@ from core.domain.errors import AgentError, ToolError
 from core.domain.ids import new_id
 from core.domain.messages import JsonObject
 from core.tools.tool import Tool, ToolContext, ToolOutput
+from core.tools.workspace.files import in_one_piece
 from core.web_access.pages import Page, PageReader
 from core.web_access.providers import Provider, provider_file
 from core.web_access.search import SearchResults
@@ -33,13 +33,9 @@ async def fence_long_text(
     note = f"[{len(text) - len(shown)} characters more are left out"
     with suppress(AgentError, ToolError):
         files = (await context.sandbox()).files
-        await files.write(path, _pieces(text))
+        await files.write(path, in_one_piece(text.encode()))
         note += f"; all of it is in {path}"
     return f"{wrap_untrusted(shown, source=source)}\n{note}]"
-
-
-async def _pieces(text: str) -> AsyncIterator[bytes]:
-    yield text.encode()
 
 
 RESULTS_MAX = 20

@@ -58,18 +58,15 @@ def with_path_in_error(path: str, error: ToolError) -> ToolError:
     return type(error)(f"{path}: {error}{hint}")
 
 
-class FilePathParams(BaseModel):
-    file_path: str = Field(min_length=1, max_length=4096, description=PATH_DESCRIPTION)
-
-    @field_validator("file_path")
-    @classmethod
-    def _relative(cls, value: str) -> str:
-        return validated_workspace_path(value)
-
-
 def validated_workspace_path(path: str) -> str:
     """Same as `workspace_path`, but raises ValueError, which pydantic validators require."""
     try:
         return workspace_path(path)
     except ToolError as error:
         raise ValueError(str(error)) from error
+
+
+class FilePathParams(BaseModel):
+    file_path: str = Field(min_length=1, max_length=4096, description=PATH_DESCRIPTION)
+
+    _relative = field_validator("file_path")(validated_workspace_path)

@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Literal
 
@@ -17,6 +16,7 @@ from core.tools.workspace.files import (
     ReplaceParams,
     decode_text,
     edit_text,
+    in_one_piece,
     preview_note,
     read_editable_bytes,
     replace_once,
@@ -48,7 +48,7 @@ async def save_undo_step(files: Files, path: str, before: bytes | None) -> None:
     number = 1 + (_number(steps[-1]) if steps else 0)
     after = _digest_of(await _version(files, path))
     name = f"{number:06}.{after}{f'.{_ABSENT}' if before is None else ''}"
-    await files.write(f"{_undo_folder(path)}/{name}", _pieces(before or b""))
+    await files.write(f"{_undo_folder(path)}/{name}", in_one_piece(before or b""))
     for old in steps[: max(0, len(steps) + 1 - UNDO_STEPS_MAX)]:
         await files.delete(f"{_undo_folder(path)}/{old}")
 
@@ -71,7 +71,7 @@ async def undo_newest_edit(files: Files, path: str) -> bool:
             f" {way if is_there else 'The edit had made the file: delete it if nobody wants it.'}"
         )
     if is_there:
-        before = _pieces(await read_editable_bytes(files, step))
+        before = in_one_piece(await read_editable_bytes(files, step))
         await files.write(path, before, mode=None, expected=found)
     elif found != NO_FILE:
         await files.delete(path)
@@ -111,10 +111,6 @@ def _undo_folder(path: str) -> str:
     return f"{UNDO_FOLDER}/{hashlib.sha256(path.encode()).hexdigest()[:24]}"
 
 
-async def _pieces(content: bytes) -> AsyncIterator[bytes]:
-    yield content
-
-
 Command = Literal["view", "create", "str_replace", "insert", "undo_edit"]
 SNIPPET_LINES = 4
 NUMBER_CHARACTERS = 8
@@ -142,10 +138,7 @@ class EditorParams(BaseModel):
         description="For view: first and last line, such as [11, 20]; -1 as the last is the end.",
     )
 
-    @field_validator("path")
-    @classmethod
-    def _relative(cls, value: str) -> str:
-        return validated_workspace_path(value)
+    _relative = field_validator("path")(validated_workspace_path)
 
     @model_validator(mode="after")
     def _is_complete(self) -> "EditorParams":
@@ -168,13 +161,18 @@ async def run_editor(params: EditorParams, context: ToolContext) -> str:
             case "view":
                 return await _view(params, context, files)
             case "create":
-                return await _create(params, context, files)
+                made = CreateParams(file_path=params.path, file_contents=params.file_text or "")
+                said = await run_create(made, context)
+                await save_undo_step(files, params.path, None)
+                return said
             case "str_replace":
                 return await _replace(params, context, files)
             case "insert":
                 return await _insert(params, context, files)
             case "undo_edit":
-                return await _undo(params, files)
+                if await undo_newest_edit(files, params.path):
+                    return f"Took back the newest edit of {params.path}."
+                return f"Took back the creation of {params.path}: it is gone."
     except ToolError as error:
         raise with_path_in_error(params.path, error) from error
 
@@ -282,13 +280,6 @@ def _named(entry: FileEntry) -> str:
     return f"{path}/" if entry.kind == "folder" else path
 
 
-async def _create(params: EditorParams, context: ToolContext, files: Files) -> str:
-    made = CreateParams(file_path=params.path, file_contents=params.file_text or "")
-    said = await run_create(made, context)
-    await save_undo_step(files, params.path, None)
-    return said
-
-
 async def _replace(params: EditorParams, context: ToolContext, files: Files) -> str:
     new = params.new_str or ""
     replaced = ReplaceParams(file_path=params.path, old_str=params.old_str or "", new_str=new)
@@ -320,12 +311,6 @@ async def _insert(params: EditorParams, context: ToolContext, files: Files) -> s
     await save_undo_step(files, params.path, edit.before)
     shown = _snippet(edit.after, edit.line, edit.line + new.count("\n"))
     return f"Edited {params.path} after line {at}.\n{shown}"
-
-
-async def _undo(params: EditorParams, files: Files) -> str:
-    if await undo_newest_edit(files, params.path):
-        return f"Took back the newest edit of {params.path}."
-    return f"Took back the creation of {params.path}: it is gone."
 
 
 def _snippet(text: str, first: int, last: int) -> str:
