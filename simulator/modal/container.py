@@ -139,10 +139,16 @@ class Container:
         pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(3)]
         (stdin_out, stdin_in), (stdout_out, stdout_in), (stderr_out, stderr_in) = pipes
         command = self._commands[name] = Command(stdin_in, stdout_out, stderr_out)
+        if self._jail is None:
+            home, temporary = str(self.root / "root"), str(self.root / "tmp")
+            path = f"{Path(sys.executable).parent}:{PATH}"
+        else:
+            home, temporary = "/root", "/tmp"  # noqa: S108 - the container's own
+            path = f"{self._jail.prefix}/bin:{PATH}" if self._jail.prefix else PATH
         message = {
             "id": name,
             "argv": list(argv),
-            "env": {**self._environment(), **env},
+            "env": {"PATH": path, "HOME": home, "TMPDIR": temporary, "LANG": "C.UTF-8", **env},
             "cwd": self._folder(folder),
         }
         theirs = [stdin_out, stdout_in, stderr_in]
@@ -227,15 +233,6 @@ class Container:
         place = self.root / folder.lstrip("/")
         place.mkdir(parents=True, exist_ok=True)
         return folder if self._jail is not None else str(place)
-
-    def _environment(self) -> dict[str, str]:
-        if self._jail is None:
-            home, temporary = str(self.root / "root"), str(self.root / "tmp")
-            path = f"{Path(sys.executable).parent}:{PATH}"
-        else:
-            home, temporary = "/root", "/tmp"  # noqa: S108 - the container's own
-            path = f"{self._jail.prefix}/bin:{PATH}" if self._jail.prefix else PATH
-        return {"PATH": path, "HOME": home, "TMPDIR": temporary, "LANG": "C.UTF-8"}
 
     def _prefix(self) -> list[str]:
         if self._jail is None:

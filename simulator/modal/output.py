@@ -70,7 +70,12 @@ class Output:
             if piece:
                 yield piece
                 offset += len(piece)
-                self._taken(offset)
+                self._read_to = max(self._read_to, offset)
+                surplus = self._read_to - KEPT_BYTES - self._kept_from
+                if surplus > KEPT_BYTES:
+                    del self._kept[:surplus]
+                    self._kept_from += surplus
+                self._tell()
             elif self._is_over:
                 return
             else:
@@ -85,14 +90,6 @@ class Output:
                 await ready_to_read(self._descriptor)
             except OSError:
                 return b""  # the terminal's other end is gone
-
-    def _taken(self, offset: int) -> None:
-        self._read_to = max(self._read_to, offset)
-        surplus = self._read_to - KEPT_BYTES - self._kept_from
-        if surplus > KEPT_BYTES:
-            del self._kept[:surplus]
-            self._kept_from += surplus
-        self._tell()
 
     def _tell(self) -> None:
         self._changed.set()

@@ -98,7 +98,10 @@ class RestHandler:
         try:
             raw_path = request.rel_url.raw_path.removeprefix(API_PATH)
             route, arguments = find_route(request.method, raw_path)
-            self._authorise(request, route)
+            if not route.is_open:
+                expected = f"Bot {self._world.token}"
+                if request.headers.get("Authorization") != expected:
+                    raise Refused(UNAUTHORIZED)
             wait, is_global = self._limit(route, arguments, headers)
             if wait > 0:
                 return _limited(wait, is_global=is_global, headers=headers)
@@ -126,17 +129,16 @@ class RestHandler:
             body=body,
             uploads=uploads,
         )
-        summary.append(_summary(call))
+        told: dict[str, object] = {**call.query, **(as_object(call.body) or {})}
+        if call.uploads:
+            told["files"] = [upload.filename for upload in call.uploads]
+        summary.append(
+            json.dumps(told, ensure_ascii=False)[:_SUMMARY_CHARACTERS_MAX] if told else ""
+        )
         for glob in self._world.settings.missing_permissions:
             if fnmatch.fnmatchcase(name, glob):
                 raise Refused(MISSING_PERMISSIONS)
         return route.act(self._world, call)
-
-    def _authorise(self, request: web.Request, route: Route) -> None:
-        if not route.is_open:
-            expected = f"Bot {self._world.token}"
-            if request.headers.get("Authorization") != expected:
-                raise Refused(UNAUTHORIZED)
 
     def _limit(
         self, route: Route, arguments: dict[str, str], headers: dict[str, str]
@@ -174,11 +176,3 @@ def _limited(
     }
     scope = "global" if is_global else "user"
     return _json(body, 429, {**(headers or {}), **refusal_headers(wait, scope)})
-
-
-def _summary(call: Call) -> str:
-    """The query and the body, cut: enough to see in a test what was asked for."""
-    told: dict[str, object] = {**call.query, **(as_object(call.body) or {})}
-    if call.uploads:
-        told["files"] = [upload.filename for upload in call.uploads]
-    return json.dumps(told, ensure_ascii=False)[:_SUMMARY_CHARACTERS_MAX] if told else ""

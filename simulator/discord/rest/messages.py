@@ -49,7 +49,9 @@ def create_message(world: World, call: Call) -> Reply:
     unarchive(world, channel)
     world.add(message)
     if message.nonce is not None:
-        _remember_nonce(world, message)
+        world.nonces[str(message.nonce)] = message
+        while len(world.nonces) > _NONCES_KEPT:
+            del world.nonces[next(iter(world.nonces))]
     tell_message(world, "MESSAGE_CREATE", message)
     return Reply(body=message_json(world, message))
 
@@ -179,9 +181,3 @@ def _same_nonce(world: World, body: Json) -> Message | None:
     if message is None or message.sent_at + world.settings.nonce_seconds < time.time():
         return None
     return message
-
-
-def _remember_nonce(world: World, message: Message) -> None:
-    world.nonces[str(message.nonce)] = message
-    while len(world.nonces) > _NONCES_KEPT:
-        del world.nonces[next(iter(world.nonces))]

@@ -70,7 +70,10 @@ def remove_all_reactions(world: World, call: Call) -> Reply:
 def type_in(world: World, call: Call) -> Reply:
     channel = world.channel(call.arguments["channel"])
     require_writing(world, channel)
-    show_typing(world, channel, world.bot)
+    # typing lasts ten seconds, or until the person has sent a message
+    channel.typing_until[world.bot.user_id] = time.time() + TYPING_SECONDS
+    asyncio.get_running_loop().call_later(TYPING_SECONDS + 0.1, world.touch)
+    tell_typing(world, channel, world.bot)
     return Reply()
 
 
@@ -91,13 +94,6 @@ def unreact(world: World, message: Message, user: User, emoji: str) -> None:
         if not users:
             del message.reactions[emoji]
         tell_reaction(world, message, user, emoji, is_removed=True)
-
-
-def show_typing(world: World, channel: Channel, user: User) -> None:
-    """Typing lasts ten seconds, or until the person has sent a message."""
-    channel.typing_until[user.user_id] = time.time() + TYPING_SECONDS
-    asyncio.get_running_loop().call_later(TYPING_SECONDS + 0.1, world.touch)
-    tell_typing(world, channel, user)
 
 
 def is_emoji(text: str) -> bool:

@@ -49,7 +49,11 @@ def draft(world: World, call: Call, body: Json, scope: Scope) -> Message:
     flags = int_of(body, "flags") & (_CREATE_FLAGS | (EPHEMERAL if scope.is_interaction else 0))
     errors = FormErrors()
     _check(errors, body, call.uploads, [], is_v2=bool(flags & COMPONENTS_V2))
-    _check_nonce(errors, body)
+    nonce = body.get("nonce")
+    if isinstance(nonce, str):
+        errors.length(("nonce",), nonce, 25)
+    elif nonce is not None and not isinstance(nonce, int):
+        errors.add(("nonce",), "NONCE_TYPE_INVALID", "Value must be an integer or a string.")
     if flags & COMPONENTS_V2:
         _refuse_unknown(world)
         _refuse_legacy_fields(errors, body)
@@ -65,7 +69,6 @@ def draft(world: World, call: Call, body: Json, scope: Scope) -> Message:
     )
     components = objects_of(body, "components")
     message.components = complete(world, components, message.attachments)
-    nonce = body.get("nonce")
     message.nonce = nonce if isinstance(nonce, str | int) else None
     _refuse_empty(message)
     _refer(world, message, body)
@@ -139,15 +142,6 @@ def _check(
         names |= {_name(upload, body) for upload in uploads}
         components = body.get("components")
         check_components(errors, components, is_v2=is_v2, filenames=frozenset(names))
-
-
-def _check_nonce(errors: FormErrors, body: Json) -> None:
-    nonce = body.get("nonce")
-    if isinstance(nonce, str):
-        errors.length(("nonce",), nonce, 25)
-    elif nonce is not None and not isinstance(nonce, int):
-        message = "Value must be an integer or a string."
-        errors.add(("nonce",), "NONCE_TYPE_INVALID", message)
 
 
 def _check_attachments(

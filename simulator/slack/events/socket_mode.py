@@ -78,7 +78,13 @@ class SocketMode:
         except ConnectionError:
             log.debug("a Socket Mode client went away while it was greeted")
         finally:
-            self._forget(connection)
+            self.connections.remove(connection)
+            if not self._usable():
+                self._arrived.clear()
+            for envelope_id in connection.waiting:
+                ack = self._acks.get(envelope_id)
+                if ack is not None and not ack.done():
+                    ack.set_exception(NotAcknowledged("connection_failed"))
         return socket
 
     async def _greet(self, connection: Connection) -> None:
@@ -96,15 +102,6 @@ class SocketMode:
                 "connection_info": {"app_id": self.app_id},
             }
         )
-
-    def _forget(self, connection: Connection) -> None:
-        self.connections.remove(connection)
-        if not self._usable():
-            self._arrived.clear()
-        for envelope_id in connection.waiting:
-            ack = self._acks.get(envelope_id)
-            if ack is not None and not ack.done():
-                ack.set_exception(NotAcknowledged("connection_failed"))
 
     def _take(self, text: str) -> None:
         try:
@@ -161,24 +158,12 @@ class SocketMode:
     def disturb(self, faults: Faults) -> None:
         """Lets the armed faults of the connection bite; without a connection they wait for one."""
         if self._usable() and faults.take("socket", "drop_connection"):
-            self.break_all()
+            for connection in list(self.connections):
+                connection.is_leaving = True
+                connection.abort()
         if self._usable() and faults.take("socket", "reconnect"):
-            self.refresh_all()
-
-    def break_all(self) -> bool:
-        """Drops every connection without a word; whether there was one."""
-        had_any = bool(self.connections)
-        for connection in list(self.connections):
-            connection.is_leaving = True
-            connection.abort()
-        return had_any
-
-    def refresh_all(self) -> bool:
-        """Asks every client to come back over a new connection; whether there was one."""
-        had_any = bool(self._usable())
-        for connection in self._usable():
-            self._say_goodbye(connection, "refresh_requested", seconds=_FAREWELL_SECONDS)
-        return had_any
+            for connection in self._usable():
+                self._say_goodbye(connection, "refresh_requested", seconds=_FAREWELL_SECONDS)
 
     def _say_goodbye(self, connection: Connection, reason: str, *, seconds: float) -> None:
         connection.is_leaving = True

@@ -24,7 +24,11 @@ def start_stream(call: Call) -> Payload:
     if mode not in _MODES:
         raise Refused("invalid_task_display_mode")
     if channel.kind != "im":
-        _check_recipient(call)
+        for name in ("recipient_user_id", "recipient_team_id"):
+            if not call.text(name):
+                raise Refused(f"missing_{name}")
+        if call.text("recipient_user_id") not in call.workspace.members:
+            raise Refused("user_not_found")
     thread_ts = thread_of(call, channel)
     message = Message(
         ts=workspace.new_ts(),
@@ -41,14 +45,6 @@ def start_stream(call: Call) -> Payload:
     workspace.sessions.setdefault((channel.channel_id, thread_ts or ""), session)
     message_events.tell_posted(workspace, message)
     return {"channel": channel.channel_id, "ts": message.ts}
-
-
-def _check_recipient(call: Call) -> None:
-    for name in ("recipient_user_id", "recipient_team_id"):
-        if not call.text(name):
-            raise Refused(f"missing_{name}")
-    if call.text("recipient_user_id") not in call.workspace.members:
-        raise Refused("user_not_found")
 
 
 def _streaming(call: Call) -> tuple[Channel, Message]:
