@@ -264,7 +264,12 @@ class Connection:
 
     def _frame(self, kind: int, channel: int, payload: bytes) -> None:
         if kind == protocol.HELLO:
-            self._take_hello(payload)
+            hello = parse_json_object(payload)
+            if hello.get("protocol") != protocol.PROTOCOL_VERSION:
+                raise ValueError(f"protocol {str(hello.get('protocol'))[:40]}")
+            if self._hello.done():
+                raise ValueError("a second hello")
+            self._hello.set_result(None)
             return
         if not 0 < channel <= self._last_channel:
             raise ValueError(f"channel {channel} was never opened")
@@ -281,21 +286,10 @@ class Connection:
         elif kind == protocol.ERROR:
             call.answer.set_exception(parse_error(parse_json_object(payload)))
         elif kind == protocol.DATA:
-            self._take_data(call, payload)
+            call.pieces_bytes += len(payload)
+            if not payload or not call.accepts_data or call.pieces_bytes > protocol.WINDOW_BYTES:
+                raise ValueError("data that was not requested, or is empty")
+            call.pieces.append(payload)
         elif kind == protocol.CREDIT:
             add_credit(call, payload)
         call.changed.set()
-
-    def _take_hello(self, payload: bytes) -> None:
-        hello = parse_json_object(payload)
-        if hello.get("protocol") != protocol.PROTOCOL_VERSION:
-            raise ValueError(f"protocol {str(hello.get('protocol'))[:40]}")
-        if self._hello.done():
-            raise ValueError("a second hello")
-        self._hello.set_result(None)
-
-    def _take_data(self, call: PendingCall, payload: bytes) -> None:
-        call.pieces_bytes += len(payload)
-        if not payload or not call.accepts_data or call.pieces_bytes > protocol.WINDOW_BYTES:
-            raise ValueError("data that was not requested, or is empty")
-        call.pieces.append(payload)

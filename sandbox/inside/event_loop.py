@@ -72,19 +72,16 @@ class EventLoop:
                     self._readers[descriptor]()
                 if events & ~select.EPOLLIN and descriptor in self._writers:
                     self._writers[descriptor]()
-            self._run_timers()
+            now = time.monotonic()
+            while self._timers and self._timers[0][0] <= now:
+                callback = heapq.heappop(self._timers)[2].callback
+                if callback is not None:
+                    callback()
 
     def _wait_seconds(self) -> float | None:
         while self._timers and self._timers[0][2].callback is None:
             heapq.heappop(self._timers)
         return max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
-
-    def _run_timers(self) -> None:
-        now = time.monotonic()
-        while self._timers and self._timers[0][0] <= now:
-            callback = heapq.heappop(self._timers)[2].callback
-            if callback is not None:
-                callback()
 
     def _run_thread_callbacks(self) -> None:
         try:

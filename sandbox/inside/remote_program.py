@@ -153,16 +153,6 @@ class HostMonitor:
             )
 
 
-def remove_browser_files(state_folder: str) -> None:
-    """Removes temporary files of the browser, which would otherwise be saved with the sandbox."""
-    if os.path.isdir(f"{state_folder}-browser"):
-        import subprocess  # only here: its import is slow
-
-        # unlike shutil, it deletes folders of any depth
-        command = ["rm", "-rf", "--", f"{state_folder}-browser"]
-        subprocess.run(command, stderr=subprocess.DEVNULL, check=False)
-
-
 def exit_once(number: int, frame: FrameType | None) -> None:
     """Exits at the first SIGTERM and ignores later ones, which must not interrupt the ending of the sessions."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -209,4 +199,9 @@ def main() -> None:
         program.close()
         registry.unregister()
         remove_folder(state_folder)
-        remove_browser_files(state_folder)
+        if os.path.isdir(f"{state_folder}-browser"):
+            import subprocess  # only here: its import is slow
+
+            # unlike shutil, it deletes folders of any depth
+            command = ["rm", "-rf", "--", f"{state_folder}-browser"]
+            subprocess.run(command, stderr=subprocess.DEVNULL, check=False)

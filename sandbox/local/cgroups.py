@@ -76,7 +76,11 @@ def find_cgroups(limits: SandboxLimits) -> Cgroups | None:
             files = (*files, ("memory.swap.max", "0"), ("memory.oom.group", "0"))
         found = Cgroups(parent=group, limits=files, version=version)
         if _is_usable(found):
-            _remove_stale_groups(found.parent)
+            # killed processes leave groups; one with members cannot be removed and stays
+            for path in found.parent.glob("threadhand-*"):
+                with suppress(OSError):
+                    if time.time() - path.stat().st_mtime > STALE_SECONDS:
+                        path.rmdir()
             return found
     return None
 
@@ -133,11 +137,3 @@ def _is_usable(cgroups: Cgroups) -> bool:
     except OSError:
         return False
     return True
-
-
-def _remove_stale_groups(parent: Path) -> None:
-    """Removes groups left by killed processes. A group with members cannot be removed and stays."""
-    for path in parent.glob("threadhand-*"):
-        with suppress(OSError):
-            if time.time() - path.stat().st_mtime > STALE_SECONDS:
-                path.rmdir()

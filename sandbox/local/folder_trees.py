@@ -119,7 +119,11 @@ class _Walk:
             self._enter(str(self._root), None)
             while True:
                 if folders := self._levels[-1].folders:
-                    self._try_to_enter(folders.pop())
+                    try:
+                        self._enter(folders.pop(), self._current)
+                    except OSError as error:
+                        if error.errno not in GONE:
+                            self._on_error(error)
                 elif len(self._levels) == 1:
                     return
                 else:
@@ -127,13 +131,6 @@ class _Walk:
         finally:
             for descriptor in {self._current, *(level.held for level in self._levels)} - {-1}:
                 os.close(descriptor)
-
-    def _try_to_enter(self, name: str) -> None:
-        try:
-            self._enter(name, self._current)
-        except OSError as error:
-            if error.errno not in GONE:
-                self._on_error(error)
 
     def _enter(self, name: str, parent: int | None) -> None:
         descriptor, own_mode = _open_folder(name, parent)
@@ -149,7 +146,10 @@ class _Walk:
     def _leave(self) -> None:
         level = self._levels.pop()
         if level.own_mode is not None:
-            _restore_mode(self._current, level.own_mode)
+            with suppress(OSError):
+                # a program inside may have changed it meanwhile
+                if stat.S_IMODE(os.fstat(self._current).st_mode) == level.own_mode | 0o700:
+                    os.fchmod(self._current, level.own_mode)
         parent = self._levels[-1]
         descriptor = parent.held if parent.held >= 0 else _open_parent(self._current)
         os.close(self._current)
@@ -195,13 +195,6 @@ def _open_folder(name: str, parent: int | None) -> tuple[int, int | None]:
         return os.open(".", READ_FLAGS, dir_fd=found), mode if needs_permission else None
     finally:
         os.close(found)
-
-
-def _restore_mode(descriptor: int, mode: int) -> None:
-    with suppress(OSError):
-        # a program inside may have changed it meanwhile
-        if stat.S_IMODE(os.fstat(descriptor).st_mode) == mode | 0o700:
-            os.fchmod(descriptor, mode)
 
 
 def _open_parent(descriptor: int) -> int:

@@ -161,17 +161,13 @@ def _memory_bytes(process: str) -> int:
                 if line.startswith(b"Pss:"):
                     return int(line.split()[1]) * 1024
     except OSError:
-        return _resident_bytes(process)
+        # smaps cannot be read: resident memory without file-backed pages
+        try:
+            resident, shared = Path(f"{process}/statm").read_text().split()[1:3]
+        except (OSError, ValueError):
+            return 0
+        return (int(resident) - int(shared)) * PAGE_BYTES
     return 0
-
-
-def _resident_bytes(process: str) -> int:
-    """Resident memory without file-backed pages, for processes whose smaps cannot be read."""
-    try:
-        resident, shared = Path(f"{process}/statm").read_text().split()[1:3]
-    except (OSError, ValueError):
-        return 0
-    return (int(resident) - int(shared)) * PAGE_BYTES
 
 
 def _page_table_bytes(process: str) -> int:

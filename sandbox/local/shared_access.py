@@ -290,7 +290,10 @@ class ClientRelay:
 
     async def _take(self, kind: int, channel: int, payload: bytes) -> None:
         if kind == protocol.HELLO:
-            await self._raise_fence(_fence_of(payload))
+            # the newest run first ends what older runs still execute
+            self._fence = max(self._fence, _fence_of(payload))
+            if self._fence and self._is_newest(self._fence):
+                await self._connection.call("fence", fence=self._fence)
         elif kind == protocol.OPEN:
             await self._open(channel, payload)
         elif (inside := self._channels.get(channel)) is not None:
@@ -298,12 +301,6 @@ class ClientRelay:
             if kind == protocol.CANCEL:
                 self._connection.end_relayed_call(inside)
                 self._channels.pop(channel, None)
-
-    async def _raise_fence(self, fence: int) -> None:
-        """If the client's run is the newest, first ends what older runs still execute."""
-        self._fence = max(self._fence, fence)
-        if self._fence and self._is_newest(self._fence):
-            await self._connection.call("fence", fence=self._fence)
 
     async def _open(self, channel: int, payload: bytes) -> None:
         request = parse_json_object(payload)

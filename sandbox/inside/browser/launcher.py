@@ -72,12 +72,16 @@ class BrowserLauncher:
         import subprocess  # only here: its import takes a tenth of the start
 
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        environment = os.environ  # noqa: TID251 - the sandbox's own, made by the host
         server_settings = {
             "socket": f"{self._folder}/socket",
             "root": self._root,
             "scratch": f"{self._folder}/scratch",
             "chromium": settings["chromium"],
-            "proxy": settings.get("proxy") or _proxy(),
+            "proxy": settings.get("proxy")
+            or environment.get("http_proxy")
+            or environment.get("HTTP_PROXY")
+            or "",
         }
         package = os.path.abspath(f"{os.path.dirname(__file__)}/../../..")
         with open(f"{self._folder}/said", "wb") as stderr_file:
@@ -142,8 +146,3 @@ class BrowserLauncher:
             self._loop.on_readable(process.stdout.fileno(), None)
             process.stdin.close()
             process.stdout.close()
-
-
-def _proxy() -> str:
-    environment = os.environ  # noqa: TID251 - the sandbox's own, made by the host
-    return environment.get("http_proxy") or environment.get("HTTP_PROXY") or ""

@@ -79,7 +79,10 @@ class Server:
         if self._is_taken_over:
             return {"error": TAKEN}, b""
         if request.get("action") == "name":
-            return self._element_name(request)
+            # the name of an element does not wait for the page
+            tab, number = self._chromium.current_tab, request.get("arguments", {}).get("index")
+            name = tab.element_index.name(number) if tab and isinstance(number, int) else ""
+            return {"said": single_line(name, 100)}, b""
         async with self._lock:
             if self._is_taken_over:
                 return {"error": TAKEN}, b""
@@ -91,12 +94,6 @@ class Server:
                 return {"error": _first_line(error)}, b""
             except Exception as error:  # a failing action must not end the browser
                 return {"error": f"The browser failed to do this: {error!r}"[:300]}, b""
-
-    def _element_name(self, request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        """Returns the name of an element without waiting for the page."""
-        tab, number = self._chromium.current_tab, request.get("arguments", {}).get("index")
-        name = tab.element_index.name(number) if tab and isinstance(number, int) else ""
-        return {"said": single_line(name, 100)}, b""
 
     async def _act(self, request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         name, arguments = str(request.get("action")), request.get("arguments")

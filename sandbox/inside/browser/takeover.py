@@ -185,7 +185,12 @@ class Takeover:
                     await self._start_screencast(tab)
                 elif self._is_blank():
                     await self._start_screencast(tab)
-                await self._resize(tab)
+                width, height = self._size
+                size = tab.page.viewport_size
+                if size is not None and (size["width"], size["height"]) != (width, height):
+                    await asyncio.wait_for(
+                        tab.page.set_viewport_size({"width": width, "height": height}), 3
+                    )
                 await self._send_state(tab)
             await asyncio.sleep(LOOK_SECONDS)
 
@@ -215,14 +220,6 @@ class Takeover:
         if session is not None:
             with contextlib.suppress(Error):
                 await session.detach()
-
-    async def _resize(self, tab: Tab) -> None:
-        width, height = self._size
-        size = tab.page.viewport_size
-        if size is not None and (size["width"], size["height"]) != (width, height):
-            await asyncio.wait_for(
-                tab.page.set_viewport_size({"width": width, "height": height}), 3
-            )
 
     async def _send_state(self, tab: Tab) -> None:
         there = self._chromium.tabs  # tabs may open and close while titles are read

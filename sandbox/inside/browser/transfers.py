@@ -95,28 +95,20 @@ async def download_address(chromium: Chromium, tab: Tab, url: str) -> str:
             raise ActionRefused(
                 f"{url} cannot be downloaded: {error.message.splitlines()[0][:200]}"
             ) from error
-        await _wait_for_start(has_started, url)
+        # the download event follows the navigation that became a download
+        try:
+            await asyncio.wait_for(has_started.wait(), START_SECONDS)
+        except TimeoutError:
+            raise ActionRefused(f"{url} did not answer within {START_SECONDS:g} s.") from None
         await _wait_for_downloads(chromium)
     finally:
-        await _save_and_terminate(aside)
+        # an empty tab closes at once
+        with contextlib.suppress(Error):
+            await aside.page.goto("about:blank", timeout=CLOSE_SECONDS * 1000)
+        with contextlib.suppress(Error, TimeoutError):
+            await aside.close()
         chromium.show(tab)
     return "The download is done."
-
-
-async def _save_and_terminate(tab: Tab) -> None:
-    """Closes the tab of a download. Empties it first, because an empty tab closes at once."""
-    with contextlib.suppress(Error):
-        await tab.page.goto("about:blank", timeout=CLOSE_SECONDS * 1000)
-    with contextlib.suppress(Error, TimeoutError):
-        await tab.close()
-
-
-async def _wait_for_start(has_started: asyncio.Event, url: str) -> None:
-    """Waits for the download event, which follows the navigation that became a download."""
-    try:
-        await asyncio.wait_for(has_started.wait(), START_SECONDS)
-    except TimeoutError:
-        raise ActionRefused(f"{url} did not answer within {START_SECONDS:g} s.") from None
 
 
 async def _wait_for_downloads(chromium: Chromium) -> None:
