@@ -149,7 +149,8 @@ class RedisHandovers:
                     )
         except (RedisError, OSError) as error:
             log.debug("the handover of run %s is known only to this process: %s", run_id, error)
-            is_first = not self._is_open_here(run_id)
+            begun_at = self._begun.get(run_id)
+            is_first = not (begun_at is not None and time.monotonic() - begun_at < HANDOVER_SECONDS)
         if is_first:
             self._begun.pop(run_id, None)
             self._begun[run_id] = time.monotonic()
@@ -166,10 +167,6 @@ class RedisHandovers:
                     await self._client.delete(_key(run_id))
         except (RedisError, OSError) as error:
             log.warning("run %s can be handed over again only in a minute: %s", run_id, error)
-
-    def _is_open_here(self, run_id: str) -> bool:
-        begun_at = self._begun.get(run_id)
-        return begun_at is not None and time.monotonic() - begun_at < HANDOVER_SECONDS
 
 
 def _key(run_id: str) -> str:

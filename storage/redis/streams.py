@@ -120,7 +120,8 @@ class RedisStreams:
         if stream not in self._last:
             try:
                 async with self._breaker.call():
-                    last = await self._newest(stream)
+                    entries = await self._client.xrevrange(stream, count=1)
+                    last = entries[0][0].decode() if entries else "0-0"
             except (RedisError, OSError):
                 last = "0-0"
             self._last.setdefault(stream, last)
@@ -130,10 +131,6 @@ class RedisStreams:
             self._reading = spawn(self._read(), name="redis streams")
         else:
             await self._interrupt()
-
-    async def _newest(self, stream: str) -> str:
-        entries = await self._client.xrevrange(stream, count=1)
-        return entries[0][0].decode() if entries else "0-0"
 
     async def _interrupt(self) -> None:
         try:

@@ -6,7 +6,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, RowMapping, Select
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
@@ -67,6 +67,13 @@ class Database(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+async def read_all(
+    database: Database, statement: Select[Any], convert: Callable[[RowMapping], ResultT]
+) -> tuple[ResultT, ...]:
+    """Returns the rows of a SELECT, each converted."""
+    return await database.read(lambda c: tuple(map(convert, c.execute(statement).mappings())))
 
 
 class LimitedDatabase:

@@ -167,7 +167,9 @@ class PostgresqlDatabase:
                     return await self._try(transaction)
             except _DRIVER_ERRORS as error:
                 if transaction.was_cut_off:
-                    self._distrust_idle()
+                    # the others lead to the same server and would fail, too
+                    for line in self._idle:
+                        line.driver.terminate()
                 may_pass = transaction.was_cut_off or _sqlstate(error) in _RETRYABLE_SQLSTATES
                 if not may_pass or attempt == _ATTEMPTS_MAX:
                     if isinstance(error, IntegrityError | IntegrityConstraintViolationError):
@@ -202,11 +204,6 @@ class PostgresqlDatabase:
             await asyncio.shield(spawn(_drop(line), name="drop a connection"))
             raise
         return line
-
-    def _distrust_idle(self) -> None:
-        """Closes all idle connections after one broke, because they lead to the same server and would fail, too."""
-        for line in self._idle:
-            line.driver.terminate()
 
 
 class _Transaction(Generic[ResultT]):

@@ -1,7 +1,7 @@
 """Conversions between table rows and the types of core, one function for each direction."""
 
 from dataclasses import asdict, fields
-from functools import cache
+from functools import cache, partial
 from typing import Any, Protocol, TypeVar
 
 from pydantic import TypeAdapter
@@ -90,8 +90,9 @@ def arrival_to_row(arrival: InboxItem) -> RowValues:
     }
 
 
-def message_from_row(row: Row) -> Message:
-    return from_row(Message, row)
+message_from_row = partial(from_row, Message)
+tool_call_from_row = partial(from_row, ToolCallRecord)
+delivery_from_row = partial(from_row, Delivery)
 
 
 def message_to_row(message: Message, sequence: int) -> RowValues:
@@ -119,14 +120,6 @@ def event_to_row(event: RunEvent) -> RowValues:
     return {**values, **to_row(event.cursor), "body": body, "message_id": message_id}
 
 
-def tool_call_from_row(row: Row) -> ToolCallRecord:
-    return from_row(ToolCallRecord, row)
-
-
-def tool_call_to_row(call: ToolCallRecord) -> RowValues:
-    return to_row(call)
-
-
 def ask_from_row(row: Row) -> Ask:
     return from_row(
         Ask,
@@ -136,10 +129,6 @@ def ask_from_row(row: Row) -> Ask:
         message_ref="",
         is_written_in_thread=False,
     )
-
-
-def delivery_from_row(row: Row) -> Delivery:
-    return from_row(Delivery, row)
 
 
 def usage_to_row(entry: UsageEntry) -> RowValues:

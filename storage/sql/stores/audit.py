@@ -7,9 +7,9 @@ from sqlalchemy import Connection, delete, select
 from core.domain.approval import APPROVE_ALWAYS, asked_tools, decided, is_allowed, is_denied
 from core.domain.audit import AuditAction, AuditEntry
 from core.domain.ids import new_id
-from core.domain.threads import Address, Ask, InboxItem, Person, Receipt, StopRun, Thread
+from core.domain.threads import Address, InboxItem, Person, Receipt, StopRun, Thread
 from core.failpoints import Failpoint
-from storage.sql.database import Database
+from storage.sql.database import Database, read_all
 from storage.sql.rows import Row, from_row, to_row
 from storage.sql.statements import CompiledStatement
 from storage.sql.tables import audit_entries
@@ -38,9 +38,7 @@ class SqlAuditLog:
             statement = statement.where(audit_entries.c.platform == platform)
         if workspace_id is not None:
             statement = statement.where(audit_entries.c.workspace_id == workspace_id)
-        return await self._database.read(
-            lambda c: tuple(map(_entry_of, c.execute(statement).mappings()))
-        )
+        return await read_all(self._database, statement, _entry_of)
 
     async def sweep(self, *, older_than_days: float) -> int:
         """Deletes a batch of the entries that are that old. Returns how many were deleted, 0 if none are left."""
@@ -77,14 +75,12 @@ def insert_entry(connection: Connection, entry: AuditEntry) -> None:
 
 
 def record_act(
-    connection: Connection, action: AuditAction, at: Address, by: Person, *, subject: str = ""
+    connection: Connection, action: AuditAction, at: Address, by: Person, **others: str
 ) -> None:
-    """Records an act outside any conversation."""
+    """Records an act of now. `others` are the remaining fields of the entry."""
+    now = datetime.now(UTC)
     insert_entry(
-        connection,
-        AuditEntry(
-            action=action, actor=by, address=at, subject=subject, happened_at=datetime.now(UTC)
-        ),
+        connection, AuditEntry(action=action, actor=by, address=at, happened_at=now, **others)
     )
 
 
@@ -93,25 +89,11 @@ def record_in_thread(
     action: AuditAction,
     thread: Thread,
     by: Person | None,
-    *,
-    run_id: str = "",
-    subject: str = "",
+    **others: str,
 ) -> None:
     """Records an act in a conversation. Without `by` it is the program's own act and is not recorded."""
-    if by is None:
-        return
-    insert_entry(
-        connection,
-        AuditEntry(
-            action=action,
-            actor=by,
-            address=thread.address,
-            thread_id=thread.thread_id,
-            run_id=run_id,
-            subject=subject,
-            happened_at=datetime.now(UTC),
-        ),
-    )
+    if by is not None:
+        record_act(connection, action, thread.address, by, thread_id=thread.thread_id, **others)
 
 
 def record_arrival(connection: Connection, arrival: InboxItem, receipt: Receipt) -> None:
@@ -120,18 +102,8 @@ def record_arrival(connection: Connection, arrival: InboxItem, receipt: Receipt)
     action, subject = _act_of(receipt)
     if action is None or receipt.run_id is None:
         return
-    insert_entry(
-        connection,
-        AuditEntry(
-            action=action,
-            actor=arrival.author,
-            address=arrival.address,
-            thread_id=receipt.thread_id or "",
-            run_id=receipt.run_id,
-            subject=subject,
-            happened_at=datetime.now(UTC),
-        ),
-    )
+    fields = {"thread_id": receipt.thread_id or "", "run_id": receipt.run_id, "subject": subject}
+    record_act(connection, action, arrival.address, arrival.author, **fields)
 
 
 def _act_of(receipt: Receipt) -> tuple[AuditAction | None, str]:
@@ -140,16 +112,12 @@ def _act_of(receipt: Receipt) -> tuple[AuditAction | None, str]:
     ask = receipt.answered_ask
     if ask is not None and ask.kind == "approval":
         act = "approval_given" if is_allowed(ask) else "approval_denied" if is_denied(ask) else None
-        return act, _tools_of(ask)
+        tools = ", ".join(asked_tools(ask))
+        is_always = decided(ask) == APPROVE_ALWAYS
+        return act, f"{tools} (always in this conversation)" if is_always else tools
     if ask is not None:
         return "question_answered", ""
     return ("run_requested" if receipt.is_new_run else None), ""
-
-
-def _tools_of(ask: Ask) -> str:
-    tools = ", ".join(asked_tools(ask))
-    is_always = decided(ask) == APPROVE_ALWAYS
-    return f"{tools} (always in this conversation)" if is_always else tools
 
 
 def _entry_of(row: Row) -> AuditEntry:

@@ -33,7 +33,7 @@ from core.domain.threads import (
 )
 from core.failpoints import Failpoint
 from core.stores import ErasedCounts, LoadedRun
-from storage.sql.database import Database
+from storage.sql.database import Database, read_all
 from storage.sql.rows import (
     Row,
     ask_from_row,
@@ -355,9 +355,7 @@ class SqlConversations:
             .order_by(messages.c.sequence)
             .limit(limit)
         )
-        return await self._database.read(
-            lambda c: tuple(map(message_from_row, c.execute(statement).mappings()))
-        )
+        return await read_all(self._database, statement, message_from_row)
 
     async def history(self, thread_id: str) -> tuple[Message, ...]:
         statement = (
@@ -365,9 +363,7 @@ class SqlConversations:
             .where(messages.c.thread_id == thread_id, messages.c.is_llm_message)
             .order_by(messages.c.sequence)
         )
-        return await self._database.read(
-            lambda c: tuple(map(message_from_row, c.execute(statement).mappings()))
-        )
+        return await read_all(self._database, statement, message_from_row)
 
     async def recent(self, thread_id: str) -> tuple[Message, ...]:
         return await self._database.read(lambda c: recent_messages(c, thread_id))
@@ -400,9 +396,7 @@ class SqlConversations:
 
     async def runs(self, thread_id: str) -> tuple[Run, ...]:
         statement = select(runs).where(runs.c.thread_id == thread_id).order_by(runs.c.number)
-        return await self._database.read(
-            lambda c: tuple(map(run_from_row, c.execute(statement).mappings()))
-        )
+        return await read_all(self._database, statement, run_from_row)
 
     async def runs_of_person(
         self, platform: str, workspace_id: str, person_id: str, *, limit: int

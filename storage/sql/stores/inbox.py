@@ -114,12 +114,13 @@ def store_input(
         touch_thread(connection, thread.thread_id)
     elif decision.is_late:
         ask_before_run(connection, run)
+    ask = _asked(arrival, decision, snapshot)
     return Receipt(
         decision=decision,
         thread_id=thread.thread_id,
         run_id=run.run_id,
         is_new_run=is_new,
-        answered_ask=_answer(connection, arrival, decision, snapshot),
+        answered_ask=ask and close_ask(connection, ask, answer=arrival.text, person=arrival.author),
     )
 
 
@@ -158,13 +159,6 @@ def insert_input(
             position = later["position"]
     place = {"input_id": new_id(), "thread_id": thread_id, "position": position}
     _ADD_INPUT.execute(connection, {**place, "attention": attention, **arrival_to_row(arrival)})
-
-
-def _answer(
-    connection: Connection, arrival: InboxItem, decision: Accept, snapshot: ThreadSnapshot | None
-) -> Ask | None:
-    ask = _asked(arrival, decision, snapshot)
-    return ask and close_ask(connection, ask, answer=arrival.text, person=arrival.author)
 
 
 def _asked(arrival: InboxItem, decision: Accept, snapshot: ThreadSnapshot | None) -> Ask | None:

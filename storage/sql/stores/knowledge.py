@@ -27,11 +27,12 @@ from core.failpoints import Failpoint
 from core.knowledge.chunk import Chunk
 from core.knowledge.ports import HEAD_BYTES, EntryDraft, Hit, KnowledgeEntry, Scope
 from core.knowledge.terms import Term, index_terms
-from storage.sql.database import Database
+from storage.sql.database import Database, read_all
 from storage.sql.full_text import rank_chunks
 from storage.sql.rows import Row, RowValues, from_row, to_row
 from storage.sql.statements import CompiledStatement, insert_or_skip
-from storage.sql.tables import knowledge_chunks, knowledge_entries, knowledge_vectors, threads
+from storage.sql.stores.conversations import read_thread
+from storage.sql.tables import knowledge_chunks, knowledge_entries, knowledge_vectors
 
 _BEGIN = Failpoint("storage.knowledge_begin")
 _CHUNKS = Failpoint("storage.knowledge_chunks")
@@ -52,9 +53,10 @@ class SqlKnowledge:
         entry_id = new_id().replace("-", "")
         if known := await self._database.write(_BEGIN, lambda c: _begin(c, scope, draft, entry_id)):
             return known
-        batches = _batches(chunks)
+        batches = _batches(entry_id, chunks)
+        add = insert(knowledge_chunks)
         while batch := await asyncio.to_thread(next, batches, None):
-            await self._database.write(_CHUNKS, lambda c, b=batch: _insert_chunks(c, entry_id, b))
+            await self._database.write(_CHUNKS, lambda c, b=batch: c.execute(add, b).close())
         return await self._database.write(_FINISH, lambda c: _finish(c, scope, draft, entry_id))
 
     async def entries(self, scopes: Sequence[Scope]) -> tuple[KnowledgeEntry, ...]:
@@ -84,9 +86,7 @@ class SqlKnowledge:
             .order_by(knowledge_chunks.c.number)
             .limit(limit)
         )
-        return await self._database.read(
-            lambda c: tuple(map(_chunk_of, c.execute(statement).mappings()))
-        )
+        return await read_all(self._database, statement, _chunk_of)
 
     async def search(
         self, terms: Sequence[Term], entry_ids: Sequence[str], *, limit: int
@@ -131,12 +131,8 @@ def _place(scope: Scope) -> dict[str, object]:
 
 
 def _with_content(connection: Connection, scope: Scope, content_hash: str) -> KnowledgeEntry | None:
-    found = (
-        one
-        for one in map(_entry_of, _READY.fetch_rows(connection, _place(scope)))
-        if one.content_hash == content_hash
-    )
-    return next(found, None)
+    entries = map(_entry_of, _READY.fetch_rows(connection, _place(scope)))
+    return next((one for one in entries if one.content_hash == content_hash), None)
 
 
 def _begin(
@@ -154,7 +150,7 @@ def _begin(
         )
     )
     thread_id = None if scope.kind in ("agent", "upload") else scope.owner_id
-    if thread_id is not None and not _has_thread(connection, thread_id):
+    if thread_id is not None and read_thread(connection, thread_id) is None:
         raise ToolError("The thread no longer exists; nothing was added to its knowledge.")
     connection.execute(
         insert(knowledge_entries).values(
@@ -162,11 +158,7 @@ def _begin(
             scope_kind=scope.kind,
             owner_id=scope.owner_id,
             thread_id=thread_id,
-            name=draft.name,
-            kind=draft.kind,
-            title=draft.title,
-            content_hash=draft.content_hash,
-            size_bytes=draft.size_bytes,
+            **to_row(draft, "head"),
             head=draft.head.encode("utf-8", "replace")[:HEAD_BYTES].decode("utf-8", "ignore"),
             tokens=0,
             chunk_count=0,
@@ -175,17 +167,6 @@ def _begin(
         )
     )
     return None
-
-
-def _has_thread(connection: Connection, thread_id: str) -> bool:
-    statement = select(threads.c.thread_id).where(threads.c.thread_id == thread_id)
-    return connection.execute(statement).first() is not None
-
-
-def _insert_chunks(
-    connection: Connection, entry_id: str, batch: Sequence[dict[str, object]]
-) -> None:
-    connection.execute(insert(knowledge_chunks), [{"entry_id": entry_id, **row} for row in batch])
 
 
 def _finish(
@@ -218,15 +199,17 @@ def _finish(
     return _entry_of(finished)
 
 
-def _batches(chunks: Iterable[Chunk]) -> Iterator[list[dict[str, object]]]:
+def _batches(entry_id: str, chunks: Iterable[Chunk]) -> Iterator[list[RowValues]]:
     rest = iter(chunks)
-    while batch := [_row_of(chunk) for chunk in islice(rest, _BATCH)]:
-        yield batch
-
-
-def _row_of(chunk: Chunk) -> RowValues:
-    words = index_terms(f"{chunk.place} {chunk.text}" if chunk.place else chunk.text)
-    return {**to_row(chunk), "terms": " ".join(words)}
+    while batch := list(islice(rest, _BATCH)):
+        yield [
+            {
+                **to_row(one),
+                "entry_id": entry_id,
+                "terms": " ".join(index_terms(f"{one.place} {one.text}".lstrip())),
+            }
+            for one in batch
+        ]
 
 
 def _chunk_of(row: Row) -> Chunk:

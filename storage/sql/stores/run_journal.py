@@ -16,14 +16,14 @@ from core.domain.threads import Ask, Lease, ThreadInput, ToolCallRecord
 from core.failpoints import Failpoint
 from core.stores import NOTHING_NEW, JournalEntry, RunResult, UsageEntry
 from storage.sql.columns import SanitizedText
-from storage.sql.database import Database, ResultT, Work
+from storage.sql.database import Database, ResultT, Work, read_all
 from storage.sql.rows import (
     RowValues,
     event_to_row,
     input_from_row,
     message_to_row,
+    to_row,
     tool_call_from_row,
-    tool_call_to_row,
 )
 from storage.sql.statements import CompiledStatement, insert_ignoring_conflicts
 from storage.sql.stores.agents import set_run_agent
@@ -197,9 +197,7 @@ class SqlRunJournal:
         statement = (
             select(tool_calls).where(tool_calls.c.run_id == run_id).order_by(tool_calls.c.position)
         )
-        return await self._database.read(
-            lambda c: tuple(map(tool_call_from_row, c.execute(statement).mappings()))
-        )
+        return await read_all(self._database, statement, tool_call_from_row)
 
     async def sweep_events(
         self, *, older_than_hours: float = 24, runs_max: int = RUNS_SWEPT_AT_ONCE_MAX
@@ -301,21 +299,17 @@ def _add_messages(
 
 def _add_calls(connection: Connection, entry: JournalEntry) -> None:
     if entry.started:
-        _START_CALLS.execute(connection, *map(tool_call_to_row, entry.started))
+        _START_CALLS.execute(connection, *map(to_row, entry.started))
     if entry.finished:
-        _end_calls(connection, entry.finished)
-
-
-def _end_calls(connection: Connection, calls: Sequence[ToolCallRecord]) -> None:
-    rows = [
-        {
-            "of_run": call.run_id,
-            "of_turn": call.turn_id,
-            "of_index": call.index,
-            "now": call.state,
-            "outcome": call.result,
-            "details": call.metadata,
-        }
-        for call in calls
-    ]
-    _END_CALLS.execute(connection, *rows)
+        rows = [
+            {
+                "of_run": call.run_id,
+                "of_turn": call.turn_id,
+                "of_index": call.index,
+                "now": call.state,
+                "outcome": call.result,
+                "details": call.metadata,
+            }
+            for call in entry.finished
+        ]
+        _END_CALLS.execute(connection, *rows)

@@ -20,7 +20,6 @@ from core.domain.threads import (
     Attention,
     Lease,
     Person,
-    Reply,
     Run,
     Thread,
     ThreadSnapshot,
@@ -145,9 +144,18 @@ def is_unstarted(run: Run) -> bool:
     return run.status == "queued" and run.attempt == 0
 
 
-def ask_before_run(connection: Connection, run: Run, question: Reply = STILL_WANTED) -> None:
+def ask_before_run(connection: Connection, run: Run) -> None:
     """Ends a queued run with a question instead of working on its request, which goes to the history."""
-    asked = _assistant_message(run, question.text)
+    question = STILL_WANTED
+    asked = with_token_count(
+        Message(
+            type="assistant",
+            content={"role": "assistant", "content": question.text},
+            is_llm_message=True,
+            thread_id=run.thread_id,
+            run_id=run.run_id,
+        )
+    )
     _keep_unread_inputs(connection, run, asked)
     ended = RunFinished(status="completed", finish_reason="agent_terminated", reply=question)
     _insert_end(connection, run, ended)
@@ -160,17 +168,6 @@ def ask_before_run(connection: Connection, run: Run, question: Reply = STILL_WAN
         deliveries=(DeliveryDraft(slot="ask", body=body),),
     )
     end_run(connection, lease, ending)
-
-
-def _assistant_message(run: Run, text: str) -> Message:
-    message = Message(
-        type="assistant",
-        content={"role": "assistant", "content": text},
-        is_llm_message=True,
-        thread_id=run.thread_id,
-        run_id=run.run_id,
-    )
-    return with_token_count(message)
 
 
 def _keep_unread_inputs(connection: Connection, run: Run, *others: Message) -> None:
@@ -311,7 +308,7 @@ def end_run(connection: Connection, lease: Lease, ending: RunResult) -> None:
     withdraw_open_ask(connection, lease.thread_id)
     ask_id = None
     if ending.reply is not None and ending.reply.kind in ("ask", "takeover"):
-        ask_id = _insert_ask(connection, lease, ending.reply)
+        ask_id = _insert_ask(connection, lease, ending.reply.parts[1], ending.reply.options)
     insert_deliveries(connection, lease.run_id, ending.deliveries, ask_id=ask_id)
     touch_thread(connection, lease.thread_id, state="waiting" if ask_id else "idle")
     _queue_follower(connection, lease)
@@ -352,7 +349,9 @@ def withdraw_open_ask(connection: Connection, thread_id: str) -> None:
         close_ask(connection, ask, answer=None, person=None)
 
 
-def _insert_ask(connection: Connection, lease: Lease, reply: Reply) -> str:
+def _insert_ask(
+    connection: Connection, lease: Lease, text: str, options: Sequence[str], **others: str
+) -> str:
     ask_id = new_id()
     connection.execute(
         pending_asks.insert(),
@@ -361,10 +360,11 @@ def _insert_ask(connection: Connection, lease: Lease, reply: Reply) -> str:
             "thread_id": lease.thread_id,
             "number": _next_number(_ASK_NUMBER, connection, lease.thread_id),
             "run_id": lease.run_id,
-            "text": reply.parts[1],
-            "options": list(reply.options),
+            "text": text,
+            "options": list(options),
             "state": "open",
             "created_at": datetime.now(UTC),
+            **others,
         },
     )
     return ask_id
@@ -390,33 +390,15 @@ def suspend_run(connection: Connection, lease: Lease, approval: Approval) -> Non
     """Frees the lease, whose row is locked, and inserts the question as an ask and a delivery."""
     asked = select(func.count()).where(pending_asks.c.run_id == lease.run_id)
     ordinal = 1 + connection.execute(asked).scalar_one()
-    ask_id = new_id()
-    connection.execute(
-        pending_asks.insert(),
-        {
-            "ask_id": ask_id,
-            "thread_id": lease.thread_id,
-            "number": _next_number(_ASK_NUMBER, connection, lease.thread_id),
-            "run_id": lease.run_id,
-            "kind": "approval",
-            "subject": approval.subject,
-            "text": approval.text,
-            "options": list(approval.options),
-            "state": "open",
-            "created_at": datetime.now(UTC),
-        },
-    )
+    about = {"kind": "approval", "subject": approval.subject}
+    ask_id = _insert_ask(connection, lease, approval.text, approval.options, **about)
     body: JsonObject = {"text": approval.card}
     if approval.file_text:
         body |= {"file_name": approval.file_name, "file_text": approval.file_text}
     draft = DeliveryDraft(slot="ask", ordinal=ordinal, body=body)
     insert_deliveries(connection, lease.run_id, (draft,), ask_id=ask_id)
     connection.execute(update(runs).where(runs.c.run_id == lease.run_id).values(status="waiting"))
-    connection.execute(
-        update(leases)
-        .where(leases.c.thread_id == lease.thread_id)
-        .values(run_id=None, worker_id=None)
-    )
+    _FREE.execute(connection, {"thread": lease.thread_id})
     touch_thread(connection, lease.thread_id, state="waiting")
     stopped = select(runs.c.stop_requested).where(runs.c.run_id == lease.run_id)
     if connection.execute(stopped).scalar_one():

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 
 from sqlalchemy import ColumnElement, Connection, delete, select
 
 from core.domain.sandbox_records import SandboxRecord, SandboxState
 from core.failpoints import Failpoint
-from storage.sql.database import Database
+from storage.sql.database import Database, read_all
 from storage.sql.rows import from_row, to_row
 from storage.sql.statements import insert_or_replace
 from storage.sql.stores.conversations import lock_thread
@@ -46,9 +47,7 @@ class SqlSandboxRecords:
             )
             .order_by(_sandboxes.c.last_used_at)
         )
-        return await self._database.read(
-            lambda c: tuple(from_row(SandboxRecord, row) for row in c.execute(statement).mappings())
-        )
+        return await read_all(self._database, statement, partial(from_row, SandboxRecord))
 
 
 def _is(provider: str, thread_id: str) -> ColumnElement[bool]:

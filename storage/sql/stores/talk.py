@@ -18,8 +18,8 @@ from core.domain.threads import (
 )
 from core.failpoints import Failpoint
 from core.stores import Feedback
-from storage.sql.database import Database
-from storage.sql.rows import Row
+from storage.sql.database import Database, read_all
+from storage.sql.rows import Row, from_row, to_row
 from storage.sql.statements import CompiledStatement, insert_or_replace, insert_or_skip
 from storage.sql.tables import (
     deliveries,
@@ -298,13 +298,9 @@ class SqlFeedback:
 
     async def record(self, feedback: Feedback) -> None:
         values: dict[str, object] = {
-            "run_id": feedback.run_id,
+            **to_row(feedback, "person"),
             "person_id": feedback.person.person_id,
             "person_name": feedback.person.name,
-            "thread_id": feedback.thread_id,
-            "is_good": feedback.is_good,
-            "reason": feedback.reason,
-            "given_at": feedback.given_at,
         }
 
         def write(connection: Connection) -> None:
@@ -318,18 +314,9 @@ class SqlFeedback:
         statement = select(feedback_rows).order_by(feedback_rows.c.given_at.desc()).limit(limit)
         if only_bad:
             statement = statement.where(feedback_rows.c.is_good.is_(False))
-        found = await self._database.read(
-            lambda c: [_feedback_from_row(row) for row in c.execute(statement).mappings()]
-        )
-        return tuple(reversed(found))
+        return tuple(reversed(await read_all(self._database, statement, _feedback_of)))
 
 
-def _feedback_from_row(row: Row) -> Feedback:
-    return Feedback(
-        run_id=row["run_id"],
-        thread_id=row["thread_id"],
-        person=Person(person_id=row["person_id"], name=row["person_name"]),
-        is_good=row["is_good"],
-        reason=row["reason"],
-        given_at=row["given_at"],
-    )
+def _feedback_of(row: Row) -> Feedback:
+    person = Person(person_id=row["person_id"], name=row["person_name"])
+    return from_row(Feedback, row, person=person)

@@ -7,7 +7,6 @@ from typing import NamedTuple, cast
 
 from sqlalchemy import ColumnElement, Connection, bindparam, case, func, select, update
 
-from core.domain.audit import AuditEntry
 from core.domain.budget import (
     BudgetScope,
     Limit,
@@ -26,7 +25,7 @@ from core.stores import UsageEntry
 from storage.sql.database import Database
 from storage.sql.rows import RowValues, usage_to_row
 from storage.sql.statements import CompiledStatement, upsert_adding
-from storage.sql.stores.audit import insert_entry
+from storage.sql.stores.audit import record_act
 from storage.sql.tables import budget_limits, runs, threads, usage_days, usages
 
 _BOOK = Failpoint("storage.book_usage")
@@ -190,14 +189,8 @@ def _change_limit(
     if limit is not None:
         values = {**place, "usd": limit.usd, "tokens": limit.tokens}
         connection.execute(budget_limits.insert().values(values))
-    entry = AuditEntry(
-        action="budget_changed",
-        actor=by,
-        address=at,
-        subject=f"{scope}: {'default' if limit is None else limit}",
-        happened_at=datetime.now(UTC),
-    )
-    insert_entry(connection, entry)
+    subject = f"{scope}: {'default' if limit is None else limit}"
+    record_act(connection, "budget_changed", at, by, subject=subject)
 
 
 def reserve(

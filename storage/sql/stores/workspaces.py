@@ -11,8 +11,8 @@ from core.domain.installations import Installation
 from core.domain.pairing import PairingRequest
 from core.domain.threads import Address, Person
 from core.failpoints import Failpoint
-from storage.sql.database import Database
-from storage.sql.rows import Row
+from storage.sql.database import Database, read_all
+from storage.sql.rows import Row, from_row, to_row
 from storage.sql.statements import insert_or_replace
 from storage.sql.stores.audit import record_act
 from storage.sql.stores.conversations import UNENDED
@@ -78,7 +78,9 @@ def _found(connection: Connection, platform: str, workspace_id: str) -> Installa
     row = _row(connection, platform, workspace_id)
     if row is not None and row["token"] is None:
         row = _row(connection, platform, row["settings"].get(_ORGANISATION, ""))
-    return _installation_of(row) if row is not None and row["token"] is not None else None
+    if row is None or row["token"] is None:
+        return None
+    return from_row(Installation, row, sealed_token=row["token"], facts=row["settings"])
 
 
 def _row(connection: Connection, platform: str, workspace_id: str) -> Row | None:
@@ -147,22 +149,8 @@ def _leave(connection: Connection, platform: str, workspace_id: str) -> tuple[st
 
 
 def _place(platform: str, workspace_id: str) -> Address:
-    is_slack = platform == "slack"
-    return Address(
-        platform="slack" if is_slack else "discord",
-        workspace_id=workspace_id,
-        channel_id="",
-        thread_key="",
-    )
-
-
-def _installation_of(row: Row) -> Installation:
-    return Installation(
-        platform=row["platform"],
-        workspace_id=row["workspace_id"],
-        sealed_token=row["token"],
-        facts=row["settings"],
-    )
+    known = "slack" if platform == "slack" else "discord"
+    return Address(platform=known, workspace_id=workspace_id, channel_id="", thread_key="")
 
 
 _ASK = Failpoint("storage.ask_pairing")
@@ -201,9 +189,7 @@ class SqlPairings:
     async def paired(self, platform: str, workspace_id: str) -> tuple[Person, ...]:
         statement = select(pairings).where(_is_paired(platform, workspace_id))
         ordered = statement.order_by(pairings.c.person_name, pairings.c.person_id)
-        return await self._database.read(
-            lambda c: tuple(map(_person_of, c.execute(ordered).mappings()))
-        )
+        return await read_all(self._database, ordered, _person_of)
 
 
 def _in_workspace(platform: str, workspace_id: str) -> ColumnElement[bool]:
@@ -233,13 +219,9 @@ def _ask(connection: Connection, request: PairingRequest, open_max: int) -> bool
         )
     )
     values: dict[str, object] = {
-        "platform": request.platform,
-        "workspace_id": request.workspace_id,
+        **to_row(request, "person"),
         "person_id": request.person.person_id,
         "person_name": request.person.name,
-        "code_hash": request.code_hash,
-        "asked_at": request.asked_at,
-        "expires_at": request.expires_at,
         "paired_at": None,
         "paired_by": None,
     }
