@@ -102,9 +102,8 @@ class InstrumentedSurface:
     def answer_limit(self) -> int:
         return self._surface.answer_limit
 
-    @property
-    def file_bytes_max(self) -> int:
-        return self._surface.file_bytes_max
+    def file_limit(self, address: Address) -> int:
+        return self._surface.file_limit(address)
 
     @property
     def files_per_message(self) -> int:

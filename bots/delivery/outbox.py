@@ -49,7 +49,11 @@ TOO_LARGE = "is too large to post here"
 WHY_REFUSED = {
     "too_large": TOO_LARGE,
     "empty_file": "is empty, and empty files cannot be posted here",
+    "50013": "could not be attached, because I need the permission “Attach Files” here",
+    "missing_scope": "could not be attached, because the app lacks the permission `files:write`",
 }
+"""Why a file is not in the thread, by the code of the refusal. 50013 is Discord's, missing_scope is Slack's."""
+NOT_POSTED = "could not be posted here"
 
 
 async def wait_for_earlier_runs(rendering: DeliveryLease, deps: DeliveryDeps) -> None:
@@ -151,7 +155,8 @@ async def _deliver_answer(
         files = await _attached_files(planned, run, poster, deps) if is_last else ()
         await poster.show(one, part, files=files)
     for at, table in enumerate(_large_tables(text)):
-        await _send_text_file(f"table-{at + 1}.csv", table, start + TABLE_ORDINAL + at, poster)
+        place = start + TABLE_ORDINAL + at
+        await _send_text_file(f"table-{at + 1}.csv", table, place, poster, tells_refusal=True)
 
 
 async def _plan_parts(
@@ -216,7 +221,7 @@ async def _attached_files(
         and poster.newest(one).state in ("pending", "attempting")
     ]
     attached: list[AttachedFile] = []
-    room = poster.surface.file_bytes_max
+    room = poster.surface.file_limit(poster.address)
     with suppress(TimeoutError):
         async with asyncio.timeout(FILES_SECONDS if waiting else None):
             for one in waiting[: poster.surface.files_per_message]:
@@ -241,11 +246,16 @@ async def _found_file(file: Delivery, run: Run, deps: DeliveryDeps) -> tuple[San
     return sandbox, path, entries[0].size_bytes
 
 
-async def _send_text_file(name: str, text: str, ordinal: int, poster: Poster) -> bool:
-    """Uploads the text as a file. Returns whether the platform accepted it."""
+async def _send_text_file(
+    name: str, text: str, ordinal: int, poster: Poster, *, tells_refusal: bool = False
+) -> bool:
+    """Uploads the text as a file. Returns whether the platform accepted it, or the thread was told why not."""
     file = await poster.plan_one(DeliveryDraft(slot="file", ordinal=ordinal, body={"name": name}))
     refused = await poster.send_file(file, lambda: _text_file(name, text))
-    if refused is not None:
+    if refused is not None and tells_refusal:
+        why = WHY_REFUSED.get(refused.code, NOT_POSTED)
+        await _say(file, f"The file `{name}` {why}.", poster)
+    elif refused is not None:
         await poster.record_refusal(file, refused)
     return poster.newest(file).state == "delivered"
 
@@ -263,27 +273,26 @@ async def _deliver_file(file: Delivery, run: Run, poster: Poster, deps: Delivery
         sandbox, path, size = await _found_file(file, run, deps)
     except (AgentError, ToolError) as error:
         log.warning("a file of run %s cannot be read: %s", run.run_id, type(error).__name__)
-        await _say(file, f"The file `{path}` could not be attached: {error}", poster, deps)
+        await _say(file, f"The file `{path}` could not be attached: {error}", poster)
         return
-    why = TOO_LARGE
-    if size <= poster.surface.file_bytes_max:
+    why, limit = TOO_LARGE, poster.surface.file_limit(poster.address)
+    if size <= limit:
         refused = await poster.send_file(file, lambda: _sandbox_file(sandbox, path, size))
         if refused is None:
             return
-        why = WHY_REFUSED.get(refused.code, "could not be posted here")
+        why = WHY_REFUSED.get(refused.code, NOT_POSTED)
     said = f"The file `{path}` {why}"
-    if link := deps.link_for(run.thread_id, path):
-        said = f"{said}: {link}"
-    elif why == TOO_LARGE:
-        limit = poster.surface.file_bytes_max
+    if why == TOO_LARGE:
         most = f", and at most {limit / 1e6:.1f} MB are accepted" if size > limit else ""
-        said = f"{said}: it has {size / 1e6:.1f} MB{most}. Ask me to split or compress it."
+        said = f"{said}: it has {size / 1e6:.1f} MB{most}"
+    if link := deps.link_for(run.thread_id, path):
+        said = f"{said}. It is here: {link}"
     else:
-        said = f"{said}."
-    await _say(file, said, poster, deps)
+        said = f"{said}. Ask me to split or compress it." if why == TOO_LARGE else f"{said}."
+    await _say(file, said, poster)
 
 
-async def _say(file: Delivery, markdown: str, poster: Poster, deps: DeliveryDeps) -> None:
+async def _say(file: Delivery, markdown: str, poster: Poster) -> None:
     """Posts a notice in place of the file."""
     notice = Notice(markdown=markdown, level="warning")
     record = poster.newest(file)
@@ -303,7 +312,7 @@ async def _deliver_ask(ask: Delivery, poster: Poster, deps: DeliveryDeps) -> Non
         if len(asked.options) > OPTIONS_SHOWN_MAX and not poster.newest(ask).message_ref:
             listed = "".join(f"{at}. {option}\n" for at, option in enumerate(asked.options, 1))
             ordinal = WHOLE_ANSWER_ORDINAL + WHOLE_APPROVAL_ORDINALS * ask.ordinal
-            await _send_text_file("options.txt", listed, ordinal, poster)
+            await _send_text_file("options.txt", listed, ordinal, poster, tells_refusal=True)
     await _show_whole_approval(ask, poster)
     await poster.show(ask, content)
 

@@ -87,8 +87,9 @@ class DeliverySurface(ChatSurface[Content], ChatPresence, Protocol):
         """The maximum number of Markdown characters in one message."""
         ...
 
-    @property
-    def file_bytes_max(self) -> int: ...
+    def file_limit(self, address: Address) -> int:
+        """Returns the size in bytes of the largest file that is accepted at the address."""
+        ...
 
     @property
     def files_per_message(self) -> int:

@@ -17,9 +17,6 @@ FILE_NAME_MAX = 200
 FILE_BYTES_DEFAULT = 10 * 1024 * 1024
 """Upload limit in direct messages and in guilds without boosts."""
 
-FILE_BYTES_MAX = 100 * 1024 * 1024
-"""Upload limit in guilds with the highest boost tier."""
-
 
 def remove_unsendable(text: str) -> str:
     """Removes control characters and replaces lone surrogates, which Discord or JSON refuse."""

@@ -20,7 +20,6 @@ from bots.discord.address import (
     message_channel_id,
     reaction_channel_id,
 )
-from bots.discord.limits import FILE_BYTES_MAX
 from bots.discord.render.components import LAYOUT_REFUSED_CODES, render_content, simplify_message
 from bots.discord.rest import delivery_marker
 from bots.discord.rest.client import (
@@ -85,8 +84,6 @@ class DiscordSurface:
 
     platform: Platform = "discord"
     answer_limit = 1800
-    file_bytes_max = FILE_BYTES_MAX
-    """The highest limit of any guild. Each upload is checked against the limit of its own guild."""
     files_per_message = 10
     edit_interval_seconds = 1.2
     closed_reasons = CLOSED_REASONS
@@ -282,7 +279,6 @@ class DiscordSurface:
         )
 
     def file_limit(self, address: Address) -> int:
-        """Returns the upload limit at the address in bytes."""
         return self._file_limit(address.workspace_id)
 
     async def react(

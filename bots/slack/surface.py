@@ -52,7 +52,6 @@ class SlackSurface:
 
     platform = "slack"
     answer_limit: int = limits.ANSWER_MAX
-    file_bytes_max: int = limits.FILE_BYTES_MAX
     files_per_message = FILES_PER_MESSAGE
     edit_interval_seconds: float = limits.EDIT_INTERVAL_SECONDS
     closed_reasons = CLOSED_REASONS
@@ -63,6 +62,9 @@ class SlackSurface:
         self._reactions = Reactions(client)
         self._presence = BusyStatus(client)
         self._streams = SlackStreams(client)
+
+    def file_limit(self, address: Address) -> int:
+        return limits.FILE_BYTES_MAX
 
     async def post(
         self,

@@ -227,13 +227,15 @@ class MultiWorkspaceSurface:
 
     platform = "slack"
     answer_limit: int = limits.ANSWER_MAX
-    file_bytes_max: int = limits.FILE_BYTES_MAX
     files_per_message = SlackSurface.files_per_message
     edit_interval_seconds: float = limits.EDIT_INTERVAL_SECONDS
     closed_reasons = CLOSED_REASONS
 
     def __init__(self, workspaces: Workspaces) -> None:
         self._workspaces = workspaces
+
+    def file_limit(self, address: Address) -> int:
+        return limits.FILE_BYTES_MAX
 
     async def _surface_for(self, address: Address) -> SlackSurface:
         return (await self._workspaces.get_for_address(address)).surface

@@ -118,6 +118,9 @@ class FakeSurface:
 
         return await self._do("upload", carry_out, precondition)
 
+    def file_limit(self, address: Address) -> int:
+        return self.file_bytes_max
+
     async def streams(self, address: Address) -> None:
         return None
 

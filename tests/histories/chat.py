@@ -39,7 +39,6 @@ class SimulatedChat:
 
     platform = "slack"
     answer_limit = 4000
-    file_bytes_max = 10_000
     files_per_message = 2
     edit_interval_seconds = 1.0
     closed_reasons: Mapping[str, str] = {"is_archived": "the channel is archived"}
@@ -117,6 +116,9 @@ class SimulatedChat:
             self.messages[message_ref].reaction = reaction
 
         await self._call(f"react on {message_ref}: {reaction}", carry_out, precondition)
+
+    def file_limit(self, address: Address) -> int:
+        return 10_000
 
     async def streams(self, address: Address) -> None:
         return None

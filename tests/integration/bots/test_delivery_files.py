@@ -42,6 +42,10 @@ async def test_a_long_answer_comes_in_parts_and_a_very_long_one_as_a_file(stage:
     assert len(beginning.markdown) <= stage.surface.answer_limit
 
 
+def notices(stage: Stage) -> list[str]:
+    return [one.newest.markdown for one in stage.of(Notice) if isinstance(one.newest, Notice)]
+
+
 def table(rows: int, columns: int = 2, cell: str = "1") -> str:
     line = f"| {' | '.join([cell] * columns)} |\n"
     return "| a " * columns + "|\n" + "|---" * columns + "|\n" + line * rows
@@ -68,6 +72,9 @@ async def test_a_large_table_is_posted_also_if_its_file_is_refused(stage: Stage)
     await stage.run()
     assert len(stage.of(AnswerPart)) > 0
     assert not any(one.file_name for one in stage.surface.posted)
+    assert notices(stage) == [
+        "The file `table-1.csv` could not be attached, because the app lacks the permission `files:write`."
+    ]
 
 
 async def test_a_very_long_answer_comes_in_parts_if_its_file_is_refused(stage: Stage) -> None:
@@ -117,7 +124,9 @@ async def test_a_file_that_is_too_large_becomes_a_link(stage: Stage) -> None:
     [
         ("too_large", "is too large to post here"),
         ("empty_file", "is empty"),
-        ("missing_scope", "could not be posted here"),
+        ("missing_scope", "`files:write`"),
+        ("50013", "“Attach Files” here. It is here: https://links.test/a.txt"),
+        ("unknown", "could not be posted here"),
     ],
 )
 async def test_a_refused_file_is_told_with_the_reason(stage: Stage, code: str, words: str) -> None:
@@ -249,3 +258,13 @@ async def test_a_question_with_more_options_than_menus_hold_lists_them_in_a_file
     ((name, content),) = stage.surface.all_files()
     assert name == "options.txt"
     assert content.decode().splitlines()[499] == "500. option 499"
+
+
+async def test_options_whose_file_is_refused_are_told_before_the_question(stage: Stage) -> None:
+    options = [f"option {number}" for number in range(500)]
+    stage.world.model.turns = [calls(("ask", json.dumps({"text": "Which?", "options": options})))]
+    stage.surface.failures.append(Failure("upload", SurfaceRefused("no", code="50013")))
+    await stage.run()
+    (told,), (question,) = notices(stage), stage.of(AskPrompt)
+    assert told.startswith("The file `options.txt` could not be attached, because I need the")
+    assert stage.surface.posted[-1] is question
