@@ -60,5 +60,7 @@ async def test_forget_me_leaves_no_word_and_no_name_of_the_person(platform: Plat
 
 def stored(stage: Stage) -> list[tuple[str, str]]:
     """Every row of the database as text, with its table."""
-    tables = [str(name) for (name,) in stage.rows("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    tables = [
+        str(name) for (name,) in stage.rows("SELECT name FROM sqlite_master WHERE type = 'table'")
+    ]
     return [(name, str(row)) for name in tables for row in stage.rows(f"SELECT * FROM {name}")]  # noqa: S608 - a table's name
