@@ -240,16 +240,21 @@ def find_toolbox(python: PythonInstallation, *, drops_user: bool) -> SandboxTool
         raise MissingRequirement(
             f"The toolbox is made for {ours.resolve()}, not {python.path}.", REMEDY
         )
-    found = (
-        path for path in _chromium_candidates(folder) if is_reachable(path, drops_user=drops_user)
-    )
-    chromium = next(found, None)
+    chromium = find_chromium(folder, drops_user=drops_user)
     if chromium is None:
         raise MissingRequirement("There is no Chromium for the sandbox.", REMEDY)
     inside, more = _path_inside(chromium, folder)
     return SandboxToolbox(
         folder=folder, python=f"{INSIDE_FOLDER}/bin/python3", chromium=inside, more_folders=more
     )
+
+
+def find_chromium(folder: Path, *, drops_user: bool) -> Path | None:
+    """Returns the system's Chromium or Chrome, else the one in the toolbox, or None."""
+    found = (
+        path for path in _chromium_candidates(folder) if is_reachable(path, drops_user=drops_user)
+    )
+    return next(found, None)
 
 
 def _chromium_candidates(folder: Path) -> Iterator[Path]:
