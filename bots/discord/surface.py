@@ -32,7 +32,7 @@ from bots.discord.rest.client import (
 )
 from bots.discord.rest.files import prepare_upload
 from bots.discord.rest.thread_history import PAGE_MAX, read_page
-from bots.discord.rest.thread_opener import ThreadOpener
+from bots.discord.rest.thread_opener import ThreadOpener, is_locked
 from core.domain.errors import SurfaceError, SurfaceRefused, SurfaceUnclear
 from core.domain.messages import JsonObject
 from core.domain.threads import Address, Platform
@@ -190,7 +190,7 @@ class DiscordSurface:
             if error.code != THREAD_ARCHIVED:
                 raise
             thread = await self._rest.call("GET", "/channels/{channel_id}", channel_id=channel_id)
-            if _is_locked(thread):
+            if is_locked(thread):
                 raise
             await self._rest.call(
                 "PATCH",
@@ -363,9 +363,10 @@ class DiscordSurface:
         A thread that was open and is gone has been deleted, so it is not opened again.
         """
         await self._thread_opener.wait_until_open(address)
-        self._thread_opener.refuse_closed(address)
+        place = message_channel_id(address)
+        await self._thread_opener.refuse_closed(address, self._find_channel(int(place)))
         try:
-            return await send(message_channel_id(address))
+            return await send(place)
         except SurfaceRefused as error:
             if error.code != UNKNOWN_CHANNEL or is_direct_message(address):
                 raise
@@ -373,7 +374,7 @@ class DiscordSurface:
         if not await self._was_open(int(address.thread_key)):
             title = await self._title(address)
             await self._thread_opener.open_thread(address, title, precondition=precondition)
-        return await send(message_channel_id(address))
+        return await send(place)
 
     async def _title(self, address: Address) -> str:
         """Returns the text of the message that the thread starts from, for the thread's name."""
@@ -418,11 +419,6 @@ class DiscordSurface:
         )
         reactions = get_objects(message.get("reactions")) if isinstance(message, dict) else []
         return [get_text(entry.get("emoji"), "name") for entry in reactions if entry.get("me")]
-
-
-def _is_locked(thread: JsonValue) -> bool:
-    about = thread.get("thread_metadata") if isinstance(thread, dict) else None
-    return isinstance(about, dict) and about.get("locked") is True
 
 
 def _message_id(answer: JsonValue) -> str:

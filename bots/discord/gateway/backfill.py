@@ -7,7 +7,9 @@ from datetime import UTC, datetime, timedelta
 import discord
 from discord.utils import time_snowflake
 
+from bots.discord.address import ChannelLocation, locate_channel
 from bots.discord.gateway.cursors import ChannelCursors
+from bots.discord.permissions import CLOSED_CODES
 from bots.inbound.actions import MISSED_SECONDS_MAX
 
 log = logging.getLogger(__name__)
@@ -18,26 +20,29 @@ UNSEEN_CHANNELS_MAX = 200
 """Limit on channels read that the gateway does not list (direct messages, archived threads)."""
 
 HandleMessage = Callable[[discord.Message], Awaitable[None]]
+HandleClosed = Callable[[ChannelLocation, str], Awaitable[None]]
 
 
 async def read_gap(
     client: discord.Client,
+    handle_closed: HandleClosed,
     handle: HandleMessage,
     channel_cursors: ChannelCursors,
     channel_id: int,
     after: int,
 ) -> None:
     """Handles the channel's messages after the message id `after`, oldest first, and advances its cursor. Skips those
-    that are too old."""
+    that are too old. Handles first that a thread is locked, which may have happened while no bot ran."""
     channel = client.get_channel(channel_id)
     try:
         if channel is None:
             channel = await client.fetch_channel(channel_id)
-        if not isinstance(channel, discord.abc.Messageable):
-            return
         channel_cursors.record_guild_of_channel(channel_id, _guild_of(channel))
-        if not channel_cursors.is_on_own_shards(channel_id):
+        is_own = channel_cursors.is_on_own_shards(channel_id)
+        if not (is_own and isinstance(channel, discord.abc.Messageable)):
             return
+        if location := _locate_locked(channel):
+            await handle_closed(location, CLOSED_CODES["locked"])
         count = 0
         history = channel.history(
             limit=MESSAGES_MAX, after=discord.Object(_start_of_gap(after)), oldest_first=True
@@ -58,15 +63,16 @@ async def read_gap(
 
 
 async def backfill_channels(client: discord.Client, channel_cursors: ChannelCursors) -> None:
-    """Backfills every channel of this process that has messages after its cursor."""
+    """Backfills every channel of this process that has messages after its cursor, or is a locked thread."""
     known = await channel_cursors.load()
     unseen: list[int] = []
     for channel_id, cursor in sorted(known.items(), key=lambda item: -item[1]):
-        newest = _newest(client.get_channel(channel_id))
+        channel = client.get_channel(channel_id)
+        newest = _newest(channel)
         if newest is None:
             if channel_cursors.is_on_own_shards(channel_id):
                 unseen.append(channel_id)
-        elif newest > cursor:
+        elif newest > cursor or _locate_locked(channel):
             await _guarded(channel_cursors, channel_id)
         else:
             channel_cursors.mark_current(channel_id)
@@ -113,6 +119,12 @@ def _newest(channel: object) -> int | None:
     if isinstance(channel, discord.TextChannel | discord.Thread):
         return channel.last_message_id or channel.id
     return None
+
+
+def _locate_locked(channel: object) -> ChannelLocation | None:
+    """Returns the location of a locked thread, or None for any other channel."""
+    is_locked = isinstance(channel, discord.Thread) and channel.locked
+    return locate_channel(channel, None) if is_locked else None
 
 
 def _guild_of(channel: object) -> int | None:

@@ -102,6 +102,7 @@ class GatewayClient(discord.AutoShardedClient):
 
     async def on_connect(self) -> None:
         self.channel_cursors.start_session()
+        self.thread_opener.start_session()
 
     async def on_ready(self) -> None:
         """Called by discord.py once all shards are ready, and again after a new session only if there is one shard."""
@@ -147,7 +148,7 @@ class GatewayClient(discord.AutoShardedClient):
                 _locate_thread(payload), CLOSED_CODES["locked"]
             )
         else:
-            self.thread_opener.mark_reopened(str(payload.thread_id))
+            self.thread_opener.mark_closed(str(payload.thread_id), "")
 
     async def on_raw_thread_delete(self, payload: discord.RawThreadDeleteEvent) -> None:
         await self.event_handler.on_thread_closed(_locate_thread(payload), CLOSED_CODES["deleted"])
@@ -173,6 +174,7 @@ class GatewayClient(discord.AutoShardedClient):
     async def _read_gap(self, channel_id: int, after: int) -> None:
         await backfill.read_gap(
             self,
+            self.event_handler.on_thread_closed,
             partial(self.event_handler.handle_message, is_missed=True),
             self.channel_cursors,
             channel_id,

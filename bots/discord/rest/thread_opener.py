@@ -8,10 +8,12 @@ from contextlib import asynccontextmanager
 
 import discord
 
+from bots.discord.address import is_direct_message
 from bots.discord.limits import THREAD_NAME_MAX, to_single_line
-from bots.discord.permissions import find_bot_permissions
+from bots.discord.permissions import CLOSED_CODES, find_bot_permissions
 from bots.discord.rest.client import THREAD_EXISTS, RestClient
 from core.domain.errors import SurfaceError, SurfaceRefused
+from core.domain.messages import JsonValue
 from core.domain.threads import Address
 from core.failpoints import Failpoint
 from core.ports import Precondition, Reaction
@@ -45,6 +47,7 @@ class ThreadOpener:
         self._rest = rest
         self._opening: dict[str, asyncio.Event] = {}
         self._closed: OrderedDict[str, str] = OrderedDict()
+        """By thread, the error code of posts if moderators have closed it, or "" if it was looked at and is open."""
 
     @asynccontextmanager
     async def opening(self, thread_key: str) -> AsyncGenerator[None]:
@@ -63,18 +66,34 @@ class ThreadOpener:
         if event is not None:
             event.set()
 
+    def start_session(self) -> None:
+        """Forgets which threads are closed, because the new gateway session does not tell what happened before it."""
+        self._closed.clear()
+
     def mark_closed(self, thread_key: str, error_code: str) -> None:
         """Records that moderators have locked or deleted the thread. `error_code` is Discord's for posts there."""
         self._closed[thread_key] = error_code
         if len(self._closed) > CLOSED_MAX:
             self._closed.popitem(last=False)
 
-    def mark_reopened(self, thread_key: str) -> None:
-        self._closed.pop(thread_key, None)
+    async def refuse_closed(self, address: Address, thread: object) -> None:
+        """Raises SurfaceRefused if moderators have locked or deleted the thread, even if the bot could write there.
 
-    def refuse_closed(self, address: Address) -> None:
-        """Raises SurfaceRefused if moderators have locked or deleted the thread, even if the bot could write there."""
-        if error_code := self._closed.get(address.thread_key):
+        `thread` is what the gateway told of it. It tells nothing of archived threads, so those are fetched once.
+        """
+        key = address.thread_key
+        if isinstance(thread, discord.Thread):
+            if thread.locked:
+                self.mark_closed(key, CLOSED_CODES["locked"])
+        elif key not in self._closed and not is_direct_message(address):
+            try:
+                fetched = await self._rest.call("GET", "/channels/{channel_id}", channel_id=key)
+                self.mark_closed(key, CLOSED_CODES["locked"] if is_locked(fetched) else "")
+            except (
+                SurfaceRefused
+            ) as refused:  # unknown or hidden: so is the post refused, or opens it
+                log.info("discord: thread %s cannot be looked at: %s", key, refused.code)
+        if error_code := self._closed.get(key):
             raise SurfaceRefused("moderators have closed the thread", code=error_code)
 
     async def wait_until_open(self, address: Address) -> None:
@@ -148,3 +167,9 @@ class ThreadOpener:
                 )
         except SurfaceError as error:  # the reaction tells the state, too
             log.info("the tags of forum post %s were not changed: %s", post.id, error)
+
+
+def is_locked(thread: JsonValue) -> bool:
+    """Whether a thread of Discord's API is locked."""
+    about = thread.get("thread_metadata") if isinstance(thread, dict) else None
+    return isinstance(about, dict) and about.get("locked") is True

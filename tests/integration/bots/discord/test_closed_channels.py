@@ -1,5 +1,6 @@
 """What people are told if the bot cannot answer, before any work begins, and what moderators close stays closed."""
 
+import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -89,14 +90,79 @@ async def test_a_locked_thread_stops_its_run_and_stays_closed(world, is_archived
     stop = await world.received(2)
     assert isinstance(stop, StopRequested)
     assert (stop.address, stop.person.person_id) == (address, "")
+    await stays_closed(world, world.app, address, status, is_archived=is_archived)
+
+
+@pytest.mark.parametrize("is_archived", [False, True])
+async def test_a_thread_that_was_locked_while_the_bot_was_away_stays_closed(
+    world, connect, is_archived: bool
+) -> None:
+    world.discord.settings.bot_permissions |= MANAGE_THREADS
+    await opened(world)
+    address = world.program.received[0].address
+    status = await world.app.surface.post(address, Notice(markdown="working"), delivery_id="d1")
+    await world.app.close()
+    world.discord.lock_thread(address.thread_key, is_archived=is_archived)
+    app = (await connect(world.program)).app
+    stop = await world.received(2)
+    assert isinstance(stop, StopRequested)
+    assert stop.address == address
+    await stays_closed(world, app, address, status, is_archived=is_archived)
+
+
+async def test_a_thread_is_looked_at_before_the_first_post_of_a_session(world, connect) -> None:
+    """Because not all archived threads are looked at when the bot starts."""
+    world.discord.settings.bot_permissions |= MANAGE_THREADS
+    await opened(world)
+    address = world.program.received[0].address
+    status = await world.app.surface.post(address, Notice(markdown="working"), delivery_id="d1")
+    await world.app.close()
+    world.discord.lock_thread(address.thread_key, is_archived=True)
+    world.program.cursor_of.clear()
+    app = (await connect(world.program)).app
+    await stays_closed(world, app, address, status, is_archived=True)
+    world.discord.archive_thread(address.thread_key, is_archived=True)
+    world.discord.world.channels[address.thread_key].is_locked = False
+    tell_channel(
+        world.discord.world, "THREAD_UPDATE", world.discord.world.channels[address.thread_key]
+    )
+
+    async def is_open() -> bool:
+        try:
+            await app.surface.post(address, Notice(markdown="answer"), delivery_id="d2")
+        except SurfaceRefused:
+            return False
+        return True
+
+    async with asyncio.timeout(10):
+        while not await is_open():  # once the gateway has told
+            await asyncio.sleep(0.01)
+
+
+async def test_an_archived_thread_is_looked_at_once(world, connect) -> None:
+    await opened(world)
+    address = world.program.received[0].address
+    await world.app.close()
+    world.discord.archive_thread(address.thread_key, is_archived=True)
+    world.program.cursor_of.clear()
+    app = (await connect(world.program)).app
+    before = world.calls("GET", f"/channels/{address.thread_key}")
+    for delivery_id in ("d1", "d2"):
+        await app.surface.post(address, Notice(markdown="answer"), delivery_id=delivery_id)
+    assert world.calls("GET", f"/channels/{address.thread_key}") == before + 1
+
+
+async def stays_closed(world, app, address: Address, status: str, *, is_archived: bool) -> None:
+    before = len(world.thread.messages)
     with pytest.raises(SurfaceRefused) as refused:
-        await world.app.surface.post(address, Notice(markdown="answer"), delivery_id="d1")
+        await app.surface.post(address, Notice(markdown="answer"), delivery_id="d1")
     assert refused.value.code == "160005"
     if is_archived:
         with pytest.raises(SurfaceRefused):
-            await world.app.surface.edit(address, status, Notice(markdown="stopped"))
+            await app.surface.edit(address, status, Notice(markdown="stopped"))
     thread = world.discord.world.channels[address.thread_key]
     assert (thread.is_archived, thread.is_locked) == (is_archived, True)
+    assert len(world.thread.messages) == before
 
 
 async def test_a_request_in_a_locked_thread_is_refused_in_its_channel(world) -> None:
