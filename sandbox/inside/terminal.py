@@ -104,9 +104,8 @@ def prompt_command(nonce: str) -> str:
 
 
 class PromptMarkerParser:
-    """Separates prompt markers (OSC sequences with a nonce) from output; holds back what may be an incomplete marker.
-    Separates prompt markers (OSC sequences with a nonce) from output; holds back what may be an incomplete marker.
-    """
+    """Separates prompt markers (OSC sequences with a nonce) from output; holds back what may be an incomplete
+    marker."""
 
     def __init__(self, nonce: str) -> None:
         self._start = f"\033]697;{nonce};".encode()

@@ -1,7 +1,6 @@
 """The control plane's calls on apps, images and secrets."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import cast
 
 from google.protobuf.empty_pb2 import Empty
@@ -143,15 +142,7 @@ async def layout(
     return api_pb2.AppGetLayoutResponse(app_layout=api_pb2.AppLayout())
 
 
-async def heartbeat(
-    world: World, request: api_pb2.AppHeartbeatRequest, metadata: Mapping[str, object]
-) -> Empty:
-    return Empty()
-
-
-async def disconnect(
-    world: World, request: api_pb2.AppClientDisconnectRequest, metadata: Mapping[str, object]
-) -> Empty:
+async def acknowledge(world: World, request: object, metadata: Mapping[str, object]) -> Empty:
     return Empty()
 
 
@@ -169,14 +160,7 @@ ANSWERS: Mapping[str, Answer] = {
     "AppGetByDeploymentName": app_by_name,
     "AppCreate": create_app,
     "AppGetLayout": layout,
-    "AppHeartbeat": heartbeat,
-    "AppClientDisconnect": disconnect,
+    "AppHeartbeat": acknowledge,
+    "AppClientDisconnect": acknowledge,
 }
-
-
-def answers(world: World) -> dict[str, Answer]:
-    return {name: partial(answer, world) for name, answer in ANSWERS.items()}
-
-
-def talks(world: World) -> dict[str, Talk]:
-    return {"ImageJoinStreaming": partial(build, world)}
+TALKS: Mapping[str, Talk] = {"ImageJoinStreaming": build}

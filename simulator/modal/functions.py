@@ -3,7 +3,6 @@
 import io
 import pickle
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import cast
 
 from grpclib import GRPCError, Status
@@ -156,7 +155,3 @@ ANSWERS: Mapping[str, Answer] = {
     "FunctionMap": call,
     "AppPublish": publish,
 }
-
-
-def answers(world: World) -> dict[str, Answer]:
-    return {name: partial(answer, world) for name, answer in ANSWERS.items()}

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Mapping
 from contextlib import aclosing
-from functools import partial
 from typing import cast
 
 from google.protobuf.empty_pb2 import Empty
@@ -184,14 +183,7 @@ ANSWERS: Mapping[str, Answer] = {
     "SandboxWaitUntilReady": ready,
     "TaskSetNetworkAccess": set_network,
 }
-
-
-def answers(world: World) -> dict[str, Answer]:
-    return {name: partial(answer, world) for name, answer in ANSWERS.items()}
-
-
-def talks(world: World) -> dict[str, Talk]:
-    return {
-        "TaskExecStdioRead": partial(read, world),
-        "TaskExecStdinWriteStream": partial(write_stream, world),
-    }
+TALKS: Mapping[str, Talk] = {
+    "TaskExecStdioRead": read,
+    "TaskExecStdinWriteStream": write_stream,
+}

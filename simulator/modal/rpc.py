@@ -102,33 +102,29 @@ def service(
     base: type,
     gate: Gate,
     refusal: Credentials,
+    world: object,
     answers: Mapping[str, Answer],
     talks: Mapping[str, Talk],
 ) -> object:
-    """A servicer of the generated base. `answers` take a request and its metadata; `talks` the stream."""
+    """A servicer of the generated base. `answers` take the world, a request and its metadata; `talks` the world and
+    the stream."""
     known = cast("frozenset[str]", vars(base)["__abstractmethods__"])
     strangers = (answers.keys() | talks.keys()) - known
     if strangers:
         raise ValueError(f"this SDK has no such calls: {', '.join(sorted(strangers))}")
-    methods = {
-        name: _method(name, gate, refusal, answers.get(name), talks.get(name)) for name in known
-    }
-    return type(base.__name__, (base,), methods)()
 
-
-def _method(
-    name: str, gate: Gate, refusal: Credentials, answer: Answer | None, talk: Talk | None
-) -> Callable[[object, RpcStream], Awaitable[None]]:
-    async def carried_out(stream: RpcStream) -> None:
-        if talk is not None:
-            return await talk(stream)
+    async def carried_out(name: str, stream: RpcStream) -> None:
+        if name in talks:
+            return await talks[name](world, stream)
         request = await stream.recv_message()
-        if answer is None:
+        if name not in answers:
             raise GRPCError(Status.UNIMPLEMENTED, f"the simulated Modal has no {name}")
-        await stream.send_message(await answer(request, stream.metadata))
+        await stream.send_message(await answers[name](world, request, stream.metadata))
         return None
 
-    async def method(_: object, stream: RpcStream) -> None:
-        await gate.pass_through(name, stream, refusal(stream.metadata), lambda: carried_out(stream))
+    def method(name: str) -> Callable[[object, RpcStream], Awaitable[None]]:
+        return lambda _, stream: gate.pass_through(
+            name, stream, refusal(stream.metadata), lambda: carried_out(name, stream)
+        )
 
-    return method
+    return type(base.__name__, (base,), {name: method(name) for name in known})()

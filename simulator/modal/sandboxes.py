@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 
 from google.protobuf.empty_pb2 import Empty
 from grpclib import GRPCError, Status
@@ -218,7 +217,3 @@ ANSWERS: Mapping[str, Answer] = {
     "SandboxGetTunnelsV2": tunnels,
     "SandboxCreateConnectTokenV2": connect_token,
 }
-
-
-def answers(world: World) -> dict[str, Answer]:
-    return {name: partial(answer, world) for name, answer in ANSWERS.items()}

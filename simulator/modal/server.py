@@ -90,15 +90,17 @@ class ModalSimulator:
             ModalClientBase,
             self.gate,
             lambda metadata: "" if _credentials(metadata) == world.credentials else "bad token",
-            {**account.answers(world), **functions.answers(world), **sandboxes.answers(world)},
-            account.talks(world),
+            world,
+            {**account.ANSWERS, **functions.ANSWERS, **sandboxes.ANSWERS},
+            account.TALKS,
         )
         commands = service(
             TaskCommandRouterBase,
             self.gate,
             lambda metadata: "" if _is_known(metadata, world) else "bad router token",
-            router.answers(world),
-            router.talks(world),
+            world,
+            router.ANSWERS,
+            router.TALKS,
         )
         self.url = world.url = await self._serve(control, self._port)
         world.router_url = await self._serve(commands, 0)
