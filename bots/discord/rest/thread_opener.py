@@ -89,9 +89,8 @@ class ThreadOpener:
             try:
                 fetched = await self._rest.call("GET", "/channels/{channel_id}", channel_id=key)
                 self.mark_closed(key, CLOSED_CODES["locked"] if is_locked(fetched) else "")
-            except (
-                SurfaceRefused
-            ) as refused:  # unknown or hidden: so is the post refused, or opens it
+            except SurfaceRefused as refused:
+                # unknown or hidden: the post is refused for the same reason, or opens the thread
                 log.info("discord: thread %s cannot be looked at: %s", key, refused.code)
         if error_code := self._closed.get(key):
             raise SurfaceRefused("moderators have closed the thread", code=error_code)
