@@ -397,7 +397,7 @@ def decide_edit(edit: MessageEdited, snapshot: ThreadSnapshot | None) -> Decisio
 def decide_delete(deletion: MessageDeleted, snapshot: ThreadSnapshot | None) -> Decision:
     """Returns how to handle a deletion.
 
-    Deleting the message that started a run stops the run, unless the requester asked about a message of somebody else.
+    If the message that started a run is deleted, the run stops, unless the requester asked about another's message.
     Deleting a later message withdraws it, unless the run has already read it.
     """
     if snapshot is None or snapshot.active_run is None:

@@ -152,7 +152,7 @@ _AWAY = re.compile(
     r"já volto\b)",
     re.IGNORECASE,
 )
-"""That somebody is away for a while."""
+"""Says that its author is away for a while."""
 _ASIDE = re.compile(
     r"(?<!\bto )(?<!\bfor )(?<!\bwith )(?<!\bfrom )(?<!\bby )(?<!\bof )(?<!\bcc )(?<!\band )(?<![\w.])@\w",
     re.IGNORECASE,
@@ -266,7 +266,7 @@ def _answer_words(text: str) -> list[str]:
 
 
 def answers_nothing(text: str) -> bool:
-    """Whether the words are no answer to any question: greetings, thanks, laughter, or that somebody is away."""
+    """Whether the words answer no question: greetings, thanks and laughter do not, nor does "back in 5"."""
     words = _plain(text)
     is_pleasantry = bool(re.search(r"\w", words)) and _consists_of(words, _ONLY_PLEASANTRY)
     return is_pleasantry or _AWAY.match(words) is not None

@@ -293,7 +293,7 @@ class Watchdog:
         message = disk_full_message(state.named_bytes, free_bytes, self._limits)
         if message != state.full_message:
             state.full_message = message
-            # nobody waits for the answer: a program inside that is stopped would hold up all limits
+            # not awaited: if the program inside is stopped, the limits of all other sandboxes would wait for it
             spawn(_tell_full(jail, message), name="full disk")
 
 
