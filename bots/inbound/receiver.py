@@ -259,13 +259,14 @@ class ActionReceiver:
     async def _handle_button(self, button: RunButtonPressed) -> Outcome:
         if not await self._may_press(button):
             return Outcome(notice=NOT_OF_THIS, is_ignored=True)
+        # a status that could not be edited keeps its Stop button after the end of the run
+        if button.action in ("retry", "stop") and await self.reopen_delivery(button.run_id):
+            self.wake_delivery(button.run_id)
+            return Outcome(run_id=button.run_id)
         if button.action == "stop":
             return await self.stop(button.run_id, by=button.person)
         if button.action == "details":
             return Outcome(notice=await self.commands.describe_run(button.run_id) or NO_DETAILS)
-        if button.action == "retry" and await self.reopen_delivery(button.run_id):
-            self.wake_delivery(button.run_id)
-            return Outcome(run_id=button.run_id)
         run_id = await self.stops.retry(
             button.run_id,
             button.dedupe_key,
