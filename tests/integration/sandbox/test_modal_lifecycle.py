@@ -190,6 +190,7 @@ async def test_a_reader_elsewhere_disturbs_nobody(stage: Stage) -> None:
     assert (await sandbox.shell.check("main")).exit_code is None
 
 
+@pytest.mark.slow
 async def test_a_reader_whose_call_fails_disturbs_nobody(stage: Stage) -> None:
     worker, reader = stage.worker(), stage.worker()
     sandbox = await worker.open("thread", fence=7)
