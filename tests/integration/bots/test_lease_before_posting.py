@@ -97,6 +97,7 @@ async def discord(budget: BusyBudget) -> AsyncIterator[tuple[object, Address, Ca
             channel_id=channel.channel_id,
             thread_key=message_id,
         )
+        app.client.thread_opener.mark_closed(message_id, "")  # looked at, and open
         before = len(simulator.calls)
         try:
             yield app.surface, address, lambda: len(simulator.calls) - before
