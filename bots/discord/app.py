@@ -24,6 +24,7 @@ from bots.discord.surface import DiscordSurface
 from bots.inbound.receiver import Admits, Lookups, Receive
 from bots.settings.discord import Shards
 from core.domain.errors import ConfigurationError, SurfaceError, TokenRefused
+from core.domain.threads import Address
 from core.tasks import cancel, spawn
 
 log = logging.getLogger(__name__)
@@ -202,8 +203,9 @@ class DiscordApp:
         user = self.client.user
         return str(user.id) if user else ""
 
-    def _file_limit(self, workspace_id: str) -> int:
-        guild = self.client.get_guild(int(workspace_id)) if workspace_id.isdigit() else None
+    def _file_limit(self, address: Address) -> int:
+        guild_id = address.workspace_id
+        guild = self.client.get_guild(int(guild_id)) if guild_id.isdigit() else None
         return guild.filesize_limit if guild else FILE_BYTES_DEFAULT
 
 

@@ -94,16 +94,16 @@ class DiscordSurface:
         thread_opener: ThreadOpener,
         *,
         user_id: Callable[[], str],
-        file_limit: Callable[[str], int],
+        file_limit: Callable[[Address], int],
         was_open: Callable[[int], Awaitable[bool]],
         find_channel: Callable[[int], object],
     ) -> None:
-        """`user_id` returns the bot's id; `file_limit` returns the upload limit in bytes of a guild id; `was_open`
+        """`user_id` returns the bot's id; `file_limit` is that of DeliverySurface; `was_open`
         tells whether a thread has ever been open; `find_channel` returns a channel or thread that the gateway named."""
         self._rest = rest
         self._thread_opener = thread_opener
         self._user_id = user_id
-        self._file_limit = file_limit
+        self.file_limit = file_limit
         self._was_open = was_open
         self._find_channel = find_channel
         self._shown_reactions = ReactionCache()
@@ -277,9 +277,6 @@ class DiscordSurface:
             channel_id=_message_id(opened),
             thread_key=DIRECT,
         )
-
-    def file_limit(self, address: Address) -> int:
-        return self._file_limit(address.workspace_id)
 
     async def react(
         self,

@@ -259,14 +259,17 @@ class ActionReceiver:
     async def _handle_button(self, button: RunButtonPressed) -> Outcome:
         if not await self._may_press(button):
             return Outcome(notice=NOT_OF_THIS, is_ignored=True)
-        # a status that could not be edited keeps its Stop button after the end of the run
-        if button.action in ("retry", "stop") and await self.reopen_delivery(button.run_id):
-            self.wake_delivery(button.run_id)
-            return Outcome(run_id=button.run_id)
-        if button.action == "stop":
-            return await self.stop(button.run_id, by=button.person)
         if button.action == "details":
             return Outcome(notice=await self.commands.describe_run(button.run_id) or NO_DETAILS)
+        is_stop = button.action == "stop"
+        stopped = await self.stop(button.run_id, by=button.person) if is_stop else None
+        # a status that could not be edited keeps its Stop button after the end of the run
+        may_reopen = button.action == "retry" or (stopped is not None and stopped.is_ignored)
+        if may_reopen and await self.reopen_delivery(button.run_id):
+            self.wake_delivery(button.run_id)
+            return Outcome(run_id=button.run_id)
+        if stopped is not None:
+            return stopped
         run_id = await self.stops.retry(
             button.run_id,
             button.dedupe_key,

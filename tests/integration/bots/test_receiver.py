@@ -19,6 +19,8 @@ from bots.inbound.actions import (
 from bots.settings import load_settings
 from core.domain.errors import ConfigurationError
 from core.domain.threads import Address, IncomingFile, Platform
+from core.stores import DeliveryDraft
+from storage.sql.stores.deliveries import SqlDeliveries
 from tests.fakes.streamed_model import calls, text
 from tests.integration.bots.receiver_stage import (
     ALICE,
@@ -260,6 +262,22 @@ async def test_retry_makes_one_new_run_however_often_it_is_pressed(stage: Receiv
     assert presses[1].run_id is None
     await stage.play(presses[0].run_id)
     assert [run.status for run in await runs_of(stage)] == ["failed", "completed"]
+
+
+async def test_stop_stops_a_run_though_one_of_its_replies_was_refused(
+    stage: ReceiverStage,
+) -> None:
+    run_id = str((await stage.receiver.receive(message())).run_id)
+    deliveries = SqlDeliveries(stage.world.database)
+    lease = await deliveries.claim(run_id, "w1")
+    assert lease is not None
+    (reply,) = await deliveries.plan(lease, [DeliveryDraft(slot="answer", body={"text": "x"})])
+    await deliveries.record(lease, replace(reply, state="failed", error="not_in_channel"))
+    press = RunButtonPressed(
+        address=HERE, dedupe_key="p1", run_id=run_id, action="stop", person=ALICE
+    )
+    assert (await stage.receiver.receive(press)).run_id == run_id
+    assert [run.stop_requested for run in await runs_of(stage)] == [True]
 
 
 @pytest.mark.parametrize("action", ["stop", "retry", "continue"])
