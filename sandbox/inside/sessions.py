@@ -36,7 +36,7 @@ class ShellSessions:
 
     def execute(self, call: Call) -> None:
         request = call.request
-        self._refuse_stale(call)
+        self.refuse_stale(call)
         name, command = str(request["session"]), str(request["command"])
         if len(command) > COMMAND_BYTES_MAX or "\0" in command:
             raise CallError("The command is too long or contains NUL; put it in a file first.")
@@ -53,22 +53,29 @@ class ShellSessions:
 
     def keep_running(self, call: Call) -> None:
         """Marks the session's command as left in the background, so that a higher fence does not end it."""
-        self._refuse_stale(call)
+        self.refuse_stale(call)
         shell = self._shells.get(str(call.request["session"]))
         if shell is not None:
             shell.is_kept = True
         call.answer({})
 
     def type_text(self, call: Call) -> None:
-        self._refuse_stale(call)
+        self.refuse_stale(call)
         shell = self._shells[self._known(call.request)]
         if not shell.is_running:
             raise CallError("No command is running in this session that could read input.")
-        shell.type_text(str(call.request["text"]).encode("utf-8", "surrogateescape"))
-        call.answer({})
+        text = str(call.request["text"]).encode("utf-8", "surrogateescape")
+
+        def done(left: int) -> None:
+            if left:
+                taken = f"{len(text) - left} of {len(text)} bytes of the input"
+                call.fail(CallError(f"The session took only {taken}; the rest was not typed."))
+            call.answer({})
+
+        shell.type_text(text, done)
 
     def terminate(self, call: Call) -> None:
-        self._refuse_stale(call)
+        self.refuse_stale(call)
         shell = self._shells.pop(self._known(call.request))
         shell.kill()
         self._changed(shell)
@@ -91,10 +98,10 @@ class ShellSessions:
         )
 
     def interrupt(self, call: Call) -> None:
-        self._refuse_stale(call)
+        self.refuse_stale(call)
         self.interrupt_all(lambda: call.answer({}))
 
-    def _refuse_stale(self, call: Call) -> None:
+    def refuse_stale(self, call: Call) -> None:
         """Refuses a call of a run that has lost the sandbox to a newer one."""
         if int(call.request["fence"]) < self.fence:
             raise CallError("Another run uses this sandbox now.", "stale")

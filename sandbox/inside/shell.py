@@ -64,7 +64,7 @@ class Shell:
         self.is_dead = False
         self._is_ready = False
         self._is_waiting = False  # for the shell to be ready
-        self._early = b""
+        self._early: list[tuple[bytes, Callable[[int], None]]] = []
         self.count = 0
         self._folder = folder
         self._script = CommandFile(f"{files.folder}/{mark}.sh")
@@ -73,7 +73,7 @@ class Shell:
         self._is_cancelled = False
         self._is_interrupted = False
         self.pid, descriptor = processes.start_bash(folder, mark)
-        self._terminal = Terminal(descriptor)
+        self._terminal = Terminal(loop, descriptor)
         loop.on_readable(descriptor, self._read)
         self._watch = self._watch_exit()
 
@@ -105,21 +105,18 @@ class Shell:
     def cancel_pending(self) -> None:
         """Prevents the command from starting if it has not yet; it then ends with the exit code of an interrupt."""
         if self._is_waiting:
-            self._is_waiting, self._early = False, b""
+            self._is_waiting = False
             self._finish(INTERRUPTED)
             return
         self._script.replace(f"return {INTERRUPTED}")
         self._is_cancelled = True
 
-    def type_text(self, text: bytes) -> None:
-        """Types input for the command, once it has started. Raises CallError if the terminal accepts none."""
+    def type_text(self, text: bytes, done: Callable[[int], None]) -> None:
+        """Types input for the command, once it has started. See `Terminal.write`."""
         if self._is_waiting:
-            self._early += text
-            return
-        try:
-            self._terminal.write(text)
-        except OSError:
-            raise CallError("The session takes no input now.") from None
+            self._early.append((text, done))
+        else:
+            self._terminal.write(text, done)
 
     @property
     def foreground(self) -> int:
@@ -128,6 +125,8 @@ class Shell:
     def signal_command(self, how: int) -> None:
         """Signals the foreground group; if that is the shell itself, only an interrupt is sent."""
         group = self.foreground
+        self._drop_inputs()
+        self._terminal.discard_input()  # as Ctrl-C does in a terminal
         if self.is_shell_group(group):
             self._is_interrupted = True
         if group and (group != self.pid or how == signal.SIGINT):
@@ -161,16 +160,13 @@ class Shell:
         code = self._last.exit_code
         # keeps $? for the command, which an assignment alone would set to 0
         kept = f"$(exit {code}) ||" if code else ";"
-        line = (
-            f" {NUMBER_VARIABLE}={self.count}{kept} . {self._script.path}\n".encode() + self._early
-        )
-        self._early = b""
+        line = f" {NUMBER_VARIABLE}={self.count}{kept} . {self._script.path}\n"
         self._terminal.reset_modes()
         self._terminal.discard_input()
-        try:
-            self._terminal.write(line)
-        except OSError:
-            return  # the shell has just ended, and its exit is handled elsewhere
+        self._terminal.write(line.encode(), lambda left: None)
+        early, self._early = self._early, []
+        for text, done in early:
+            self._terminal.write(text, done)
 
     def _read(self) -> None:
         taken = 0
@@ -242,7 +238,15 @@ class Shell:
 
     def _finish(self, exit_code: int) -> None:
         self.exit_code = exit_code
+        self._drop_inputs()
         self._on_change()
+
+    def _drop_inputs(self) -> None:
+        """What no command has read is not typed for the next."""
+        self._terminal.drop_inputs()
+        early, self._early = self._early, []
+        for text, done in early:
+            done(len(text))
 
     def _watch_exit(self) -> int | None:
         """Watches the process, because a background job may keep the terminal open after the shell has ended."""
@@ -278,6 +282,7 @@ class Shell:
         if self.is_dead:
             return
         self.is_dead = True
+        self._drop_inputs()
         self._loop.on_readable(self._terminal.descriptor, None)
         self._terminal.close()
         if self._watch is not None:

@@ -9,6 +9,13 @@ import termios
 
 from sandbox.inside.fast_stdlib import deque
 
+TYPE_CHECKING = False  # importing typing would slow down the start of every sandbox
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from sandbox.inside.event_loop import EventLoop, Timer
+
+INPUT_SECONDS_MAX = 5.0
 TIOCGPTPEER = 0x5441  # not in the module termios; ioctl_tty(2)
 
 
@@ -18,7 +25,9 @@ class Terminal:
     Errors after the end of the shell are ignored: the watcher of its process reports it.
     """
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, loop: EventLoop, descriptor: int) -> None:
+        self._loop = loop
+        self._inputs: deque[_Input] = deque()
         self.descriptor = descriptor
         os.set_blocking(descriptor, False)
         self.reset_modes()
@@ -57,9 +66,38 @@ class Terminal:
         finally:
             os.close(peer)
 
-    def write(self, text: bytes) -> None:
-        """Raises OSError."""
-        os.write(self.descriptor, text)
+    def write(self, text: bytes, done: Callable[[int], None]) -> None:
+        """Types the text after earlier texts, as fast as programs read it. Calls `done` with the number of bytes that
+        were not typed, at the latest after INPUT_SECONDS_MAX."""
+        new = _Input(memoryview(text), done)
+        self._inputs.append(new)
+        new.timer = self._loop.call_later(INPUT_SECONDS_MAX, lambda: self._end_input(new))
+        self._type()
+
+    def drop_inputs(self) -> None:
+        """Types nothing more of what was written."""
+        while self._inputs:
+            self._end_input(self._inputs[0])
+
+    def _type(self) -> None:
+        self._loop.on_writable(self.descriptor, None)
+        while self._inputs:
+            first = self._inputs[0]
+            try:
+                while first.left:
+                    first.left = first.left[os.write(self.descriptor, first.left) :]
+            except BlockingIOError:
+                self._loop.on_writable(self.descriptor, self._type)
+                return
+            except OSError:
+                pass  # the session has ended
+            self._end_input(first)
+
+    def _end_input(self, ended: _Input) -> None:
+        self._inputs.remove(ended)
+        if ended.timer is not None:
+            ended.timer.cancel()
+        ended.done(len(ended.left))
 
     def read(self) -> bytes | None:
         """Returns available output, nothing at the end, or None if there is none yet."""
@@ -71,12 +109,18 @@ class Terminal:
             return b""
 
     def close(self) -> None:
+        self.drop_inputs()
+        self._loop.on_writable(self.descriptor, None)
         os.close(self.descriptor)
 
 
-TYPE_CHECKING = False  # importing typing would slow down the start of every sandbox
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+class _Input:
+    __slots__ = ("done", "left", "timer")
+
+    def __init__(self, left: memoryview, done: Callable[[int], None]) -> None:
+        self.left, self.done = left, done
+        self.timer: Timer | None = None
+
 
 MARK_BYTES_MAX = 64
 NUMBER_VARIABLE = "THREADHAND_LINE"  # a shell variable, not exported

@@ -2,8 +2,9 @@
 
 import pytest
 
+from core.domain.errors import ToolError
 from core.ports import Sandbox
-from tests.integration.sandbox.providers import ENDED, run
+from tests.integration.sandbox.providers import ENDED, content, run
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -64,3 +65,21 @@ async def test_a_shell_in_the_shell_is_interrupted_like_the_shell(sandbox: Sandb
         await sandbox.interrupt()
         assert (await sandbox.shell.check("main")).exit_code in ENDED
     assert (await run(sandbox, "echo $BASHPID")).output == inner
+
+
+async def test_long_input_is_typed_whole(sandbox: Sandbox) -> None:
+    lines = "".join(f"{number:099}\n" for number in range(3000))
+    await run(sandbox, "sleep 0.3; head -c 300000 >typed", seconds=0)
+    await sandbox.shell.type_text("main", lines)
+    assert (await sandbox.shell.check("main", timeout_seconds=20)).exit_code == 0
+    assert await content(sandbox, "typed") == lines.encode()
+
+
+async def test_input_that_no_program_reads_is_reported_with_what_was_taken(
+    sandbox: Sandbox,
+) -> None:
+    await run(sandbox, "sleep 60", seconds=0)
+    with pytest.raises(ToolError, match=r"took only [1-9]\d* of 300000 bytes"):
+        await sandbox.shell.type_text("main", f"{'x' * 99}\n" * 3000)
+    await sandbox.interrupt()
+    assert (await run(sandbox, "echo on")).output == "on\n"
