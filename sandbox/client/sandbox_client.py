@@ -53,7 +53,7 @@ class SandboxClient:
         self._stop = stop
         self._link = link
         self._shell = ShellClient(connection, fence=fence)
-        self._files = FilesClient(connection)
+        self._files = FilesClient(connection, fence=fence)
         self._browser = BrowserClient(connection)
 
     @property
@@ -140,8 +140,9 @@ class ShellClient:
 
 
 class FilesClient:
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, *, fence: int) -> None:
         self._connection = connection
+        self._fence = fence
 
     async def read(
         self, path: str, *, offset: int = 0, length: int | None = None
@@ -167,9 +168,10 @@ class FilesClient:
         mode: int | None = 0o644,
         expected: str | None = None,
     ) -> int:
+        place = workspace_relative_path(path)
         with WRITE:
             answer = await self._connection.send_pieces(
-                "write", pieces, path=workspace_relative_path(path), mode=mode, expected=expected
+                "write", pieces, path=place, mode=mode, expected=expected, fence=self._fence
             )
         return parse_answer(self._connection, answer, lambda body: require_size(body, "size_bytes"))
 
@@ -178,9 +180,10 @@ class FilesClient:
         return parse_answer(self._connection, answer, _entries)
 
     async def delete(self, path: str) -> None:
+        place = workspace_relative_path(path)
         with DELETE:
             await self._connection.call(
-                "delete", answer_seconds=DELETE_SECONDS, path=workspace_relative_path(path)
+                "delete", answer_seconds=DELETE_SECONDS, path=place, fence=self._fence
             )
 
 

@@ -127,6 +127,7 @@ def _parts(path: str) -> list[str]:
 
 TYPE_CHECKING = False  # importing typing would slow down the start of every sandbox
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 ENTRIES_MAX = 10_000
@@ -137,9 +138,12 @@ WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXE
 
 
 class FileOperations:
-    def __init__(self, loop: EventLoop, root: str) -> None:
+    """`refuse_stale` raises CallError for a call of a run that has lost the sandbox to a newer one."""
+
+    def __init__(self, loop: EventLoop, root: str, refuse_stale: Callable[[Call], None]) -> None:
         self._loop = loop
         self._root = root
+        self._refuse_stale = refuse_stale
         self.full_message = ""  # set by the host while the workspace is over its quota
 
     def read(self, call: Call) -> None:
@@ -176,12 +180,13 @@ class FileOperations:
         call.send_pieces(next_piece)
 
     def write(self, call: Call) -> None:
+        self._refuse_stale(call)
         if self.full_message:
             raise CallError(self.full_message)
         with open_parent_folder(self._root, self._path(call), makes_folders=True) as (parent, name):
             if name == "." or _is_folder(name, parent):
                 raise CallError("The path is a folder.")
-            _Replacement(call, os.dup(parent), name)
+            _Replacement(call, os.dup(parent), name, self._refuse_stale)
 
     def list(self, call: Call) -> None:
         path = self._path(call)
@@ -198,6 +203,7 @@ class FileOperations:
             os.close(folder)
 
     def delete(self, call: Call) -> None:
+        self._refuse_stale(call)
         with open_parent_folder(self._root, self._path(call), follows_last=False) as (parent, name):
             if name == ".":
                 raise CallError("The workspace itself cannot be deleted.")
@@ -249,8 +255,11 @@ class FileOperations:
 class _Replacement:
     """A file being written: a temporary file next to the target that replaces it when complete."""
 
-    def __init__(self, call: Call, parent: int, name: str) -> None:
+    def __init__(
+        self, call: Call, parent: int, name: str, refuse_stale: Callable[[Call], None]
+    ) -> None:
         self._call = call
+        self._refuse_stale = refuse_stale
         self._parent = parent
         self._name = name
         self._size = 0
@@ -275,16 +284,15 @@ class _Replacement:
 
     def _finish(self) -> None:
         try:
+            self._refuse_stale(self._call)
             expected = self._call.request.get("expected")
             if expected is not None and expected != _version(self._parent, self._name, expected):
-                self._abandon()
-                self._call.fail(CallError("The file has changed meanwhile.", "changed"))
-                return
+                raise CallError("The file has changed meanwhile.", "changed")
             os.fchmod(self._file, self._mode())
             os.replace(self._part, self._name, src_dir_fd=self._parent, dst_dir_fd=self._parent)
-        except OSError as error:
+        except (CallError, OSError) as error:
             self._abandon()
-            self._call.fail(describe_os_error(error))
+            self._call.fail(error if isinstance(error, CallError) else describe_os_error(error))
             return
         os.close(self._file)
         os.close(self._parent)

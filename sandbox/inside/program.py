@@ -38,7 +38,7 @@ class Program:
         self._sessions = ShellSessions(
             loop, root, state_folder, float(settings["command_seconds_max"])
         )
-        self._files = FileOperations(loop, root)
+        self._files = FileOperations(loop, root, self._sessions.refuse_stale)
         self._browser_parts = (loop, root, state_folder)
         self.find_browser: Callable[[], dict[str, str] | None] = lambda: settings.get("browser")
         self._browsers: BrowserLauncher | None = None

@@ -252,6 +252,32 @@ async def test_a_run_that_lost_the_sandbox_reaches_no_command_of_the_newer(
     assert (await new.shell.check("main")).exit_code in ENDED
 
 
+async def test_a_run_that_lost_the_sandbox_changes_no_files(
+    provider: SandboxProvider, thread_id: str
+) -> None:
+    old = await provider.open(thread_id, fence=1)
+    await old.files.write("report", pieces(b"draft"))
+    new_opened = asyncio.Event()
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"old"
+        await new_opened.wait()
+
+    late = asyncio.ensure_future(old.files.write("report", slow()))
+    await asyncio.sleep(0.1)
+    new = await provider.open(thread_id, fence=2)
+    await new.files.write("report", pieces(b"new"))
+    new_opened.set()
+    with pytest.raises(LeaseLost):
+        await late
+    with pytest.raises(LeaseLost):
+        await old.files.write("report", pieces(b"old"))
+    with pytest.raises(LeaseLost):
+        await old.files.delete("report")
+    assert await content(new, "report") == b"new"
+    assert await content(old, "report") == b"new"
+
+
 async def test_a_lower_fence_changes_nothing(provider: SandboxProvider, thread_id: str) -> None:
     current = await provider.open(thread_id, fence=5)
     await run(current, "echo started; sleep 1000", seconds=0)

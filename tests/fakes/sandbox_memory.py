@@ -181,12 +181,15 @@ class MemorySandbox:
         *,
         mode: int | None = 0o644,
         expected: str | None = None,
+        fence: int,
     ) -> int:
+        self._refuse_stale(fence)
         name = self._name(path)
         if name in self.folders:
             raise ToolError("The path is a folder.")
         whole = b"".join([piece async for piece in pieces])
         await asyncio.sleep(0)
+        self._refuse_stale(fence)
         now = file_version(self.content[name]) if name in self.content else NO_FILE
         if expected not in (None, now):
             raise FileChanged("The file has changed meanwhile.")
@@ -206,7 +209,8 @@ class MemorySandbox:
         inside = [other for other in everything if posixpath.dirname(other) == name]
         return tuple(self._entry(other) for other in sorted(inside))
 
-    async def delete(self, path: str) -> None:
+    async def delete(self, path: str, *, fence: int) -> None:
+        self._refuse_stale(fence)
         name = self._name(path)
         if not name or (name not in self.content and name not in self.folders):
             raise FileMissing("There is no such file or folder.")
@@ -273,9 +277,16 @@ class _Shell:
         await self._sandbox.terminate(session, fence=self._fence)
 
 
+class _Files:
+    def __init__(self, sandbox: MemorySandbox, fence: int) -> None:
+        self.read, self.list = sandbox.read, sandbox.list
+        self.write = partial(sandbox.write, fence=fence)
+        self.delete = partial(sandbox.delete, fence=fence)
+
+
 class _Opened:
     def __init__(self, sandbox: MemorySandbox, fence: int) -> None:
-        self.files = sandbox
+        self.files = _Files(sandbox, fence)
         self.shell = _Shell(sandbox, fence)
         self.interrupt = partial(sandbox.interrupt, fence=fence)
         self.close = sandbox.stop

@@ -53,8 +53,8 @@ async def test_a_neighbour_works_in_the_same_sandbox(both: Providers) -> None:
     await second.files.write("made.txt", pieces(b"made next door"))
     assert await content(first, "made.txt") == b"made next door"
     large = b"x" * 3_000_000
-    await first.files.write("large.bin", pieces(large))
-    assert await content(second, "large.bin") == large
+    await second.files.write("large.bin", pieces(large))
+    assert await content(first, "large.bin") == large
 
 
 @pytest.mark.slow
