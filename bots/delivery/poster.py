@@ -87,7 +87,7 @@ class DeliverySurface(ChatSurface[Content], ChatPresence, Protocol):
         """The maximum number of Markdown characters in one message."""
         ...
 
-    def file_limit(self, address: Address) -> int:
+    def file_limit(self, address: Address, /) -> int:
         """Returns the size in bytes of the largest file that is accepted at the address."""
         ...
 
