@@ -95,8 +95,12 @@ def _problems(
         return [f"{place or 'arguments'}: nothing is allowed here"]
     if not isinstance(schema, dict):
         return []
+    # the server decides how large these rules are
+    rules = (schema.get(key) for key in ("enum", "required", "const", "$ref"))
+    check.steps -= sum(len(rule) // 10 for rule in rules if isinstance(rule, str | list))
     said = _of_itself(schema, value)
     if said is not None:
+        check.steps -= 20
         return [f"{place or 'arguments'}: {said}"]
     found: list[str] = []
     if isinstance(value, dict):
@@ -187,7 +191,7 @@ def _of_object(
 ) -> list[str]:
     required = schema.get("required")
     missing = [name for name in required if name not in value] if isinstance(required, list) else []
-    found = [f"{_in(place, str(name))}: is missing" for name in missing]
+    found = [f"{_in(place, str(name))}: is missing" for name in missing[:PROBLEMS_MAX]]
     named = schema.get("properties")
     properties = named if isinstance(named, dict) else {}
     others = schema.get("additionalProperties", True)
@@ -207,11 +211,12 @@ def _of_list(
     items = schema.get("items")
     if not isinstance(items, dict | bool) or "prefixItems" in schema:
         return []
-    return [
-        said
-        for index, one in enumerate(value)
-        for said in _problems(check, items, one, _in(place, str(index)), depth + 1)
-    ]
+    found: list[str] = []
+    for index, one in enumerate(value):
+        found += _problems(check, items, one, _in(place, str(index)), depth + 1)
+        if len(found) >= PROBLEMS_MAX:
+            break
+    return found
 
 
 def _in(place: str, name: str) -> str:

@@ -58,15 +58,21 @@ class _Reading:
     lines: list[str] = field(default_factory=list[str])
     images: list[Message] = field(default_factory=list[Message])
     characters_left: int = TEXT_CHARACTERS_MAX
+    left_out: int = 0
     files_saved: int = 0
 
     def say(self, text: str, characters_max: int = TEXT_CHARACTERS_MAX) -> None:
-        """Appends text until the character limit is reached."""
+        """Appends text until the character limit is reached, and counts what comes after it."""
         if self.characters_left <= 0:
+            self.left_out += 1
             return
         said = clean_text(text, min(characters_max, self.characters_left))
         self.characters_left -= len(said)
         self.lines.append(said)
+
+    def text(self) -> str:
+        note = f"[{self.left_out} more parts are left out: the result is too long]"
+        return "\n".join([*self.lines, note] if self.left_out else self.lines)
 
 
 async def tool_output(
@@ -75,7 +81,7 @@ async def tool_output(
     """Converts the result to text for the model and pictures for the thread. Keeps whether the call failed."""
     reading = await _read_parts(result.content, _Reading(server, tool, context))
     _read_structure(result.structured_content, reading)
-    said = "\n".join(reading.lines)
+    said = reading.text()
     if not said:
         said = (
             "The tool failed and did not say why."
@@ -90,8 +96,7 @@ async def parts_output(
 ) -> ToolOutput:
     """Converts what a resource or prompt consists of, as `tool_output` does."""
     reading = await _read_parts(parts, _Reading(server, tool, context))
-    said = "\n".join(reading.lines) or "It is empty."
-    return ToolOutput(output=said, messages=tuple(reading.images))
+    return ToolOutput(output=reading.text() or "It is empty.", messages=tuple(reading.images))
 
 
 async def _read_parts(parts: Sequence[Part], reading: _Reading) -> _Reading:

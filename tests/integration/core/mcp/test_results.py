@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from mcp.types import CallToolResult, TextContent
 from pydantic import JsonValue
 
 from core.domain.events import ActivityChanged, AgentEvent
 from core.domain.messages import Message, ToolCall
 from core.loop.calls import CallOutcome, execute_call
+from core.mcp.results import TEXT_CHARACTERS_MAX, tool_output
 from core.ports import Sandbox
 from core.tools.tool import ThreadMessages, ToolContext, prepare_call
 from tests.fakes.sandbox_memory import MemorySandboxes
@@ -151,3 +153,14 @@ async def test_answers_that_do_not_fit_are_asked_for_again(guest_of: MakeGuest) 
     later = in_thread("run 2", (tool_message(first, "run 1"),))
     second = await call(guest, "order", later, **wrong)
     assert "The answers do not fit: size: should be string" in str(second.result["output"])
+
+
+async def test_parts_after_the_limit_of_characters_are_counted() -> None:
+    texts = ["x" * TEXT_CHARACTERS_MAX, "second", "third"]
+    parts = [TextContent(type="text", text=text) for text in texts]
+    said = await tool_output(
+        CallToolResult(content=[*parts]), server="s", tool="t", context=CONTEXT
+    )
+    assert str(said.output).splitlines()[1:] == [
+        "[2 more parts are left out: the result is too long]"
+    ]

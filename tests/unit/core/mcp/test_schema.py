@@ -280,3 +280,27 @@ def test_a_reference_to_an_anchor_is_dropped() -> None:
         "$defs": {"node": {"$anchor": "node", "type": "string"}},
     }
     assert clean_schema(raw)["properties"] == {"a": {}, "b": {"$ref": "#/$defs/node"}}
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        {"enum": [*range(4_000)]},
+        {"required": [f"x{number}" for number in range(2_000)]},
+        {"const": "x" * 19_000},
+        {"$ref": "#/" + "a/" * 9_000},
+    ],
+    ids=lambda items: next(iter(items)),
+)
+@pytest.mark.parametrize("value", [{}, 3_999], ids=str)
+def test_a_costly_schema_holds_up_nobody(items: dict[str, Any], value: JsonValue) -> None:
+    schema: dict[str, Any] = {"properties": {"many": {"type": "array", "items": items}}}
+    before = time.process_time()
+    find_problems(schema, {"many": [value] * 20_000})
+    assert time.process_time() - before < 0.3
+
+
+def test_the_first_wrong_items_of_a_long_list_are_named() -> None:
+    schema: dict[str, Any] = {"properties": {"many": {"items": {"enum": [*range(1_000)]}}}}
+    found = find_problems(schema, {"many": [-1] * 20_000})
+    assert [one.partition(":")[0] for one in found] == [f"many.{number}" for number in range(5)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.domain.errors import ConfigurationError
-from core.mcp.settings import McpServerConfig, parse_servers, read_servers
+from core.mcp.settings import McpServerConfig, parse_servers, read_servers, secret_values
 
 WHOLE = """
 servers:
@@ -136,3 +136,30 @@ def test_a_file_is_read_and_one_that_is_not_there_is_named(tmp_path: Path) -> No
         read_servers(file, {})
     file.write_text("servers: {a: {command: x}}")
     assert [one.name for one in read_servers(file, {})] == ["a"]
+
+
+@pytest.mark.parametrize("secret", ["/9j4AAQSkZJRg+x", ".s3cret-of-ours", "~tilde-secret"])
+def test_a_secret_that_looks_like_a_path_is_redacted(secret: str) -> None:
+    [server] = parse_servers(
+        f"servers: {{a: {{command: x, env: {{API_KEY: '{secret}', OTHER: '${{KEY}}'}}}}}}",
+        {"KEY": f"{secret}2"},
+    )
+    assert secret_values(server) == (f"{secret}2", secret)
+
+
+def test_secrets_in_an_address_are_redacted() -> None:
+    key = "abc%2Fdefghi"
+    [server] = parse_servers(
+        f"servers: {{a: {{url: 'https://me:pass-word@h.example/mcp?page=10000000&api_key={key}'}}}}",
+        {},
+    )
+    assert secret_values(server) == (key, "abc/defghi", "pass-word")
+
+
+def test_paths_and_addresses_are_not_redacted(tmp_path: Path) -> None:
+    place = tmp_path / "key.pem"
+    [server] = parse_servers(
+        f"servers: {{a: {{command: x, env: {{KEY_FILE: {place}, AUTH_URL: '${{URL}}'}}}}}}",
+        {"URL": "https://h.example/login"},
+    )
+    assert secret_values(server) == ()
