@@ -41,8 +41,8 @@ def _tokens(end: str, inside: str) -> re.Pattern[str]:
 class WrittenCalls:
     """Separates text for people from calls in one streamed answer. The work is linear in the length of the text.
 
-    Whoever reads the answer's other calls sets `follows_calls`. `cut_characters` at the end of the text are of half a
-    call, and not worth keeping."""
+    The caller sets `follows_calls` once the answer has a call of another kind. `cut_characters` is how much of half a
+    call at the end of the text is left out of the conversation."""
 
     tools: Tools
     text_marks: frozenset[str] = frozenset()

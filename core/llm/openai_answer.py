@@ -178,8 +178,8 @@ class AnswerReader:
 
 
 def _chosen(choices: object) -> dict[str, object]:
-    """Returns the first of the answers in a chunk, because some servers send several that nobody asked for. Others,
-    such as Copilot's, send a text and each of its calls as answers, which then become one.
+    """Returns the first choice of a chunk, because some servers send several that nobody asked for. If it has no calls,
+    it gets those of choices without text: Copilot's API sends a text and each of its calls as separate choices.
 
     The chunks are not told apart by this index: some servers count the pieces of the only answer in it."""
     known = cast("list[object]", choices) if isinstance(choices, list) else []
