@@ -36,14 +36,15 @@ class Fields(BaseModel):
 
 
 class AppPost(Fields):
-    """Another app writes: with `attachments` in Slack, with `embeds` in Discord. In Slack, an app with a bot
-    user has a `user_id`, and a webhook has none."""
+    """Another app writes: with `attachments` or `blocks` in Slack, with `embeds` in Discord. In Slack, an app with a
+    bot user has a `user_id`, and a webhook has none."""
 
     channel_id: str
     thread_id: str | None = None
     text: str = Field(default="", max_length=40_000)
     app_name: str = "Alerts"
     attachments: list[Json] = Field(default_factory=list[Json])
+    blocks: list[Json] = Field(default_factory=list[Json])
     embeds: list[Json] = Field(default_factory=list[Json])
     user_id: str = ""
 
@@ -168,6 +169,7 @@ async def _administer_slack(  # noqa: C901 - one case per kind
                 action.text,
                 name=action.app_name,
                 attachments=action.attachments,
+                blocks=action.blocks,
                 thread_id=action.thread_id,
                 user_id=action.user_id,
             )
@@ -206,7 +208,7 @@ async def _administer_discord(  # noqa: C901 - one case per kind
     discord: DiscordSimulator, action: Fields
 ) -> str:
     match action:
-        case AppPost(attachments=[], user_id=""):
+        case AppPost(attachments=[], blocks=[], user_id=""):
             return await discord.post_as_app(
                 action.channel_id,
                 action.text,

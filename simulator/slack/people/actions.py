@@ -98,6 +98,7 @@ class People:
         name: str = "Alerts",
         app_id: str = "A0ALERTS",
         attachments: Sequence[Payload] = (),
+        blocks: Sequence[Payload] = (),
         thread_id: str | None = None,
         user_id: str = "",
     ) -> str:
@@ -120,6 +121,7 @@ class People:
             user_id=user_id or str(app["bot_id"]),
             text=encode(self.workspace, text),
             attachments=list(attachments),
+            blocks=list(blocks),
             thread_ts=thread_id,
             subtype="" if user_id else "bot_message",
             overrides={"username": name},

@@ -79,6 +79,10 @@ async def test_apps_write_and_people_forward_and_paste() -> None:
             assert (await made.act(platform, "forward", **place, **words))["id"]
             first, *_ = await made.texts(platform)
             assert "Alert" in first
+        section = {"type": "section", "text": {"type": "mrkdwn", "text": "Disk full"}}
+        shown = await made.act("slack", "post_as_app", blocks=[section])
+        message = made.slack.workspace.channels[made.channel("slack")].messages[shown["id"]]
+        assert message.blocks == [section]
         pasted = await made.act(
             "slack", "paste_table", person="alice", text="sum", rows=[["a", "1"]]
         )
@@ -170,6 +174,7 @@ async def test_a_fault_names_the_error_that_slack_answers_with() -> None:
         ("discord", "permissions", {"denied": ["SING"]}),
         ("discord", "lock", {"thread_id": "1"}),
         ("discord", "post_as_app", {"text": "x", "attachments": [{}]}),
+        ("discord", "post_as_app", {"text": "x", "blocks": [{}]}),
     ],
 )
 async def test_what_a_platform_has_not_is_refused_with_a_sentence(
