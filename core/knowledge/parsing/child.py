@@ -83,7 +83,11 @@ _XML_NO_MEMORY = 2
 
 def detect_kind(content: bytes, name: str) -> DocumentKind:
     """Returns the document's kind, by its content. `name` only decides between text formats. Raises Unreadable."""
-    if b"%PDF-" in content[:1024]:
+    ending = PurePosixPath(name).suffix.lower()
+    if b"%PDF-" in content[:1024] and (
+        # a text may mention what a PDF begins with
+        content.startswith(b"%PDF-") or ending == ".pdf" or b"startxref" in content[-2048:]
+    ):
         return "pdf"
     if content.startswith(b"PK\x03\x04"):
         package = importlib.import_module("core.knowledge.parsing.shared")
@@ -93,7 +97,6 @@ def detect_kind(content: bytes, name: str) -> DocumentKind:
         return kind
     if content.startswith(_OLE):
         return _old_office(content)
-    ending = PurePosixPath(name).suffix.lower()
     if ending == ".xls" and content.startswith(_BARE_EXCEL):
         return "xls"
     if ending in (".pdf", ".docx", ".pptx", ".xlsx", ".xls"):
