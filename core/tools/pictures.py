@@ -144,7 +144,10 @@ async def run_draw(params: DrawParams, context: ToolContext) -> ToolOutput:
     image_generator = context.outside.image_generator
     if image_generator is None:
         raise ToolError("Pictures cannot be drawn here. Go on without them.")
-    given = await _given(params, context)
+    given = None
+    if params.mode == "edit" and params.image_path is not None:
+        edited = await load_picture(params.image_path, context)
+        given = await prepare_for_model(edited, name=params.image_path)
     await context.budget.check()
     content = await image_generator.draw(params.prompt, given, spent=context.budget.spent)
     try:
@@ -174,14 +177,6 @@ async def run_draw(params: DrawParams, context: ToolContext) -> ToolOutput:
         },
         messages=(message,),
     )
-
-
-async def _given(params: DrawParams, context: ToolContext) -> Picture | None:
-    """Returns the picture to edit, scaled down to the model's limits, or None if a new picture is generated."""
-    if params.mode == "generate" or params.image_path is None:
-        return None
-    content = await load_picture(params.image_path, context)
-    return await prepare_for_model(content, name=params.image_path)
 
 
 image_edit_or_generate = Tool(

@@ -42,7 +42,11 @@ async def run_python(params: PythonParams, context: ToolContext) -> ToolOutput:
             await shell.terminate(session)
     printed, _, errors = shown.output.partition(f"{mark}\n")
     if shown.exit_code is None or shown.exit_code in _TIMED_OUT:
-        raise ToolError(_too_long(params.timeout, printed))
+        so_far = f" It had printed:\n{printed.rstrip()}" if printed.strip() else ""
+        raise ToolError(
+            f"The code did not end within {params.timeout} s and was ended. Give a longer timeout, or put it in a file"
+            f" and run it with execute_command.{so_far}"
+        )
     if shown.exit_code != 0:
         parts = (printed.rstrip(), errors.strip(), f"[exit code {shown.exit_code}]")
         return ToolOutput(output="\n".join(filter(None, parts)), is_success=False)
@@ -74,14 +78,6 @@ def _printed(printed: str, shown: CommandOutput) -> str:
         f"\n[{shown.dropped_bytes} bytes are left out in the middle]" if shown.dropped_bytes else ""
     )
     return printed.rstrip("\n") + left_out
-
-
-def _too_long(seconds: int, printed: str) -> str:
-    so_far = f" It had printed:\n{printed.rstrip()}" if printed.strip() else ""
-    return (
-        f"The code did not end within {seconds} s and was ended. Give a longer timeout, or put it in a file and run it"
-        f" with execute_command.{so_far}"
-    )
 
 
 def _title(params: PythonParams) -> str:

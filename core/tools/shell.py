@@ -76,7 +76,9 @@ async def run_execute(params: ExecuteParams, context: ToolContext) -> ToolOutput
             break
         except ToolError:
             # the session may be busy; checking first would add a round trip to every command
-            free = await _free_session(shell)
+            busy = {session.name for session in await shell.sessions() if session.is_running}
+            others = (f"{DEFAULT_SESSION}-{number}" for number in count(2))
+            free = next(name for name in chain((DEFAULT_SESSION,), others) if name not in busy)
             if params.session_name or free == session:
                 raise
             session = free
@@ -117,16 +119,6 @@ async def session_of_call(shell: Shell, params: ExecuteParams) -> str:
     return params.session_name or (found.name if found else "")
 
 
-async def _free_session(shell: Shell) -> str:
-    """Returns the name of a session in which no command is running.
-
-    Tries the default session first, then `default-2`, `default-3` and so on.
-    """
-    busy = {session.name for session in await shell.sessions() if session.is_running}
-    twins = (f"{DEFAULT_SESSION}-{number}" for number in count(2))
-    return next(name for name in chain((DEFAULT_SESSION,), twins) if name not in busy)
-
-
 class CheckParams(BaseModel):
     """See the output so far of the newest command of a session, and its exit code if it has ended. With input a program
     that waits for an answer is given one first."""
@@ -144,7 +136,11 @@ class CheckParams(BaseModel):
 async def run_check(params: CheckParams, context: ToolContext) -> ToolOutput:
     sandbox = await context.sandbox()
     if params.input is not None:
-        await sandbox.shell.type_text(params.session_name, _typed(params.input))
+        # presses Enter, unless the text ends in a control character
+        is_control = params.input != "" and unicodedata.category(params.input[-1]) == "Cc"
+        await sandbox.shell.type_text(
+            params.session_name, params.input if is_control else f"{params.input}\n"
+        )
     seconds = 0 if params.input is None else INPUT_SECONDS
     shown = await sandbox.shell.check(params.session_name, timeout_seconds=seconds)
     hint = "still running" if shown.exit_code is None else ""
@@ -152,12 +148,6 @@ async def run_check(params: CheckParams, context: ToolContext) -> ToolOutput:
         await sandbox.shell.terminate(params.session_name)
         hint = "the session was killed"
     return ToolOutput(output=_report(shown, params.session_name, hint))
-
-
-def _typed(text: str) -> str:
-    """Returns the text followed by a line break, which presses Enter, unless the text ends in a control character."""
-    is_control = text != "" and unicodedata.category(text[-1]) == "Cc"
-    return text if is_control else f"{text}\n"
 
 
 class TerminateParams(BaseModel):

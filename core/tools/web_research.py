@@ -159,14 +159,10 @@ async def _read(reader: PageReader, address: str) -> Page | str:
 async def _format_page(page: Page, room: int, number: int, context: ToolContext) -> str:
     head = f"{clean_line(page.url, 2000)}\n{clean_line(page.title, 300)}".rstrip()
     text = clean_text(page.text, _WHOLE_CHARACTERS_MAX).strip()
-    path = f"{PAGES_FOLDER}/{_name(page.url)}-{number}.md"
+    url = URL(page.url)
+    words = re.sub(r"[^A-Za-z0-9]+", "-", f"{url.host or ''}{url.path}").strip("-")[:80]
+    path = f"{PAGES_FOLDER}/{words or 'page'}-{number}.md"
     return f"{head}\n{await fence_long_text(text, source=page.url, room=room, path=path, context=context)}"
-
-
-def _name(url: str) -> str:
-    parts = URL(url)
-    words = re.sub(r"[^A-Za-z0-9]+", "-", f"{parts.host or ''}{parts.path}")
-    return words.strip("-")[:80] or "page"
 
 
 def _scrape_title(params: ScrapeParams) -> str:

@@ -101,7 +101,7 @@ class HostConnection:
 
     def finish(self, channel: int, frame: bytes) -> None:
         self._calls.pop(channel, None)
-        if any(frame_channel(waiting) == channel for waiting in self._bulk):
+        if any(protocol.HEADER.unpack_from(waiting)[2] == channel for waiting in self._bulk):
             self._bulk.append(frame)  # a stream's end must follow its data
             self._bulk_unsent += len(frame)
             self._write()
@@ -207,7 +207,3 @@ class HostConnection:
             self._bulk_unsent -= len(frame)
             self._current = memoryview(frame)
         return bool(self._current)
-
-
-def frame_channel(frame: bytes) -> int:
-    return protocol.HEADER.unpack_from(frame)[2]

@@ -16,22 +16,16 @@ CREATE_IF_MISSING = api_pb2.OBJECT_CREATION_TYPE_CREATE_IF_MISSING
 SUCCESS = api_pb2.GenericResult(status=api_pb2.GenericResult.GENERIC_STATUS_SUCCESS)
 
 
-async def hello(
-    world: World, request: object, metadata: Mapping[str, object]
-) -> api_pb2.ClientHelloResponse:
+async def hello(world: World, request: object) -> api_pb2.ClientHelloResponse:
     return api_pb2.ClientHelloResponse()
 
 
-async def auth_token(
-    world: World, request: object, metadata: Mapping[str, object]
-) -> api_pb2.AuthTokenGetResponse:
+async def auth_token(world: World, request: object) -> api_pb2.AuthTokenGetResponse:
     return api_pb2.AuthTokenGetResponse(token=token(TOKEN_SECONDS))
 
 
 async def environment(
-    world: World,
-    request: api_pb2.EnvironmentGetOrCreateRequest,
-    metadata: Mapping[str, object],
+    world: World, request: api_pb2.EnvironmentGetOrCreateRequest
 ) -> api_pb2.EnvironmentGetOrCreateResponse:
     settings = api_pb2.EnvironmentSettings(image_builder_version=BUILDER)
     name = request.deployment_name or "main"
@@ -41,7 +35,7 @@ async def environment(
 
 
 async def app(
-    world: World, request: api_pb2.AppGetOrCreateRequest, metadata: Mapping[str, object]
+    world: World, request: api_pb2.AppGetOrCreateRequest
 ) -> api_pb2.AppGetOrCreateResponse:
     name = request.app_name
     if name not in world.apps and request.object_creation_type != CREATE_IF_MISSING:
@@ -52,7 +46,7 @@ async def app(
 
 
 async def image(
-    world: World, request: api_pb2.ImageGetOrCreateRequest, metadata: Mapping[str, object]
+    world: World, request: api_pb2.ImageGetOrCreateRequest
 ) -> api_pb2.ImageGetOrCreateResponse:
     """Records the commands of layers without running them. An image based on a snapshot has its files."""
     bases = [world.image(base.image_id) for base in request.image.base_images]
@@ -79,21 +73,19 @@ async def build(world: World, stream: RpcStream) -> None:
 
 
 async def image_by_id(
-    world: World, request: api_pb2.ImageFromIdRequest, metadata: Mapping[str, object]
+    world: World, request: api_pb2.ImageFromIdRequest
 ) -> api_pb2.ImageFromIdResponse:
     return api_pb2.ImageFromIdResponse(image_id=world.image(request.image_id).image_id)
 
 
-async def delete_image(
-    world: World, request: api_pb2.ImageDeleteRequest, metadata: Mapping[str, object]
-) -> Empty:
+async def delete_image(world: World, request: api_pb2.ImageDeleteRequest) -> Empty:
     world.image(request.image_id)
     await world.delete_image(request.image_id)
     return Empty()
 
 
 async def secret(
-    world: World, request: api_pb2.SecretGetOrCreateRequest, metadata: Mapping[str, object]
+    world: World, request: api_pb2.SecretGetOrCreateRequest
 ) -> api_pb2.SecretGetOrCreateResponse:
     name = request.deployment_name
     if name and name not in world.secrets and not request.env_dict:
@@ -104,45 +96,39 @@ async def secret(
 
 
 async def mount(
-    world: World, request: api_pb2.MountGetOrCreateRequest, metadata: Mapping[str, object]
+    world: World, request: api_pb2.MountGetOrCreateRequest
 ) -> api_pb2.MountGetOrCreateResponse:
     world.mounted_files.update(one.filename for one in request.files)
     return api_pb2.MountGetOrCreateResponse(mount_id=new_id("mo"))
 
 
 async def files_there(
-    world: World,
-    request: api_pb2.MountBatchedCheckExistenceRequest,
-    metadata: Mapping[str, object],
+    world: World, request: api_pb2.MountBatchedCheckExistenceRequest
 ) -> api_pb2.MountBatchedCheckExistenceResponse:
     """Reports all files of a deployment as present, so that nothing is uploaded."""
     return api_pb2.MountBatchedCheckExistenceResponse()
 
 
 async def app_by_name(
-    world: World,
-    request: api_pb2.AppGetByDeploymentNameRequest,
-    metadata: Mapping[str, object],
+    world: World, request: api_pb2.AppGetByDeploymentNameRequest
 ) -> api_pb2.AppGetByDeploymentNameResponse:
     is_deployed = world.apps.get(request.name, "") in world.deployed
     app_id = world.apps[request.name] if is_deployed else ""
     return api_pb2.AppGetByDeploymentNameResponse(app_id=app_id)
 
 
-async def create_app(
-    world: World, request: api_pb2.AppCreateRequest, metadata: Mapping[str, object]
-) -> api_pb2.AppCreateResponse:
+async def create_app(world: World, request: api_pb2.AppCreateRequest) -> api_pb2.AppCreateResponse:
     app_id = world.apps.setdefault(request.description, new_id("ap"))
     return api_pb2.AppCreateResponse(app_id=app_id, app_page_url="http://127.0.0.1/")
 
 
 async def layout(
-    world: World, request: api_pb2.AppGetLayoutRequest, metadata: Mapping[str, object]
+    world: World, request: api_pb2.AppGetLayoutRequest
 ) -> api_pb2.AppGetLayoutResponse:
     return api_pb2.AppGetLayoutResponse(app_layout=api_pb2.AppLayout())
 
 
-async def acknowledge(world: World, request: object, metadata: Mapping[str, object]) -> Empty:
+async def acknowledge(world: World, request: object) -> Empty:
     return Empty()
 
 

@@ -13,9 +13,7 @@ from simulator.modal.world import World, new_id
 
 
 async def prepare(
-    world: World,
-    request: api_pb2.FunctionPrecreateRequest,
-    metadata: Mapping[str, object],
+    world: World, request: api_pb2.FunctionPrecreateRequest
 ) -> api_pb2.FunctionPrecreateResponse:
     handle = api_pb2.FunctionHandleMetadata(function_name=request.function_name)
     return api_pb2.FunctionPrecreateResponse(
@@ -24,7 +22,7 @@ async def prepare(
 
 
 async def create(
-    world: World, request: api_pb2.FunctionCreateRequest, metadata: Mapping[str, object]
+    world: World, request: api_pb2.FunctionCreateRequest
 ) -> api_pb2.FunctionCreateResponse:
     world.deployed.setdefault(request.app_id, []).append(request)
     definition = request.function
@@ -36,16 +34,12 @@ async def create(
     )
 
 
-async def publish(
-    world: World, request: api_pb2.AppPublishRequest, metadata: Mapping[str, object]
-) -> api_pb2.AppPublishResponse:
+async def publish(world: World, request: api_pb2.AppPublishRequest) -> api_pb2.AppPublishResponse:
     world.published.add(request.app_id)
     return api_pb2.AppPublishResponse(url="http://127.0.0.1/", deployed_at=world.now())
 
 
-async def by_name(
-    world: World, request: api_pb2.FunctionGetRequest, metadata: Mapping[str, object]
-) -> api_pb2.FunctionGetResponse:
+async def by_name(world: World, request: api_pb2.FunctionGetRequest) -> api_pb2.FunctionGetResponse:
     app_id = world.apps.get(request.app_name, "")
     if app_id not in world.published:
         raise GRPCError(Status.NOT_FOUND, f"App {request.app_name!r} not found")
@@ -60,9 +54,7 @@ async def by_name(
     raise GRPCError(Status.NOT_FOUND, f"Function {request.object_tag!r} not found")
 
 
-async def call(
-    world: World, request: api_pb2.FunctionMapRequest, metadata: Mapping[str, object]
-) -> api_pb2.FunctionMapResponse:
+async def call(world: World, request: api_pb2.FunctionMapRequest) -> api_pb2.FunctionMapResponse:
     """Answers when the call is taken, not when it ends: single calls that nobody waits for, and no others."""
     definition = _of_id(world, request.function_id)
     is_spawned = (

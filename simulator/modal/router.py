@@ -18,7 +18,7 @@ HOME = "/root"
 
 
 async def start(
-    world: World, request: router_pb2.TaskExecStartRequest, metadata: Mapping[str, object]
+    world: World, request: router_pb2.TaskExecStartRequest
 ) -> router_pb2.TaskExecStartResponse:
     sandbox = _living(world, request.task_id)
     await sandbox.started.wait()
@@ -57,7 +57,7 @@ async def read(world: World, stream: RpcStream) -> None:
 
 
 async def write(
-    world: World, request: router_pb2.TaskExecStdinWriteRequest, metadata: Mapping[str, object]
+    world: World, request: router_pb2.TaskExecStdinWriteRequest
 ) -> router_pb2.TaskExecStdinWriteResponse:
     command = _command(world, request.task_id, request.exec_id)
     await _fed(command, request.offset, request.data, is_last=request.eof)
@@ -84,9 +84,7 @@ async def write_stream(world: World, stream: RpcStream) -> None:
 
 
 async def input_status(
-    world: World,
-    request: router_pb2.TaskExecStdinStatusRequest,
-    metadata: Mapping[str, object],
+    world: World, request: router_pb2.TaskExecStdinStatusRequest
 ) -> router_pb2.TaskExecStdinStatusResponse:
     command = _command(world, request.task_id, request.exec_id)
     return router_pb2.TaskExecStdinStatusResponse(
@@ -95,7 +93,7 @@ async def input_status(
 
 
 async def poll(
-    world: World, request: router_pb2.TaskExecPollRequest, metadata: Mapping[str, object]
+    world: World, request: router_pb2.TaskExecPollRequest
 ) -> router_pb2.TaskExecPollResponse:
     code = _command(world, request.task_id, request.exec_id).code
     if code is None:
@@ -106,7 +104,7 @@ async def poll(
 
 
 async def wait(
-    world: World, request: router_pb2.TaskExecWaitRequest, metadata: Mapping[str, object]
+    world: World, request: router_pb2.TaskExecWaitRequest
 ) -> router_pb2.TaskExecWaitResponse:
     command = _command(world, request.task_id, request.exec_id)
     await command.ended.wait()
@@ -117,9 +115,7 @@ async def wait(
 
 
 async def snapshot(
-    world: World,
-    request: router_pb2.TaskSnapshotFilesystemRequest,
-    metadata: Mapping[str, object],
+    world: World, request: router_pb2.TaskSnapshotFilesystemRequest
 ) -> router_pb2.TaskSnapshotFilesystemResponse:
     sandbox = _living(world, request.task_id)
     if request.ttl_seconds != -1 and request.ttl_seconds <= 0:
@@ -129,19 +125,13 @@ async def snapshot(
 
 
 async def ready(
-    world: World,
-    request: router_pb2.SandboxWaitUntilReadyTcrRequest,
-    metadata: Mapping[str, object],
+    world: World, request: router_pb2.SandboxWaitUntilReadyTcrRequest
 ) -> router_pb2.SandboxWaitUntilReadyTcrResponse:
     _living(world, request.task_id)
     return router_pb2.SandboxWaitUntilReadyTcrResponse(ready_at=world.now())
 
 
-async def set_network(
-    world: World,
-    request: router_pb2.TaskSetNetworkAccessRequest,
-    metadata: Mapping[str, object],
-) -> Empty:
+async def set_network(world: World, request: router_pb2.TaskSetNetworkAccessRequest) -> Empty:
     _living(world, request.task_id).definition.network_access.CopyFrom(request.network_access)
     return Empty()
 

@@ -25,7 +25,7 @@ class RpcStream(Protocol):
 
 Answer = Callable[..., Awaitable[Message]]
 Talk = Callable[..., Awaitable[None]]
-Credentials = Callable[[Mapping[str, object]], str]
+Credentials = Callable[[str, Mapping[str, object]], str]
 
 
 @dataclass(slots=True)
@@ -106,8 +106,8 @@ def service(
     answers: Mapping[str, Answer],
     talks: Mapping[str, Talk],
 ) -> object:
-    """A servicer of the generated base. `answers` take the world, a request and its metadata; `talks` the world and
-    the stream."""
+    """A servicer of the generated base. `answers` take the world and a request, `talks` the world and the stream.
+    `refusal` says what is wrong with the metadata of a call, if anything."""
     known = cast("frozenset[str]", vars(base)["__abstractmethods__"])
     strangers = (answers.keys() | talks.keys()) - known
     if strangers:
@@ -119,12 +119,12 @@ def service(
         request = await stream.recv_message()
         if name not in answers:
             raise GRPCError(Status.UNIMPLEMENTED, f"the simulated Modal has no {name}")
-        await stream.send_message(await answers[name](world, request, stream.metadata))
+        await stream.send_message(await answers[name](world, request))
         return None
 
     def method(name: str) -> Callable[[object, RpcStream], Awaitable[None]]:
         return lambda _, stream: gate.pass_through(
-            name, stream, refusal(stream.metadata), lambda: carried_out(name, stream)
+            name, stream, refusal(name, stream.metadata), lambda: carried_out(name, stream)
         )
 
     return type(base.__name__, (base,), {name: method(name) for name in known})()

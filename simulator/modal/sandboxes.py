@@ -16,10 +16,8 @@ LIST_MAX = 100
 
 
 async def create(
-    world: World, request: api_pb2.SandboxCreateV2Request, metadata: Mapping[str, object]
+    world: World, request: api_pb2.SandboxCreateV2Request
 ) -> api_pb2.SandboxCreateV2Response:
-    if not metadata.get("x-modal-auth-token"):
-        raise GRPCError(Status.UNAUTHENTICATED, "x-modal-auth-token is missing")
     environment: dict[str, str] = {}
     for source in request.secret_sources:
         named = world.secrets.get(source.secret_id.removeprefix("st-"), {})
@@ -39,9 +37,7 @@ async def create(
 
 
 async def router_access(
-    world: World,
-    request: api_pb2.SandboxGetCommandRouterAccessRequest,
-    metadata: Mapping[str, object],
+    world: World, request: api_pb2.SandboxGetCommandRouterAccessRequest
 ) -> api_pb2.SandboxGetCommandRouterAccessResponse:
     sandbox = world.of_task(request.task_id) if request.task_id else None
     sandbox = sandbox or world.sandbox(request.sandbox_id)
@@ -53,7 +49,7 @@ async def router_access(
 
 
 async def task_id(
-    world: World, request: api_pb2.SandboxGetTaskIdRequest, metadata: Mapping[str, object]
+    world: World, request: api_pb2.SandboxGetTaskIdRequest
 ) -> api_pb2.SandboxGetTaskIdResponse:
     sandbox = world.sandbox(request.sandbox_id)
     if sandbox.result is not None:
@@ -61,9 +57,7 @@ async def task_id(
     return api_pb2.SandboxGetTaskIdResponse(task_id=sandbox.task_id)
 
 
-async def wait(
-    world: World, request: api_pb2.SandboxWaitRequest, metadata: Mapping[str, object]
-) -> api_pb2.SandboxWaitResponse:
+async def wait(world: World, request: api_pb2.SandboxWaitRequest) -> api_pb2.SandboxWaitResponse:
     sandbox = world.sandbox(request.sandbox_id)
     if request.timeout:
         with suppress(TimeoutError):
@@ -72,7 +66,7 @@ async def wait(
 
 
 async def terminate(
-    world: World, request: api_pb2.SandboxTerminateRequest, metadata: Mapping[str, object]
+    world: World, request: api_pb2.SandboxTerminateRequest
 ) -> api_pb2.SandboxTerminateResponse:
     sandbox = world.sandbox(request.sandbox_id)
     before = sandbox.result
@@ -81,9 +75,7 @@ async def terminate(
 
 
 async def exit_snapshot(
-    world: World,
-    request: api_pb2.SandboxGetExitSnapshotRequest,
-    metadata: Mapping[str, object],
+    world: World, request: api_pb2.SandboxGetExitSnapshotRequest
 ) -> api_pb2.SandboxGetExitSnapshotResponse:
     answer = api_pb2.SandboxGetExitSnapshotResponse
     sandbox = world.sandbox(request.sandbox_id)
@@ -99,7 +91,7 @@ async def exit_snapshot(
 
 
 async def by_name(
-    world: World, request: api_pb2.SandboxGetFromNameRequest, metadata: Mapping[str, object]
+    world: World, request: api_pb2.SandboxGetFromNameRequest
 ) -> api_pb2.SandboxGetFromNameResponse:
     app_id = world.apps.get(request.app_name, "")
     sandbox = world.named(app_id, request.sandbox_name, with_ended=request.include_terminated)
@@ -111,15 +103,13 @@ async def by_name(
 
 
 async def old_by_name(
-    world: World, request: api_pb2.SandboxGetFromNameRequest, metadata: Mapping[str, object]
+    world: World, request: api_pb2.SandboxGetFromNameRequest
 ) -> api_pb2.SandboxGetFromNameResponse:
     """The SDK looks among V1 sandboxes too; there are none."""
     raise GRPCError(Status.NOT_FOUND, f"Sandbox {request.sandbox_name!r} not found")
 
 
-async def listed(
-    world: World, request: api_pb2.SandboxListRequest, metadata: Mapping[str, object]
-) -> api_pb2.SandboxListResponse:
+async def listed(world: World, request: api_pb2.SandboxListRequest) -> api_pb2.SandboxListResponse:
     wanted = {tag.tag_name: tag.tag_value for tag in request.tags}
     found = [
         sandbox
@@ -145,7 +135,7 @@ async def listed(
 
 
 async def tags(
-    world: World, request: api_pb2.SandboxTagsGetRequest, metadata: Mapping[str, object]
+    world: World, request: api_pb2.SandboxTagsGetRequest
 ) -> api_pb2.SandboxTagsGetResponse:
     found = world.sandbox(request.sandbox_id).tags
     return api_pb2.SandboxTagsGetResponse(
@@ -153,16 +143,14 @@ async def tags(
     )
 
 
-async def set_tags(
-    world: World, request: api_pb2.SandboxTagsSetRequest, metadata: Mapping[str, object]
-) -> Empty:
+async def set_tags(world: World, request: api_pb2.SandboxTagsSetRequest) -> Empty:
     sandbox = world.sandbox(request.sandbox_id)
     sandbox.tags = {tag.tag_name: tag.tag_value for tag in request.tags}
     return Empty()
 
 
 async def tunnels(
-    world: World, request: api_pb2.SandboxGetTunnelsRequest, metadata: Mapping[str, object]
+    world: World, request: api_pb2.SandboxGetTunnelsRequest
 ) -> api_pb2.SandboxGetTunnelsResponse:
     status = api_pb2.GenericResult(status=api_pb2.GenericResult.GENERIC_STATUS_SUCCESS)
     sandbox = world.sandbox(request.sandbox_id)
@@ -170,9 +158,7 @@ async def tunnels(
 
 
 async def connect_token(
-    world: World,
-    request: api_pb2.SandboxCreateConnectTokenRequest,
-    metadata: Mapping[str, object],
+    world: World, request: api_pb2.SandboxCreateConnectTokenRequest
 ) -> api_pb2.SandboxCreateConnectTokenResponse:
     sandbox = world.sandbox(request.sandbox_id)
     if sandbox.result is not None or sandbox.is_ending:

@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -89,7 +90,7 @@ class ModalSimulator:
         control = service(
             ModalClientBase,
             self.gate,
-            lambda metadata: "" if _credentials(metadata) == world.credentials else "bad token",
+            lambda name, metadata: _refusal(name, metadata, world),
             world,
             {**account.ANSWERS, **functions.ANSWERS, **sandboxes.ANSWERS},
             account.TALKS,
@@ -97,7 +98,7 @@ class ModalSimulator:
         commands = service(
             TaskCommandRouterBase,
             self.gate,
-            lambda metadata: "" if _is_known(metadata, world) else "bad router token",
+            lambda _, metadata: "" if _is_known(metadata, world) else "bad router token",
             world,
             router.ANSWERS,
             router.TALKS,
@@ -131,12 +132,16 @@ class ModalSimulator:
             await self.world.end_expired()
 
 
-def _credentials(metadata: object) -> tuple[object, object]:
-    found = cast("dict[str, object]", metadata)
-    return found.get("x-modal-token-id"), found.get("x-modal-token-secret")
+def _refusal(name: str, metadata: Mapping[str, object], world: World) -> str:
+    if (
+        metadata.get("x-modal-token-id"),
+        metadata.get("x-modal-token-secret"),
+    ) != world.credentials:
+        return "bad token"
+    is_missing = name == "SandboxCreateV2" and not metadata.get("x-modal-auth-token")
+    return "x-modal-auth-token is missing" if is_missing else ""
 
 
-def _is_known(metadata: object, world: World) -> bool:
-    told = str(cast("dict[str, object]", metadata).get("authorization", ""))
-    given = told.removeprefix("Bearer ")
+def _is_known(metadata: Mapping[str, object], world: World) -> bool:
+    given = str(metadata.get("authorization", "")).removeprefix("Bearer ")
     return any(given in sandbox.router_tokens for sandbox in world.sandboxes.values())

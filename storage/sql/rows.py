@@ -55,6 +55,16 @@ def _person(person_id: str | None, name: str | None) -> Person | None:
     return None if person_id is None else Person(person_id=person_id, name=name or "")
 
 
+def address_parameters(address: Address) -> RowValues:
+    """Returns the parameters `platform`, `workspace`, `channel` and `key`."""
+    return {
+        "platform": address.platform,
+        "workspace": address.workspace_id,
+        "channel": address.channel_id,
+        "key": address.thread_key,
+    }
+
+
 def thread_from_row(row: Row) -> Thread:
     return from_row(Thread, row, address=from_row(Address, row))
 

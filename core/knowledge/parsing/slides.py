@@ -55,7 +55,10 @@ def _texts(shape: BaseShape, depth: int) -> Iterator[str]:
     elif isinstance(shape, GraphicFrame):
         yield _graphic(shape)
     elif isinstance(shape, Picture):
-        yield f"[picture: {_description(shape)}]"
+        # python-pptx has no property for the alternative text
+        element: Any = getattr(shape, "_element")  # noqa: B009
+        name = str(element.nvPicPr.cNvPr.get("descr") or shape.name)
+        yield f"[picture: {' '.join(name.split())}]"
     elif shape.has_text_frame:
         frame: object = getattr(shape, "text_frame", None)
         yield str(getattr(frame, "text", ""))
@@ -65,13 +68,6 @@ def _graphic(frame: GraphicFrame) -> str:
     if frame.has_table:
         return markdown_table([cell.text for cell in row.cells] for row in frame.table.rows)
     return _chart_table(frame) if frame.has_chart else f"[not shown here: {frame.name}]"
-
-
-def _description(picture: Picture) -> str:
-    """Returns the picture's alternative text, or its name."""
-    # python-pptx has no property for the alternative text
-    element: Any = getattr(picture, "_element")  # noqa: B009
-    return " ".join(str(element.nvPicPr.cNvPr.get("descr") or picture.name).split())
 
 
 def _chart_table(frame: GraphicFrame) -> str:

@@ -86,16 +86,12 @@ def _notes(content: bytes) -> Iterator[str]:
                     yield f"[{kind[:-1]} {note.get(qn('w:id'))}: {text}]"
 
 
-def _pictures(paragraph: Paragraph) -> str:
-    """Returns the names of the paragraph's pictures and charts."""
+def _paragraph(paragraph: Paragraph) -> str:
     # python-docx has no property for the XML element
     element = getattr(paragraph, "_p")  # noqa: B009
     named = (one.get("descr") or one.get("name") or "" for one in element.iter(qn("wp:docPr")))
-    return " ".join(f"[picture: {' '.join(one.split())}]" for one in named)
-
-
-def _paragraph(paragraph: Paragraph) -> str:
-    text = f"{paragraph.text.strip()} {_pictures(paragraph)}".strip()
+    pictures = (f"[picture: {' '.join(one.split())}]" for one in named)
+    text = " ".join([paragraph.text.strip(), *pictures]).strip()
     style = (paragraph.style.name or "") if paragraph.style is not None else ""
     if not text:
         return ""

@@ -36,6 +36,7 @@ from core.stores import ErasedCounts, LoadedRun
 from storage.sql.database import Database, read_all
 from storage.sql.rows import (
     Row,
+    address_parameters,
     ask_from_row,
     event_from_row,
     input_from_row,
@@ -184,7 +185,7 @@ def lock_thread_of_run(connection: Connection, run_id: str) -> Thread | None:
 
 def lock_thread_at(connection: Connection, address: Address) -> Thread | None:
     """Like `lock_thread`, for the thread that the address is bound to."""
-    return _thread(_LOCK_BOUND.fetch_first(connection, _place(address)))
+    return _thread(_LOCK_BOUND.fetch_first(connection, address_parameters(address)))
 
 
 def read_thread(connection: Connection, thread_id: str) -> Thread | None:
@@ -193,7 +194,7 @@ def read_thread(connection: Connection, thread_id: str) -> Thread | None:
 
 def read_thread_at(connection: Connection, address: Address) -> Thread | None:
     """Returns the thread that the address is bound to."""
-    return _thread(_READ_BOUND.fetch_first(connection, _place(address)))
+    return _thread(_READ_BOUND.fetch_first(connection, address_parameters(address)))
 
 
 def read_newest_run(connection: Connection, thread_id: str) -> Run | None:
@@ -228,15 +229,6 @@ def read_snapshot(connection: Connection, thread: Thread) -> ThreadSnapshot:
 
 def _thread(row: Row | None) -> Thread | None:
     return thread_from_row(row) if row else None
-
-
-def _place(address: Address) -> dict[str, object]:
-    return {
-        "platform": address.platform,
-        "workspace": address.workspace_id,
-        "channel": address.channel_id,
-        "key": address.thread_key,
-    }
 
 
 _CREATE = Failpoint("storage.create_thread")

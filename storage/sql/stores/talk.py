@@ -19,7 +19,7 @@ from core.domain.threads import (
 from core.failpoints import Failpoint
 from core.stores import Feedback
 from storage.sql.database import Database, read_all
-from storage.sql.rows import Row, from_row, to_row
+from storage.sql.rows import Row, address_parameters, from_row, to_row
 from storage.sql.statements import CompiledStatement, insert_or_replace, insert_or_skip
 from storage.sql.tables import (
     deliveries,
@@ -199,13 +199,11 @@ def keep_early_change(connection: Connection, thread_id: str | None, arrival: In
         return
     if thread_id is None and not arrival.is_addressed:
         kind, text = "delete", ""
-    place, is_older = arrival.address, early_changes.c.sent_at < arrival.sent_at
+    is_older = early_changes.c.sent_at < arrival.sent_at
     older = delete(early_changes).where(_OF_MESSAGE, early_changes.c.kind == kind, is_older)
     connection.execute(older, _message_parameters(arrival))
     values: dict[str, object] = {
-        "platform": place.platform,
-        "workspace_id": place.workspace_id,
-        "channel_id": place.channel_id,
+        **to_row(arrival.address, "thread_key"),
         "message_ref": arrival.message_ref,
         "kind": kind,
         "author_id": arrival.author.person_id,
@@ -242,24 +240,13 @@ def _is_stored(connection: Connection, thread_id: str, message_ref: str) -> bool
 
 
 def _message_parameters(arrival: InboxItem) -> dict[str, object]:
-    place = arrival.address
-    return {
-        "platform": place.platform,
-        "workspace": place.workspace_id,
-        "channel": place.channel_id,
-        "ref": arrival.message_ref,
-    }
+    return {**address_parameters(arrival.address), "ref": arrival.message_ref}
 
 
 def read_follow_mode(connection: Connection, address: Address) -> FollowMode | None:
     """Returns the mode of the thread, else that of its channel, else None."""
-    place = {
-        "platform": address.platform,
-        "workspace": address.workspace_id,
-        "channel": address.channel_id,
-        "key": address.thread_key,
-    }
-    modes = {row["thread_key"]: row["mode"] for row in _MODES.fetch_rows(connection, place)}
+    rows = _MODES.fetch_rows(connection, address_parameters(address))
+    modes = {row["thread_key"]: row["mode"] for row in rows}
     return modes.get(address.thread_key) or modes.get("")
 
 

@@ -153,6 +153,9 @@ async def test_old_conversations_are_deleted_and_others_stay(stage: ReceiverStag
     conversations = stage.world.deps.stores.conversations
     there = replace(HERE, thread_key="2.0")
     await stage.receiver.receive(replace(message(key="m2"), address=there))
+    mcp = await conversations.create(
+        Address(platform="api", workspace_id="", channel_id="mcp", thread_key="session")
+    )
 
     async def forget(thread_id: str) -> None:
         await forget_thread(thread_id, stage.receiver.commands.erasure)
@@ -172,3 +175,30 @@ async def test_old_conversations_are_deleted_and_others_stay(stage: ReceiverStag
     assert await conversations.snapshot(old) is None
     # a conversation with a run that has not ended is no old one
     assert await conversations.find(there) is not None
+    # nor is a session of `threadhand mcp`, which may be in use
+    assert await conversations.snapshot(mcp.thread_id) is not None
+
+
+class ManyOld:
+    """Old conversations of which the first ones cannot be deleted."""
+
+    def __init__(self, *broken: str) -> None:
+        self.broken = broken
+        self.left = [*broken, "good"]
+
+    async def inactive(self, before: datetime, *, limit: int) -> tuple[str, ...]:
+        return tuple(self.left[:limit])
+
+    async def forget(self, thread_id: str) -> None:
+        if thread_id in self.broken:
+            raise PermissionError(f"the folder of {thread_id} is in use")
+        self.left.remove(thread_id)
+
+
+@pytest.mark.parametrize("count", [1, 60])
+async def test_a_conversation_that_cannot_be_deleted_holds_up_no_other(count: int) -> None:
+    store = ManyOld(*(f"bad {number}" for number in range(count)))
+    job = spawn(delete_old_conversations(store, store.forget, 30), name="retention")
+    await sleep(0.1)
+    await cancel(job)
+    assert store.left == [*store.broken]

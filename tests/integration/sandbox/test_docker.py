@@ -143,6 +143,28 @@ async def test_an_idle_container_is_stopped_and_a_busy_one_not() -> None:
         assert stage.containers == []
 
 
+async def test_a_container_that_another_process_uses_is_not_stopped() -> None:
+    async with docker_stage() as stage:
+        await stage.provider.open("thread", fence=1)
+        neighbour = DockerSandboxProvider(
+            PLAN,
+            stage.folder / "data",
+            docker=DockerCli(executable=str(stage.folder / "docker")),
+            now=lambda: stage.minutes * 60,
+        )
+        try:
+            stage.minutes = 14
+            sandbox = await neighbour.open("thread", fence=2)
+            stage.minutes = 16
+            await stage.provider.stop_idle_containers()
+            assert (await run(sandbox, "echo on")).output == "on\n"
+            stage.minutes = 30
+            await stage.provider.stop_idle_containers()
+            assert stage.containers == []
+        finally:
+            await neighbour.close()
+
+
 async def test_a_container_that_ended_alone_is_told_to_the_next_run_once() -> None:
     async with docker_stage() as stage:
         sandbox = await stage.provider.open("thread", fence=1)

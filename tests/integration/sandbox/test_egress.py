@@ -13,6 +13,7 @@ import pytest
 from core.domain.errors import SandboxUnavailable
 from core.ports import Sandbox
 from core.web_access.guard import AddressGuard
+from sandbox.local import egress_proxy
 from sandbox.local.egress_policy import EgressConfig, EgressLimits, parse_egress_policy
 from sandbox.local.egress_proxy import RESOLUTIONS, EgressProxy
 from tests.integration.sandbox.egress_stage import (
@@ -356,3 +357,24 @@ async def asked(address: tuple[str, int], head: bytes) -> bytes:
     answer = await asyncio.wait_for(reader.read(), 30)
     writer.close()
     return answer
+
+
+async def test_an_address_that_does_not_answer_leaves_time_for_the_next() -> None:
+    server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    silent = socket.socket()
+    waiting = [socket.socket() for _ in range(4)]
+    try:
+        silent.bind(("127.0.0.2", port))
+        silent.listen(0)
+        for one in waiting:  # the queue is full, so further connections are not answered
+            one.setblocking(False)
+            one.connect_ex(("127.0.0.2", port))
+        async with asyncio.timeout(2):
+            _, writer = await egress_proxy._connect_to_any(["127.0.0.2", "127.0.0.1"], port, 1.0)
+        assert writer.get_extra_info("peername")[0] == "127.0.0.1"
+        writer.close()
+    finally:
+        for one in (silent, *waiting):
+            one.close()
+        server.close()

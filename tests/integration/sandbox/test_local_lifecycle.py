@@ -160,3 +160,17 @@ async def test_deleting_takes_the_archive_with_it() -> None:
         assert day.is_archived
         await day.jails.destroy("thread")
         assert not day.home.exists()
+
+
+async def test_a_folder_that_cannot_be_locked_holds_up_no_other() -> None:
+    async with a_day() as day:
+        first = await day.jails.open("a-first", fence=1)
+        second = await day.jails.open("thread", fence=1)
+        for sandbox in (first, second):
+            await sandbox.files.write("kept", pieces(b"x"))
+        await day.passes(15)
+        lock = day.home.parent / "a-first" / "lock"
+        lock.unlink(missing_ok=True)
+        lock.mkdir()
+        await day.passes(120)
+        assert day.is_archived

@@ -167,6 +167,7 @@ async def test_an_error_that_holds_for_all_parts_is_told_as_it_is(
     [
         ("It says so [1] and [999].", "It says so (page 1) and.", 1),
         ("No number at all.", "No number at all.", 0),
+        ("`args[1]`, args[0], [2024] [1].", "`args[1]`, args[0], [2024] (page 1).", 1),
     ],
 )
 async def test_sources_that_do_not_exist_are_not_cited(
