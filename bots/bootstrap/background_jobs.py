@@ -94,15 +94,20 @@ async def delete_old_conversations(
 ) -> None:
     """Deletes conversations without activity for `days` days, with their sandboxes. If `days` is 0, keeps them all."""
 
+    failed = 0
+
     async def delete_batch() -> int:
-        deleted = 0
-        for thread_id in await store.inactive(datetime.now(UTC) - timedelta(days=days), limit=50):
+        nonlocal failed
+        before = datetime.now(UTC) - timedelta(days=days)
+        found = await store.inactive(before, limit=50 + failed)
+        known, failed = failed, 0
+        for thread_id in found:
             try:
                 await forget(thread_id)
-                deleted += 1
-            except AgentError as error:
+            except (AgentError, OSError) as error:
+                failed += 1
                 log.warning("the old conversation %s was not deleted: %s", thread_id, error)
-        return deleted
+        return len(found) - known
 
     if days:
         await _repeat(

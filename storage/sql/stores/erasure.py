@@ -189,11 +189,13 @@ def _is_line_of(line: str, person_id: str) -> bool:
 
 
 def find_inactive(connection: Connection, before: datetime, limit: int) -> tuple[str, ...]:
-    """Returns threads without activity since then and without an unended run, the oldest first."""
+    """Returns threads without activity since then and without an unended run, the oldest first. Leaves out the sessions
+    of `threadhand mcp`, which delete themselves."""
     active = select(runs.c.thread_id).where(runs.c.status.in_(("queued", "running", "waiting")))
     old = (
         select(threads.c.thread_id)
         .where(threads.c.last_activity_at < before, threads.c.thread_id.not_in(active))
+        .where((threads.c.platform != "api") | (threads.c.channel_id != "mcp"))
         .order_by(threads.c.last_activity_at)
         .limit(limit)
     )
