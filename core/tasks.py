@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import TypeVar, cast
+from typing import Never, TypeVar, cast
 
 ResultT = TypeVar("ResultT")
 
@@ -32,6 +32,16 @@ async def cancel(task: asyncio.Task[ResultT]) -> None:
     """Cancels the task and waits until it has ended. Its result or exception is ignored."""
     task.cancel()
     await asyncio.wait([task])
+
+
+async def repeat(work: Callable[[], Awaitable[object]], seconds: float, failure: str) -> Never:
+    """Awaits `work` every so many seconds. Its errors are logged with `failure` and do not end the repetition."""
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            await work()
+        except Exception as error:
+            log.warning("%s: %r", failure, error)
 
 
 async def wait_for_first(*events: asyncio.Event) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from core.domain.errors import SandboxUnavailable
 from core.failpoints import Failpoint
-from core.tasks import cancel, spawn
+from core.tasks import cancel, repeat, spawn
 from sandbox.client.connection import Connection
 from sandbox.client.sandbox_client import SandboxClient
 from sandbox.docker.cli import AttachedProcess, DockerCli, DockerCommands, DockerResult
@@ -67,7 +67,6 @@ class DockerSandboxProvider:
             self._machines.running_by_thread,
             self._machines.stop,
         )
-        self._last_used_at: dict[str, float] = {}
         self._unexpected_ends: set[str] = set()
         self._task: asyncio.Task[None] | None = None
 
@@ -112,13 +111,16 @@ class DockerSandboxProvider:
         """Removes containers left by killed processes and starts stopping idle ones. Raises OSError, TimeoutError."""
         await self._remove_orphans()
         if self._task is None:
-            self._task = spawn(self._run_periodically(), name="stop idle containers")
+            work = repeat(
+                self.stop_idle_containers, ROUND_SECONDS, "idle containers were not stopped"
+            )
+            self._task = spawn(work, name="stop idle containers")
 
     async def open(self, thread_id: str, *, fence: int) -> SandboxClient:
         check_thread_id(thread_id)
         self._shared_access.claim_fence(thread_id, fence)
         sandbox = await self._machines.open(thread_id, fence=fence)
-        self._last_used_at[thread_id] = self._now()
+        await asyncio.to_thread(self._record_use, thread_id)
         if fence and thread_id in self._unexpected_ends:
             self._unexpected_ends.discard(thread_id)
             raise SandboxUnavailable(ENDED_ALONE, detail=f"thread {thread_id}")
@@ -150,14 +152,21 @@ class DockerSandboxProvider:
                 continue
             is_busy = machine.connection.is_busy
             if is_busy:
-                self._last_used_at[thread_id] = self._now()
-            idle_seconds = self._now() - self._last_used_at.get(thread_id, self._now())
+                await asyncio.to_thread(self._record_use, thread_id)
+            # by any process of this machine
+            used_at = await asyncio.to_thread(self._workspaces.last_used_at, thread_id)
+            idle_seconds = 0.0 if used_at is None else self._now() - used_at
             step = next_step(
                 "started", self._lifecycle_policy, idle_seconds=idle_seconds, is_busy=is_busy
             )
             if step == "stop":
                 await self._machines.stop(thread_id, machine)
-                self._last_used_at.pop(thread_id, None)
+
+    def _record_use(self, thread_id: str) -> None:
+        try:
+            self._workspaces.record_use(thread_id, self._now())
+        except OSError as error:
+            log.warning("the use of thread %s's sandbox was not recorded: %s", thread_id, error)
 
     async def remove_container(self, thread_id: str) -> None:
         """Logs a container that cannot be removed; the next start of the thread tries again."""
@@ -238,11 +247,6 @@ class DockerSandboxProvider:
 
     async def _run(self, command: list[str]) -> DockerResult:
         return await self._docker.run(command, seconds=COMMAND_SECONDS)
-
-    async def _run_periodically(self) -> None:
-        while True:
-            await asyncio.sleep(ROUND_SECONDS)
-            await self.stop_idle_containers()
 
 
 @dataclass(eq=False)

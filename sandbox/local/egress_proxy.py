@@ -230,7 +230,9 @@ class EgressProxy:
                 if not addresses:
                     raise RefusedRequest(403, NOT_ALLOWED.format(host=host))
                 with CONNECT:
-                    return await _connect_to_any(addresses[:ADDRESSES_TRIED], port)
+                    return await _connect_to_any(
+                        addresses[:ADDRESSES_TRIED], port, self._egress.limits.connect_seconds
+                    )
         except RefusedAddress:
             raise RefusedRequest(403, NOT_PUBLIC.format(host=host)) from None
         except TimeoutError:
@@ -306,12 +308,15 @@ def _check_listener(descriptor: int, label: str) -> socket.socket:
     return listener
 
 
-async def _connect_to_any(addresses: list[str], port: int) -> tuple[StreamReader, StreamWriter]:
-    """Connects to the first address that accepts. Raises the OSError of the last one."""
+async def _connect_to_any(
+    addresses: list[str], port: int, seconds: float
+) -> tuple[StreamReader, StreamWriter]:
+    """Connects to the first address that accepts within its share of the time. Raises the OSError of the last one."""
     failure = OSError("no address")
     for address in addresses:
         try:
-            return await asyncio.open_connection(address, port, limit=PIECE_BYTES)
+            async with asyncio.timeout(seconds / len(addresses)):
+                return await asyncio.open_connection(address, port, limit=PIECE_BYTES)
         except OSError as error:
             failure = error
     raise failure

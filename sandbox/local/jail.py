@@ -204,7 +204,9 @@ class Jail:
         if self.gateway is not None:
             self.gateway.start()
         if self.cgroups is not None:
-            self.cgroup = self.cgroups.add_process(self.pid, name=f"jail-{self.pid}")
+            # the kernel moves a process between groups in some ten milliseconds
+            add = self.cgroups.add_process
+            self.cgroup = await asyncio.to_thread(add, self.pid, name=f"jail-{self.pid}")
 
     async def stop(self) -> None:
         """Returns when no process of the jail is left: the kernel kills the whole namespace together with its init."""

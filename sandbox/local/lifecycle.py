@@ -14,7 +14,7 @@ from typing import Literal
 
 from core.domain.errors import SandboxUnavailable
 from core.failpoints import Failpoint
-from core.tasks import cancel, spawn
+from core.tasks import cancel, repeat, spawn
 from sandbox.inside import workspace_archive
 from sandbox.lifecycle_policy import LifecyclePolicy, next_step
 from sandbox.local import jail
@@ -152,7 +152,8 @@ class JailLifecycle:
 
     def start(self) -> None:
         if self._task is None:
-            self._task = spawn(self._run_periodically(), name="stop and archive idle sandboxes")
+            work = repeat(self.run_once, ROUND_SECONDS, "checking the sandboxes failed")
+            self._task = spawn(work, name="stop and archive idle sandboxes")
 
     async def close(self) -> None:
         if self._task is not None:
@@ -229,6 +230,9 @@ class JailLifecycle:
                 workspace = self._workspaces.acquire(thread_id)
             except SandboxUnavailable:
                 return  # another process runs it
+            except OSError as error:
+                log.warning("the files of thread %s cannot be locked: %s", thread_id, error)
+                return
             try:
                 await (await self._packer()).pack(workspace)
             except (ArchiveFailed, OSError, SandboxUnavailable) as error:
@@ -242,11 +246,3 @@ class JailLifecycle:
             self._workspaces.record_use(thread_id, self._now())
         except OSError as error:
             log.warning("the use of thread %s's sandbox was not recorded: %s", thread_id, error)
-
-    async def _run_periodically(self) -> None:
-        while True:
-            await asyncio.sleep(ROUND_SECONDS)
-            try:
-                await self.run_once()
-            except OSError as error:
-                log.warning("checking the sandboxes failed: %s", error)

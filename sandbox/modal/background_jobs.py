@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import modal
 
-from core.domain.errors import SandboxUnavailable, StorageUnavailable
+from core.domain.errors import SandboxUnavailable
 from core.domain.sandbox_records import SandboxRecord
-from core.tasks import cancel, spawn
+from core.tasks import cancel, repeat, spawn
 from sandbox.lifecycle_policy import next_step
-from sandbox.modal.account import SDK_ERRORS, ModalAccount
+from sandbox.modal.account import ModalAccount
 from sandbox.modal.config import BORN_TAG, HOME_TAG, ModalConfig, legal_name
 from sandbox.modal.running_sandbox import ModalRunningSandbox
 from sandbox.modal.snapshots import ModalSnapshots
@@ -50,8 +50,8 @@ class ModalBackgroundJobs:
     def start(self) -> None:
         if not self._tasks:
             self._tasks = [
-                spawn(self._run_periodically(self.ping), name="ping sandboxes"),
-                spawn(self._run_periodically(self.run_once), name="stop and archive sandboxes"),
+                spawn(repeat(work, ROUND_SECONDS, "checking the sandboxes failed"), name=name)
+                for name, work in (("ping sandboxes", self.ping), ("stop sandboxes", self.run_once))
             ]
 
     async def close(self) -> None:
@@ -110,14 +110,6 @@ class ModalBackgroundJobs:
         if not await self._stop_abandoned(record):
             # reported when the thread opens it next; not searched again
             self._missing_refs.add(record.provider_ref)
-
-    async def _run_periodically(self, work: Callable[[], Awaitable[None]]) -> None:
-        while True:
-            await asyncio.sleep(ROUND_SECONDS)
-            try:
-                await work()
-            except (*SDK_ERRORS, StorageUnavailable) as error:
-                log.warning("checking the sandboxes failed: %s", error)
 
 
 async def _ping(machine: ModalRunningSandbox) -> None:
