@@ -1,7 +1,7 @@
 """Removes what is stored about a person or thread, and finds conversations older than the retention period."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from pydantic import JsonValue
 from sqlalchemy import Connection, Select, Table, case, delete, select, update
@@ -37,6 +37,7 @@ from storage.sql.tables import (
 )
 
 BATCH_MESSAGES = 500
+MCP_SESSION_AGE = timedelta(days=30)
 REMOVED = "[This message was removed at the request of the person who wrote it.]"
 FORGOTTEN = "forgotten"
 DENIED_IT = " denied it"
@@ -189,13 +190,17 @@ def _is_line_of(line: str, person_id: str) -> bool:
 
 
 def find_inactive(connection: Connection, before: datetime, limit: int) -> tuple[str, ...]:
-    """Returns threads without activity since then and without an unended run, the oldest first. Leaves out the sessions
-    of `threadhand mcp`, which delete themselves."""
+    """Returns threads without activity since then and without an unended run, the oldest first. Sessions of
+    `threadhand mcp` delete themselves, so only those of a host that has long been away are among them."""
     active = select(runs.c.thread_id).where(runs.c.status.in_(("queued", "running", "waiting")))
     old = (
         select(threads.c.thread_id)
         .where(threads.c.last_activity_at < before, threads.c.thread_id.not_in(active))
-        .where((threads.c.platform != "api") | (threads.c.channel_id != "mcp"))
+        .where(
+            (threads.c.platform != "api")
+            | (threads.c.channel_id != "mcp")
+            | (threads.c.last_activity_at < before - MCP_SESSION_AGE)
+        )
         .order_by(threads.c.last_activity_at)
         .limit(limit)
     )

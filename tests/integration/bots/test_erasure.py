@@ -1,7 +1,7 @@
 """What is forgotten, on whose word, and what a person can take away: `forget`, `forget me`, `export`, retention."""
 
 import json
-from asyncio import sleep
+from asyncio import sleep, timeout
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -177,6 +177,11 @@ async def test_old_conversations_are_deleted_and_others_stay(stage: ReceiverStag
     assert await conversations.find(there) is not None
     # nor is a session of `threadhand mcp`, which may be in use
     assert await conversations.snapshot(mcp.thread_id) is not None
+    # which its own host deletes, if it comes back
+    month_ago = datetime.now(UTC) - timedelta(days=29)
+    assert mcp.thread_id not in await conversations.inactive(month_ago, limit=9)
+    today = datetime.now(UTC)
+    assert mcp.thread_id in await conversations.inactive(today, limit=9)
 
 
 class ManyOld:
@@ -199,6 +204,8 @@ class ManyOld:
 async def test_a_conversation_that_cannot_be_deleted_holds_up_no_other(count: int) -> None:
     store = ManyOld(*(f"bad {number}" for number in range(count)))
     job = spawn(delete_old_conversations(store, store.forget, 30), name="retention")
-    await sleep(0.1)
+    async with timeout(30):
+        while "good" in store.left:
+            await sleep(0.001)
     await cancel(job)
     assert store.left == [*store.broken]

@@ -2,7 +2,9 @@
 
 import asyncio
 
-from core.tasks import call_every
+import pytest
+
+from core.tasks import call_every, cancel, repeat, spawn
 
 
 async def test_a_repeated_call_begins_late_goes_on_and_ends_with_its_block() -> None:
@@ -29,3 +31,19 @@ async def test_nothing_is_called_if_the_block_is_shorter() -> None:
         pass
     await asyncio.sleep(0.03)
     assert called == []
+
+
+async def test_an_error_does_not_end_a_repetition(caplog: pytest.LogCaptureFixture) -> None:
+    rounds, third = list[None](), asyncio.Event()
+
+    async def work() -> None:
+        rounds.append(None)
+        if len(rounds) == 3:
+            third.set()
+        raise KeyError("unexpected")
+
+    job = spawn(repeat(work, 0.001, "the round failed"), name="rounds")
+    async with asyncio.timeout(30):
+        await third.wait()
+    await cancel(job)
+    assert "the round failed: KeyError('unexpected')" in caplog.text
