@@ -46,9 +46,14 @@ class AnswerStream:
         self._text = ""
         self._next_sequence = 0
         self._is_complete = True
-        self._has_begun = self._is_left = False
+        self._has_begun = self._is_left = self._is_started = False
         self._enough = asyncio.Event()
         self._ended = asyncio.Event()
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether people see the text grow in a message of its own."""
+        return self._is_started and not self._ended.is_set()
 
     def apply(self, event: AgentEvent) -> None:
         if self._ended.is_set():
@@ -111,7 +116,8 @@ class AnswerStream:
         if stream.state != "pending":
             return  # an earlier process has begun it, with another text
         self._has_begun = True
-        if not await poster.start_stream(stream, streams):
+        self._is_started = await poster.start_stream(stream, streams)
+        if not self._is_started:
             return
         sent, appended_at = 0, time.monotonic()
         while not (over.is_set() or self._ended.is_set()):

@@ -362,10 +362,11 @@ class _Show:
     def _current_view(self) -> RunView:
         if self._view.state == "queued" and self._has_queued_long:
             return replace(self._view, activity=LONG_QUEUE)
+        view = replace(self._view, preview="") if self._stream.is_growing else self._view
         if self._unread:
-            activity = f"{self._view.activity} · {READ_NEXT}".removeprefix(" · ")
-            return replace(self._view, activity=activity)
-        return self._view
+            activity = f"{view.activity} · {READ_NEXT}".removeprefix(" · ")
+            return replace(view, activity=activity)
+        return view
 
     async def _leave(self, run: Run, poster: Poster) -> Sequence[Delivery]:
         """Posts the results of the ended run, then shows the final state in the status message.

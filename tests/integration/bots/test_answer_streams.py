@@ -9,8 +9,9 @@ import pytest
 
 from bots.delivery import answer_stream
 from bots.delivery.answer_stream import STREAM_AFTER_CHARACTERS
-from bots.delivery.content import AnswerPart
+from bots.delivery.content import AnswerPart, RunStatus
 from bots.delivery.poster import AnswerStreams
+from bots.delivery.run_view import RunView
 from core.domain.errors import (
     ModelUnavailable,
     SurfaceError,
@@ -119,6 +120,29 @@ async def test_an_answer_is_shown_in_whole_words_while_the_model_thinks_and_writ
     assert answers(growing) == [f"{FIRST}{SECOND}".strip()]
     assert len(growing.posted) == 1
     assert all(one.endswith(" ") for one in growing.appends if one)
+
+
+async def test_the_status_does_not_repeat_what_a_stream_shows(
+    stage: Stage, growing: GrowingSurface
+) -> None:
+    await stage.use_status_after(0)
+    gate, end = asyncio.Event(), asyncio.Event()
+    stage.world.model.turns = [[TextDelta(text=FIRST), gate, TextDelta(text="More."), end, *text(SECOND)]]
+    _, running = await stage.start_followed()
+    await until(lambda: FIRST in "".join(growing.written.values()))
+    gate.set()
+    await until(lambda: [(one.activity, one.preview) for one in statuses(growing)[-1:]] == [WRITES])
+    end.set()
+    await running
+    await stage.shown()
+
+
+WRITES = ("Writing", "")
+
+
+def statuses(surface: FakeSurface) -> list[RunView]:
+    shown = [content for one in surface.posted for content in one.contents]
+    return [one.view for one in shown if isinstance(one, RunStatus)]
 
 
 async def test_a_stream_without_news_is_kept_open(stage: Stage, growing: GrowingSurface) -> None:
