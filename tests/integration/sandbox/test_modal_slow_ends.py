@@ -249,7 +249,9 @@ async def test_a_forgotten_thread_leaves_no_exit_snapshot() -> None:
 async def test_an_archived_thread_keeps_one_snapshot(stage: Stage) -> None:
     worker = stage.worker()
     await (await worker.open("thread", fence=1)).close()
-    await asyncio.sleep(0.4)  # longer than the slowest end
+    async with asyncio.timeout(60):
+        while any(one.result is None for one in stage.modal.world.sandboxes.values()):
+            await asyncio.sleep(0.01)
     assert (len(stage.snapshots), len(stage.exit_snapshots)) == (1, 1)
     await stage.clock.advance(3 * 3600)
     await worker.background_jobs.run_once()
