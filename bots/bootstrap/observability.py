@@ -120,6 +120,9 @@ class InstrumentedSurface:
     async def streams(self, address: Address) -> AnswerStreams | None:
         return await self._surface.streams(address)
 
+    async def delete(self, address: Address, message_ref: str) -> None:
+        await self._surface.delete(address, message_ref)
+
     async def tell_privately(self, address: Address, person_id: str, text: str) -> None:
         await self._surface.tell_privately(address, person_id, text)
 

@@ -110,6 +110,10 @@ class DeliverySurface(ChatSurface[Content], ChatPresence, Protocol):
         """Returns None if not everyone in the thread would see the message grow. Raises SurfaceError."""
         ...
 
+    async def delete(self, address: Address, message_ref: str) -> None:
+        """Deletes a message of the bot. Raises SurfaceError."""
+        ...
+
     async def tell_privately(self, address: Address, person_id: str, text: str) -> None:
         """Shows the text only to the person, beside the thread, if the platform can do that without a message that
         counts like an answer. Raises SurfaceError."""

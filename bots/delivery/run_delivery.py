@@ -394,8 +394,11 @@ class _Show:
         await poster.show(status, final, is_final=True)
         if (shown := poster.newest(status)).state == "failed" and shown.message_ref:
             # the message can no longer be edited, so it would say "Working" for ever
-            again = DeliveryDraft(slot="status", ordinal=1, body={})
-            await poster.show(await poster.plan_one(again), final)
+            again = await poster.plan_one(DeliveryDraft(slot="status", ordinal=1, body={}))
+            await poster.show(again, final)
+            if poster.newest(again).state == "delivered":
+                with suppress(SurfaceError):  # somebody may have deleted it
+                    await poster.surface.delete(poster.address, shown.message_ref)
         return planned
 
     async def _sign_wait(

@@ -261,6 +261,14 @@ class DiscordSurface:
     async def streams(self, address: Address) -> None:
         """Returns None: Discord has no messages that grow, and its budget for edits is small."""
 
+    async def delete(self, address: Address, message_ref: str) -> None:
+        await self._rest.call(
+            "DELETE",
+            "/channels/{channel_id}/messages/{message_id}",
+            channel_id=message_channel_id(address),
+            message_id=message_ref,
+        )
+
     async def tell_privately(self, address: Address, person_id: str, text: str) -> None:
         """Does nothing, because Discord sends private messages only in response to interactions."""
 

@@ -164,6 +164,10 @@ class SlackSurface:
         is_direct = address.channel_id.startswith("D") and bool(address.thread_key)
         return self._streams if is_direct and self._streams.are_allowed else None
 
+    async def delete(self, address: Address, message_ref: str) -> None:
+        body: JsonObject = {"channel": address.channel_id, "ts": message_ref}
+        await self._client.write("chat.delete", body)
+
     async def tell_privately(self, address: Address, person_id: str, text: str) -> None:
         """Posts an ephemeral message in the channel: its rate limit is not the one of messages."""
         body: JsonObject = {"channel": address.channel_id, "user": person_id}

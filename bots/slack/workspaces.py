@@ -280,6 +280,9 @@ class MultiWorkspaceSurface:
     async def streams(self, address: Address) -> SlackStreams | None:
         return await (await self._surface_for(address)).streams(address)
 
+    async def delete(self, address: Address, message_ref: str) -> None:
+        await (await self._surface_for(address)).delete(address, message_ref)
+
     async def tell_privately(self, address: Address, person_id: str, text: str) -> None:
         await (await self._surface_for(address)).tell_privately(address, person_id, text)
 

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import count
 
 from bots.delivery.content import Content
 from core.domain.errors import SurfaceError, SurfaceRefused
@@ -51,6 +52,7 @@ class FakeSurface:
 
     def __init__(self) -> None:
         self.posted: list[Posted] = []
+        self._numbers = count(1)
         self.reactions: list[tuple[str, Reaction | None]] = []
         self.failures: list[Failure] = []
         self.told: list[tuple[Address, str, str]] = []
@@ -76,7 +78,7 @@ class FakeSurface:
         def carry_out() -> str:
             if address in self.closed:
                 raise SurfaceRefused("no", code="is_archived")
-            ref = f"m{len(self.posted) + 1}"
+            ref = f"m{next(self._numbers)}"
             self.posted.append(Posted(ref, delivery_id, address, [content], files=sent))
             return ref
 
@@ -94,7 +96,7 @@ class FakeSurface:
             self.edits += 1
             if address in self.closed:
                 raise SurfaceRefused("no", code="is_archived")
-            found = next(one for one in self.posted if one.message_ref == message_ref)
+            found = self._find(message_ref)
             found.contents.append(content)
             self.on_edit(found, content)
             return message_ref
@@ -112,7 +114,7 @@ class FakeSurface:
         whole = b"".join([piece async for piece in file.pieces])
 
         def carry_out() -> str:
-            ref = f"f{len(self.posted) + 1}"
+            ref = f"f{next(self._numbers)}"
             self.posted.append(Posted(ref, delivery_id, address, [], file.name, whole))
             return ref
 
@@ -123,6 +125,20 @@ class FakeSurface:
 
     async def streams(self, address: Address) -> None:
         return None
+
+    async def delete(self, address: Address, message_ref: str) -> None:
+        def carry_out() -> None:
+            if address in self.closed:
+                raise SurfaceRefused("no", code="is_archived")
+            self.posted.remove(self._find(message_ref))
+
+        await self._do("delete", carry_out)
+
+    def _find(self, message_ref: str) -> Posted:
+        for one in self.posted:
+            if one.message_ref == message_ref:
+                return one
+        raise SurfaceRefused("no", code="message_not_found")
 
     async def tell_privately(self, address: Address, person_id: str, text: str) -> None:
         await self._do("tell", lambda: self.told.append((address, person_id, text)))

@@ -123,6 +123,11 @@ class SimulatedChat:
     async def streams(self, address: Address) -> None:
         return None
 
+    async def delete(self, address: Address, message_ref: str) -> None:
+        await self._call(
+            f"delete {message_ref}", lambda: self.messages.pop(message_ref, None), None
+        )
+
     async def tell_privately(self, address: Address, person_id: str, text: str) -> None:
         await self._call("tell privately", lambda: None, None)
 

@@ -51,7 +51,7 @@ class GrowingSurface(FakeSurface):
 
     async def start(self, address: Address, *, delivery_id: str, precondition: Precondition) -> str:
         def carry_out() -> str:
-            ref = f"m{len(self.posted) + 1}"
+            ref = f"m{next(self._numbers)}"
             self.posted.append(Posted(ref, delivery_id, address))
             self.written[ref] = ""
             return ref
@@ -127,7 +127,9 @@ async def test_the_status_does_not_repeat_what_a_stream_shows(
 ) -> None:
     await stage.use_status_after(0)
     gate, end = asyncio.Event(), asyncio.Event()
-    stage.world.model.turns = [[TextDelta(text=FIRST), gate, TextDelta(text="More."), end, *text(SECOND)]]
+    stage.world.model.turns = [
+        [TextDelta(text=FIRST), gate, TextDelta(text="More."), end, *text(SECOND)]
+    ]
     _, running = await stage.start_followed()
     await until(lambda: FIRST in "".join(growing.written.values()))
     gate.set()

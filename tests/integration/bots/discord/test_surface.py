@@ -175,6 +175,16 @@ async def test_a_file_over_the_limit_of_the_guild_is_refused_before_it_is_sent(w
     assert world.calls("POST", "/messages") == before
 
 
+async def test_a_message_of_the_bot_is_deleted(world) -> None:
+    address = await begun(world)
+    ref = await world.app.surface.post(address, WORKING, delivery_id="d1")
+    await world.app.surface.delete(address, ref)
+    assert list(world.thread.messages) == []
+    with pytest.raises(SurfaceRefused) as refused:
+        await world.app.surface.delete(address, ref)
+    assert refused.value.code == "10008"
+
+
 async def test_an_edit_of_a_message_that_is_gone_is_refused(world) -> None:
     address = await begun(world)
     with pytest.raises(SurfaceRefused) as refused:

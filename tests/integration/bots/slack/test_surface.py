@@ -92,6 +92,17 @@ async def test_an_edit_is_repeated_after_a_server_fault(
     assert "Changed." in str(slack.view())
 
 
+async def test_a_message_of_the_bot_is_deleted(
+    slack: SlackSimulator, speaker: SlackApp, address: Address
+):
+    ref = await speaker.surface.post(address, ANSWER, delivery_id="d1")
+    assert replies(slack) == 1
+    await speaker.surface.delete(address, ref)
+    assert replies(slack) == 0
+    with pytest.raises(SurfaceRefused, match="message_not_found"):
+        await speaker.surface.delete(address, ref)
+
+
 async def test_a_refusal_names_the_platforms_code(
     slack: SlackSimulator, speaker: SlackApp, address: Address
 ):
