@@ -442,8 +442,8 @@ class Deliveries(Protocol):
         ...
 
     async def reopen(self, run_id: str) -> bool:
-        """Makes the refused messages of an ended run pending again. Returns False if neither its answer nor its
-        question was refused."""
+        """Makes the refused messages of a run pending again. Returns False, and changes nothing, if the run has not
+        ended or neither its answer nor its question was refused."""
         ...
 
     async def close(self, rendering: DeliveryLease) -> bool:

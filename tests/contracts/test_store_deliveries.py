@@ -189,6 +189,19 @@ async def test_another_runs_delivery_is_not_touched(stores: Stores) -> None:
     assert await stores.deliveries.plan(mine, []) == (status,)
 
 
+async def test_a_refused_question_of_a_run_that_goes_on_stays_refused(stores: Stores) -> None:
+    """Its own delivery decides about it, and Retry is for runs that have ended."""
+    lease, rendering = await _showing(stores)
+    (ask,) = await stores.deliveries.plan(rendering, [DeliveryDraft(slot="ask", body={})])
+    await stores.deliveries.record(rendering, replace(ask, state="failed", error="is_archived"))
+
+    assert not await stores.deliveries.reopen(lease.run_id)
+    assert [one.state for one in await stores.deliveries.plan(rendering, [])] == ["failed"]
+    assert await stores.finish(lease)
+    assert await stores.deliveries.reopen(lease.run_id)
+    assert not await stores.deliveries.reopen("no such run")
+
+
 async def test_refused_messages_are_made_pending_again(stores: Stores) -> None:
     lease, rendering = await _showing(stores)
     assert not await stores.deliveries.reopen(lease.run_id)

@@ -101,8 +101,11 @@ _UNSENT = CompiledStatement(
     .limit(1)
 )
 _REFUSED = CompiledStatement(
-    select(deliveries.c.slot).where(
+    select(deliveries.c.slot)
+    .join(runs, runs.c.run_id == deliveries.c.run_id)
+    .where(
         _IN_PLAN,
+        runs.c.finished_at.is_not(None),
         deliveries.c.state == "failed",
         deliveries.c.message_ref.is_(None),
         (deliveries.c.slot == "answer") | (deliveries.c.slot == "ask"),
