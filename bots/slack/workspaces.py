@@ -77,6 +77,7 @@ class Workspaces:
         self._workspaces: dict[str, Workspace] = {}
         self._sharing: dict[str, frozenset[str]] = {}
         self._locks = WeakValueDictionary[str, asyncio.Lock]()
+        self.uninstalling = asyncio.Lock()
 
     def build_workspace(self, client: SlackClient) -> Workspace:
         """Builds the adapters that use the client."""

@@ -6,6 +6,8 @@ import aiohttp
 from cryptography.fernet import Fernet
 from yarl import URL
 
+from simulator.discord.server import DiscordSimulator
+from simulator.discord.world import Event
 from simulator.slack.server import SlackSimulator
 from tests.chaos.harness import Stage, staged
 
@@ -73,6 +75,7 @@ async def test_the_runs_of_a_workspace_end_when_it_takes_the_bot_away() -> None:
         await stage.until(lambda: stage.runs() == ["stopped", "completed"], "the other goes on")
         assert stage.rows("SELECT workspace_id FROM workspace") == [(second_id,)]
         assert f"the bot was uninstalled from {first_id}; 1 runs stopped" in stage.program.log()
+        assert stage.program.log().count("was uninstalled") == 1
         assert "xoxb" not in stage.program.log()
 
 
@@ -107,3 +110,21 @@ async def test_the_runs_of_an_organisation_end_in_all_its_workspaces() -> None:
         told = f"the bot was uninstalled from {organisation.organisation_id}; 1 runs stopped"
         await stage.until(lambda: told in stage.program.log(), "the operator is told")
         assert "xoxb" not in stage.program.log()
+        assert stage.program.log().count("was uninstalled") == 1
+
+
+async def test_the_run_of_a_server_that_takes_the_bot_away_ends_and_the_log_says_so_once() -> None:
+    async with staged("discord", SCENARIO) as stage:
+        discord = stage.platform
+        assert isinstance(discord, DiscordSimulator)
+        stage.program.start()
+        await stage.connected()
+        await stage.say("Sleep, please.")
+        await stage.until(lambda: stage.runs() == ["running"], "it runs")
+        guild_id = discord.world.home.guild_id
+        for _ in range(2):  # as after a reconnection
+            discord.world.publish(Event(name="GUILD_DELETE", payload={"id": guild_id}, intent=1))
+        await stage.until(lambda: stage.runs() == ["stopped"], "its run is stopped")
+        told = f"discord: the bot was uninstalled from {guild_id}; 1 runs stopped"
+        await stage.until(lambda: told in stage.program.log(), "the operator is told")
+        assert stage.program.log().count("was uninstalled") == 1
