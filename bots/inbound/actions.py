@@ -318,7 +318,9 @@ def _decide_reply(message: IncomingMessage, snapshot: ThreadSnapshot) -> Accept 
     )  # see _decide_request
 
     talk, is_asked = snapshot.talk, _is_asked(message.author, snapshot)
-    is_option = is_asked and message.text.strip().casefold() in map(str.casefold, ask.options)
+    words = message.text.strip().casefold()
+    option = next((one for one in ask.options if one.casefold() == words), None)
+    is_option = is_asked and option is not None
     has_turn = is_asked and not talk.is_among_people
     if ask.kind == "question" and is_asked:
         has_others = any(one.person_id != message.author.person_id for one in talk.participants)
@@ -335,7 +337,7 @@ def _decide_reply(message: IncomingMessage, snapshot: ThreadSnapshot) -> Accept 
     )
     if is_counter_question or is_aside:
         return None
-    return Accept(ask_id=ask.ask_id)
+    return Accept(ask_id=ask.ask_id, answer=option)
 
 
 def _is_asked(person: Person, snapshot: ThreadSnapshot) -> bool:

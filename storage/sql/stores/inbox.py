@@ -98,6 +98,7 @@ def store_input(
     asking = _asking_run(connection, arrival, decision, snapshot)
     if asking is not None and asking.attempt == 0:  # the files of a request that was asked about
         arrival = replace(arrival, files=(*_read_files(connection, asking), *arrival.files))
+    arrival = replace(arrival, text=decision.answer or arrival.text)
     request_ref = (asking and asking.request_ref) or arrival.message_ref
     agent_id = arrival.agent_id or (asking and asking.agent_id)
     run = active or queue_run(
