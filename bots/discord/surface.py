@@ -382,14 +382,16 @@ class DiscordSurface:
         return await send(place)
 
     async def _title(self, address: Address) -> str:
-        """Returns the text of the message that the thread starts from, for the thread's name."""
+        """Returns the text of the message that the thread starts from, or its files, for the thread's name."""
         message = await self._rest.call(
             "GET",
             "/channels/{channel_id}/messages/{message_id}",
             channel_id=address.channel_id,
             message_id=address.thread_key,
         )
-        return re.sub(r"<[@#][!&]?\d+>", "", get_text(message, "content"))
+        text = re.sub(r"<[@#][!&]?\d+>", "", get_text(message, "content")).strip()
+        files = get_objects(message.get("attachments")) if isinstance(message, dict) else []
+        return text or ", ".join(get_text(one, "filename") for one in files)
 
     async def _typing(self, address: Address) -> None:
         await self._thread_opener.wait_until_open(address)

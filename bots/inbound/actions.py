@@ -1,8 +1,8 @@
 """User actions in chat, parsed from platform payloads, and pure functions that decide how to handle them."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
@@ -69,7 +69,8 @@ class IncomingMessage:
     message requests by name. `is_addressed` is true if the message mentions the agent, replies to it, comes from a
     slash command, or is a direct message. `is_to_others` is true if it begins with a mention of another person or
     replies to another person's message. `edited_at` is when this version of the text was written, if it is an edit.
-    `is_missed` is true if it was read from the history, because no bot received it when it was written.
+    `is_missed` is true if it was read from the history, because no bot received it when it was written. `prepare` is
+    awaited after a new run is stored and before a worker begins it.
     """
 
     address: Address
@@ -85,6 +86,7 @@ class IncomingMessage:
     edited_at: datetime | None = None
     is_missed: bool = False
     actor: ActorContext = MEMBER
+    prepare: Callable[[], Awaitable[None]] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -213,7 +213,7 @@ class ActionReceiver:
         if receipt.newer_version is not None and isinstance(action, IncomingMessage):
             text, edited_at = receipt.newer_version
             return await self._accept(replace(action, text=text, edited_at=edited_at))
-        await self._wake(receipt)
+        await self._wake(receipt, action)
         if receipt.is_duplicate:
             return Outcome(run_id=receipt.run_id, is_ignored=True)
         if isinstance(receipt.decision, Overhear):
@@ -241,20 +241,22 @@ class ActionReceiver:
             return True
         return await self.inbox.claim(f"{action.dedupe_key}:told")
 
-    async def _wake(self, receipt: Receipt) -> None:
+    async def _wake(self, receipt: Receipt, action: "Storable") -> None:
         """Wakes the worker and the delivery after an action is stored.
 
         If the process dies before this call, periodic jobs find the run.
         """
         if receipt.is_duplicate or receipt.run_id is None:
             return
-        if receipt.is_new_run:
-            await self.queue.put(receipt.run_id)
         if receipt.answered_ask is not None:
             self.wake_delivery(receipt.answered_ask.run_id)
         if isinstance(receipt.decision, StopRun):
             await self.signals.send(receipt.run_id)
         self.wake_delivery(receipt.run_id)
+        if receipt.is_new_run:
+            if isinstance(action, IncomingMessage) and action.prepare is not None:
+                await action.prepare()
+            await self.queue.put(receipt.run_id)
 
     async def _handle_button(self, button: RunButtonPressed) -> Outcome:
         if not await self._may_press(button):

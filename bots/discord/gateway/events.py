@@ -285,24 +285,29 @@ class EventHandler:
             raise translate_error(error) from error
 
     async def _start_thread(self, message: discord.Message, inbound: IncomingMessage) -> None:
-        """Stores the message, then opens its thread. A crash in between loses nothing, as the address is known."""
-        address = inbound.address
-        async with self._thread_opener.opening(address.thread_key):
-            outcome = await self._receive(inbound)
-            if outcome.run_id is not None:
-                # also opens the thread of a redelivered message, because a crash may have prevented it the first time
-                try:
-                    await self._thread_opener.open_thread(address, inbound.text)
-                    self._channel_cursors.record_guild_of_channel(
-                        message.id, message.guild and message.guild.id
-                    )
-                    await self._channel_cursors.advance(message.id, message.id)
-                except SurfaceRefused as refused:
-                    log.warning("discord: a thread was refused: %s", refused.code)
-                    await self._receive(stop_unopened(inbound))
-                except SurfaceError as error:
-                    log.warning("discord: a thread could not be opened yet: %s", error)
+        """Stores the message, then opens its thread, then lets its run begin. A crash in between loses nothing, as the
+        address is known."""
+        async with self._thread_opener.opening(inbound.address.thread_key):
+            open_thread = partial(self._open_thread, message, inbound)
+            outcome = await self._receive(replace(inbound, prepare=open_thread))
+            if outcome.run_id is not None and outcome.is_ignored:
+                # the message is redelivered, because a crash may have prevented it the first time
+                await open_thread()
         await self._reply(message, outcome)
+
+    async def _open_thread(self, message: discord.Message, inbound: IncomingMessage) -> None:
+        try:
+            title = inbound.text or ", ".join(file.name for file in inbound.files)
+            await self._thread_opener.open_thread(inbound.address, title)
+            self._channel_cursors.record_guild_of_channel(
+                message.id, message.guild and message.guild.id
+            )
+            await self._channel_cursors.advance(message.id, message.id)
+        except SurfaceRefused as refused:
+            log.warning("discord: a thread was refused: %s", refused.code)
+            await self._receive(stop_unopened(inbound))
+        except SurfaceError as error:
+            log.warning("discord: a thread could not be opened yet: %s", error)
 
     async def _reply(
         self, message: discord.Message, outcome: Outcome, *, channel_id: str | None = None

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 import aiohttp
 import discord
@@ -139,6 +140,10 @@ class InteractionHandler:
         named, request = (agent, prompt) if agent else split_agent_prefix(prompt)
         request = f"{request}\n\n{quote}" if quote else request
         inbound = _build_request(interaction, location, message_id, request, files, named)
+        shown = _acknowledgement(prompt, files)
+        if location.kind == "channel":
+            open_thread = partial(self._open, interaction, inbound, shown)
+            inbound = replace(inbound, prepare=open_thread)
         async with self._thread_opener.opening(inbound.address.thread_key):
             try:
                 outcome = await self._receive(inbound)
@@ -150,9 +155,8 @@ class InteractionHandler:
             if outcome.is_ignored:
                 await _refuse(interaction, outcome)
                 return
-            await _edit_original(interaction, _acknowledgement(prompt, files))
-            if location.kind == "channel":
-                await self._open(inbound, message_id)
+            if location.kind != "channel":
+                await _edit_original(interaction, shown)
         if outcome.notice:
             await _send_notice(interaction.followup.send, outcome)
 
@@ -223,7 +227,12 @@ class InteractionHandler:
         )
         await respond(interaction, self._receive(pressed))
 
-    async def _open(self, inbound: IncomingMessage, message_id: int) -> None:
+    async def _open(
+        self, interaction: AnyInteraction, inbound: IncomingMessage, shown: str
+    ) -> None:
+        """Shows the text as the response, and opens the thread from it."""
+        await _edit_original(interaction, shown)
+        message_id = int(inbound.message_ref)
         try:
             await self._thread_opener.open_thread(inbound.address, inbound.text)
             self._channel_cursors.record_guild_of_channel(
@@ -277,7 +286,7 @@ def _build_command(
 
 def _why_no_run(interaction: AnyInteraction, location: ChannelLocation | None) -> str:
     """Returns the reason why no run can start at this location, or "" if one can."""
-    if location is None or location.kind == "other":
+    if location is None:
         return UNSUPPORTED_CHANNEL
     return describe_obstacle(interaction.channel, interaction.app_permissions)
 

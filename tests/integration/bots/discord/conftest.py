@@ -14,7 +14,7 @@ with warnings.catch_warnings():
 
 from bots.discord.app import DiscordApp
 from bots.discord.gateway import client
-from bots.inbound.actions import Outcome, UserAction
+from bots.inbound.actions import IncomingMessage, Outcome, UserAction
 from core.domain.errors import StorageUnavailable
 from simulator.discord import DiscordSettings, DiscordSimulator
 from simulator.view import SeenChannel, SeenMessage, SeenThread
@@ -39,6 +39,8 @@ class Program:
         outcome = await self.answer(inbound) if self.answer else Outcome(run_id="run")
         self.claimed.add(inbound.dedupe_key)
         self.received.append(inbound)
+        if isinstance(inbound, IncomingMessage) and inbound.prepare and outcome.run_id:
+            await inbound.prepare()
         return outcome
 
     async def advance_cursor(self, platform: str, scope: str, cursor: str) -> None:

@@ -1,0 +1,120 @@
+"""Where people may call the agent in Discord: it works there, or says why it does not."""
+
+import pytest
+
+from bots.demo.thread_reader import text_of
+from bots.discord.permissions import NO_THREADS_HERE
+from simulator.discord.server import DiscordSimulator
+from simulator.discord.world import (
+    ANNOUNCEMENTS,
+    FORUM,
+    PRIVATE_THREAD,
+    STAGE,
+    THREAD,
+    VOICE,
+)
+from simulator.view import SeenChannel, SentFile
+from tests.chaos.harness import PERSON, Stage, staged
+
+SCENARIO = """
+conversations:
+  - name: count
+    when: {user: {contains: "Count"}}
+    steps: [{text: "Seven rows."}]
+  - name: files
+    when: {user: {contains: "sales.csv"}}
+    steps: [{text: "Seven rows."}]
+"""
+
+
+def discord_of(stage: Stage) -> DiscordSimulator:
+    assert isinstance(stage.platform, DiscordSimulator)
+    return stage.platform
+
+
+def seen(stage: Stage, channel_id: str) -> SeenChannel:
+    return next(one for one in stage.view().channels if one.channel_id == channel_id)
+
+
+async def new_channel(stage: Stage, kind: int) -> str:
+    channel_id = discord_of(stage).add_channel("meeting", kind).channel_id
+    await discord_of(stage).say("bob", channel_id, "hello") if kind != FORUM else None
+    return channel_id
+
+
+async def run(stage: Stage, channel_id: str, thread_id: str | None = None) -> None:
+    await stage.platform.command(
+        PERSON, channel_id, "agent run", {"prompt": "Count the rows."}, thread_id=thread_id
+    )
+
+
+NAMED = pytest.mark.parametrize("is_channel_named", [True, False])
+"""Whether interactions hold the object of their channel, which Discord calls optional, or only its id."""
+
+
+@NAMED
+@pytest.mark.parametrize("kind", [VOICE, STAGE])
+async def test_the_chat_of_a_voice_channel_says_why_it_does_not_work(
+    kind: int, is_channel_named: bool
+) -> None:
+    async with staged("discord", SCENARIO) as stage:
+        discord_of(stage).settings.names_interaction_channels = is_channel_named
+        stage.program.start()
+        await stage.connected()
+        channel_id = await new_channel(stage, kind)
+        await run(stage, channel_id)
+        shown = [text_of(one) for one in seen(stage, channel_id).messages if one.is_bot]
+        assert shown == [NO_THREADS_HERE]
+        assert (stage.runs(), list(stage.script.requests)) == ([], [])
+
+
+@NAMED
+@pytest.mark.parametrize("place", ["channel", "announcements", "forum", "private"])
+async def test_a_run_works_where_there_are_threads(place: str, is_channel_named: bool) -> None:
+    async with staged("discord", SCENARIO) as stage:
+        discord = discord_of(stage)
+        discord.settings.names_interaction_channels = is_channel_named
+        stage.program.start()
+        await stage.connected()
+        channel_id, thread_id = stage.channel_id, None
+        match place:
+            case "announcements":
+                channel_id = await new_channel(stage, ANNOUNCEMENTS)
+            case "forum":
+                channel_id = await new_channel(stage, FORUM)
+                thread_id = await discord.open_thread("alice", channel_id, "an idea", THREAD)
+            case "private":
+                thread_id = await discord.open_thread("alice", channel_id, "idea", PRIVATE_THREAD)
+            case _:
+                pass
+        await run(stage, channel_id, thread_id)
+        await stage.settled(1)
+        (thread,) = seen(stage, channel_id).threads
+        assert thread_id in (None, thread.thread_id)
+        assert "Seven rows." in [text_of(one) for one in thread.messages]
+        assert stage.runs() == ["completed"]
+
+
+async def test_the_thread_of_a_message_of_files_only_has_their_names() -> None:
+    async with staged("discord", SCENARIO) as stage:
+        stage.program.start()
+        await stage.connected()
+        files = tuple(SentFile(name=name, content=b"1,2") for name in ("sales.csv", "costs.csv"))
+        await stage.say("", files=files)
+        await stage.settled(1)
+        (thread,) = seen(stage, stage.channel_id).threads
+        assert thread.title == "sales.csv, costs.csv"
+        assert stage.shows("Seven rows.")
+
+
+async def test_a_run_by_command_waits_for_its_thread_and_does_nothing_without_one() -> None:
+    async with staged("discord", SCENARIO) as stage:
+        discord_of(stage).settings.threads_max = 0
+        stage.program.start()
+        await stage.connected()
+        await run(stage, stage.channel_id)
+        await stage.until(lambda: stage.runs() == ["stopped"], "it is stopped")
+        await stage.settled(1)
+        assert not stage.script.requests
+        shown = [text_of(one) for one in seen(stage, stage.channel_id).messages if one.is_bot]
+        assert any("as many active threads as Discord allows" in one for one in shown), shown
