@@ -27,6 +27,7 @@ from simulator.discord.rules.permissions import (
     READ_HISTORY,
     VIEW,
     bot_permissions,
+    refuse_locked,
     require,
     require_writing,
 )
@@ -87,6 +88,7 @@ def edit_message(world: World, call: Call) -> Reply:
         raise Refused(NOT_YOURS)
     require(world, world.channels[message.channel_id], VIEW)
     refuse_archived(world, message)
+    refuse_locked(world, world.channels[message.channel_id])
     revise(world, call, call.fields(), message)
     tell_message(world, "MESSAGE_UPDATE", message)
     return Reply(body=message_json(world, message))

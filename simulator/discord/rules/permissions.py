@@ -55,5 +55,12 @@ def require_writing(world: World, channel: Channel, *, has_files: bool = False) 
     """Raises Refused if the bot may not post. Locked threads need Manage Threads."""
     files = ATTACH if has_files else 0
     require(world, channel, files | (SEND_IN_THREADS if channel.is_thread else SEND))
+    refuse_locked(world, channel)
+
+
+def refuse_locked(world: World, channel: Channel) -> None:
+    """Raises Refused if the bot may neither post in the locked thread nor edit what it posted there. It may still
+    delete that, and add and remove reactions, while the thread is not archived (Discord's change log, Update to Locked
+    Threads, 2023)."""
     if channel.is_locked and not bot_permissions(world, channel) & MANAGE_THREADS:
         raise Refused(ARCHIVED if channel.is_archived else LOCKED)
