@@ -3,8 +3,9 @@
 import pytest
 
 from bots.demo.thread_reader import text_of
-from core.domain.approval import APPROVE_ONCE
-from tests.chaos.harness import PlatformName, Stage, staged
+from core.domain.approval import APPROVE_ONCE, DENY
+from simulator.discord.server import DiscordSimulator
+from tests.chaos.harness import PERSON, PlatformName, Stage, staged
 from tests.fakes.spoken_lines import REQUESTS, SMALL_TALK
 from tests.integration.e2e.test_approvals import (
     BOTH,
@@ -12,8 +13,10 @@ from tests.integration.e2e.test_approvals import (
     asking,
     notebook,
     question,
+    says_who_answered,
     signs,
     status,
+    told,
 )
 
 
@@ -110,6 +113,73 @@ async def test_a_thumb_on_the_card_approves_once(platform: PlatformName) -> None
         assert stage.rows("SELECT answer FROM pending_ask") == [(APPROVE_ONCE,)]
 
 
+@BOTH
+async def test_a_thumb_down_of_who_may_approve_denies_and_one_of_somebody_else_does_nothing(
+    platform: PlatformName,
+) -> None:
+    down, up = ("-1", "+1") if platform == "slack" else ("👎", "👍")
+    async with asking(platform, is_alice_alone=True) as stage:
+        card = question(stage).message_id
+        await stage.until(lambda: signs(stage), "the question mark")
+        before = len(stage.ours())
+        for thumb in (up, down):
+            await stage.platform.react("bob", stage.channel_id, card, thumb)
+        assert (stage.runs(), notebook(stage)) == (["waiting"], [])
+        await stage.platform.react("alice", stage.channel_id, card, down)
+        await answered(stage)
+        assert (notebook(stage), stage.runs()) == ([], ["completed"])
+        assert stage.rows("SELECT answer FROM pending_ask") == [(DENY,)]
+        assert says_who_answered(stage, DENY)
+        assert "alice denied it" in told(stage)
+        assert len(stage.ours()) == before + 1  # the answer; nothing is said about bob
+
+
+@BOTH
+async def test_a_yes_that_replies_to_the_card_approves_once(platform: PlatformName) -> None:
+    async with asking(platform) as stage:
+        await reply(stage, "yes", to=question(stage).message_id)
+        await answered(stage)
+        assert notebook(stage) == ["milk"]
+        assert stage.rows("SELECT answer FROM pending_ask") == [(APPROVE_ONCE,)]
+
+
+async def reply(stage: Stage, text: str, *, to: str) -> None:
+    """Discord's own reply. In Slack, one replies in the thread."""
+    if not isinstance(stage.platform, DiscordSimulator):
+        await stage.say(text)
+        return
+    await stage.platform.say(PERSON, stage.channel_id, text, thread_id=stage.thread_id, reply_to=to)
+
+
+WORKING = """
+conversations:
+  - name: long
+    when: {user: {contains: "Count the rows"}}
+    steps:
+      - calls: [{name: execute_command, arguments: {command: "sleep 60", blocking: true}}]
+      - text: "Seven rows."
+"""
+
+
+@pytest.mark.parametrize("words", ["please stop", "stop it now"])
+@BOTH
+async def test_a_stop_without_a_mention_stops_and_one_for_somebody_else_does_not(
+    platform: PlatformName, words: str
+) -> None:
+    async with staged(platform, WORKING) as stage:
+        stage.program.start()
+        await stage.connected()
+        await stage.say("Count the rows, please.")
+        await stage.until(lambda: stage.shows("sleep 60"), "it works")
+        await said(stage, [f"carol: @bob {words}"])
+        assert (heard(stage), stage.runs()) == (1, ["running"])
+        await stage.say(words)
+        await stage.until(lambda: stage.shows("Stopped"), "it says so", seconds=2.5)
+        await stage.settled(1)
+        assert stage.runs() == ["stopped"]
+        assert stage.button("Stop") is None
+
+
 @pytest.mark.slow
 @BOTH
 async def test_follow_modes_hold_until_they_are_changed(platform: PlatformName) -> None:
@@ -182,6 +252,25 @@ async def test_a_message_during_a_run_is_acknowledged_at_once(platform: Platform
         await stage.until(lambda: stage.shows("I will read your new message next"), "it says so")
         await stage.settled(1)
         assert len(stage.runs()) == 1
+
+
+@BOTH
+async def test_an_edit_of_the_request_during_a_run_is_acknowledged_at_once(
+    platform: PlatformName,
+) -> None:
+    async with staged(platform, WORKING) as stage:
+        stage.program.start()
+        await stage.connected()
+        request = await stage.say("Count the rows, please.")
+        await stage.until(lambda: stage.shows("sleep 60"), "it works")
+        assert not stage.shows("I will read your new message next")
+        corrected = f"@{stage.view().bot_name} Count the rows and the columns, please."
+        await stage.platform.edit(PERSON, stage.channel_id, request, corrected)
+        await stage.until(
+            lambda: stage.shows("I will read your new message next"), "it says so", seconds=2.5
+        )
+        assert signs(stage) in (["eyes"], ["👀"])
+        assert stage.runs() == ["running"]
 
 
 REPORTING = """

@@ -88,6 +88,7 @@ async def test_a_thread_that_cannot_be_opened_is_told_and_retried() -> None:
         await stage.say("Say hello.")
         await stage.settled(1)
         assert (stage.runs(), signs(stage)) == (["stopped"], ["❌"])
+        assert not stage.script.requests
         (told,) = beside(stage)
         assert "as many active threads as Discord allows" in told
         discord_of(stage).settings.threads_max = 1000
@@ -177,3 +178,30 @@ async def test_a_status_that_may_no_longer_be_edited_leaves_no_working_behind() 
         assert signs(stage) == TICK["slack"]
         assert stage.shows("This is the answer.")
         assert "Done" in text_of(stage.ours()[-1])
+        await no_live_stop_is_left(stage)
+
+
+async def no_live_stop_is_left(stage: Stage) -> None:
+    """A status that could not be edited still has its Stop button, which then says that the run is over."""
+    left = [
+        (one.message_id, button.control_id)
+        for one in stage.ours()
+        for button in buttons_of(one)
+        if button.label == "Stop"
+    ]
+    for message_id, control_id in left:
+        await stage.platform.press(PERSON, stage.channel_id, message_id, control_id)
+        await stage.until(lambda: stage.shows("It has ended already."), "the click is answered")
+    assert (stage.runs(), len(left)) == (["completed"], 1)
+
+
+async def test_what_a_locked_thread_refuses_is_tried_once() -> None:
+    async with staged("discord", SCENARIO) as stage:
+        await working(stage)
+        discord = discord_of(stage)
+        before = len(discord.calls)
+        discord.lock_thread(stage.thread_id)
+        await stage.settled(1)
+        refused = [one for one in discord.calls[before:] if one.status >= 400]
+        assert len({(one.method, one.path) for one in refused}) == len(refused) <= 2, refused
+        assert (stage.runs(), signs(stage)) == (["stopped"], ["❌"])
