@@ -136,19 +136,20 @@ async def test_a_thumb_down_of_who_may_approve_denies_and_one_of_somebody_else_d
 
 @BOTH
 async def test_a_yes_that_replies_to_the_card_approves_once(platform: PlatformName) -> None:
+    """Discord's own reply is for the agent, whoever writes it. In Slack, one replies in the thread."""
     async with asking(platform) as stage:
-        await reply(stage, "yes", to=question(stage).message_id)
+        await said(stage, ["bob: yes"])
+        assert (heard(stage), stage.runs(), notebook(stage)) == (1, ["waiting"], [])
+        if isinstance(stage.platform, DiscordSimulator):
+            card = question(stage).message_id
+            await stage.platform.say(
+                "bob", stage.channel_id, "yes", thread_id=stage.thread_id, reply_to=card
+            )
+        else:
+            await stage.say(f"@{stage.view().bot_name} yes")
         await answered(stage)
         assert notebook(stage) == ["milk"]
         assert stage.rows("SELECT answer FROM pending_ask") == [(APPROVE_ONCE,)]
-
-
-async def reply(stage: Stage, text: str, *, to: str) -> None:
-    """Discord's own reply. In Slack, one replies in the thread."""
-    if not isinstance(stage.platform, DiscordSimulator):
-        await stage.say(text)
-        return
-    await stage.platform.say(PERSON, stage.channel_id, text, thread_id=stage.thread_id, reply_to=to)
 
 
 WORKING = """

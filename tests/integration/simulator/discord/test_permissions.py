@@ -79,8 +79,12 @@ async def test_a_members_overwrite_outweighs_everybodys_and_an_administrator_has
 async def test_a_locked_thread_is_written_in_and_opened_by_its_managers_only(rest: Rest) -> None:
     thread_id = await started(rest)
     path = f"/channels/{thread_id}"
+    own = (await rest("POST", f"{path}/messages", {"content": "x"}))[1]["id"]
     rest.simulator.lock_thread(thread_id)
     assert (await rest("POST", f"{path}/messages", {"content": "x"}))[1]["code"] == 160005
+    assert (await rest("PATCH", f"{path}/messages/{own}", {"content": "y"}))[1]["code"] == 160005
+    assert (await rest("PUT", f"{path}/messages/{own}/reactions/✅/@me"))[0] == 204
+    assert (await rest("DELETE", f"{path}/messages/{own}"))[0] == 204
     assert (await rest("PATCH", path, {"locked": False}))[1]["code"] == 50013
     rest.simulator.lock_thread(thread_id, is_archived=True)
     assert (await rest("POST", f"{path}/messages", {"content": "x"}))[1]["code"] == 50083
