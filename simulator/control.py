@@ -84,6 +84,7 @@ class SlackChanges(_Body):
     subscriptions: tuple[str, ...] = ()
     commands: tuple[SlashCommand, ...] = ()
     rate_scale: float = Field(default=1.0, ge=0)
+    is_history_scarce: bool = False
 
 
 class DiscordChanges(_Body):

@@ -177,7 +177,7 @@ class SlackSimulator(BusyPeople):
             self._changed.set()
 
     def configure(self, settings: SlackSettings) -> None:
-        """Changes the app's scopes, subscriptions and commands and the rate limits while the simulator runs.
+        """Changes the app's scopes, subscriptions and commands, and the limits of its calls, while the simulator runs.
 
         Other settings count from the start only.
         """
@@ -189,6 +189,7 @@ class SlackSimulator(BusyPeople):
                 scopes=settings.scopes,
                 subscriptions=settings.subscriptions,
                 commands=settings.commands,
+                is_history_scarce=settings.is_history_scarce,
             )
             workspace.changed()
 

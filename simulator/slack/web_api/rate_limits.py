@@ -28,7 +28,10 @@ class _Bucket:
 
 @dataclass(slots=True)
 class Rates:
-    """`scale` multiplies every limit; 0 switches them off."""
+    """`scale` multiplies every limit; 0 switches them off.
+
+    A method that changes its tier, as history does, starts with that tier's whole minute.
+    """
 
     scale: float = 1.0
     _buckets: dict[tuple[str, ...], _Bucket] = field(default_factory=dict[tuple[str, ...], _Bucket])
@@ -39,10 +42,10 @@ class Rates:
             return 0
         per_minute = TIERS[tier]
         burst = _TIER_1_BURST if tier == "t1" else float(per_minute)
-        wait = self._draw((team_id, method), per_minute / 60, burst, now)
+        wait = self._draw((team_id, method, tier), per_minute / 60, burst, now)
         # the platform documents tier 4 for appends; developers report that about one a second passes in a channel
         if not wait and tier in ("post", "append"):
-            wait = self._draw((team_id, method, channel), _POSTS_PER_SECOND, _POST_BURST, now)
+            wait = self._draw((team_id, method, tier, channel), _POSTS_PER_SECOND, _POST_BURST, now)
         return wait
 
     def _draw(self, key: tuple[str, ...], per_second: float, burst: float, now: float) -> int:

@@ -10,10 +10,12 @@ from base64 import b64encode
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
@@ -159,6 +161,29 @@ async def test_faults_and_scopes_of_slack_reach_the_bot() -> None:
         await bot.chat_postMessage(**place)
         calls = (await made.get("slack/calls"))["calls"]
         assert [call["error"] for call in calls] == ["rate_limit", "missing_scope", ""]
+
+
+async def test_the_history_rule_of_unlisted_apps_is_switched_while_the_simulator_runs() -> None:
+    async with simulator("--slack") as made:
+        bot = made.slack_client()
+        posts = [await bot.chat_postMessage(channel="#general", text="hi") for _ in range(3)]
+        channel = str(posts[0]["channel"])
+        for _ in range(2):
+            assert (await bot.conversations_history(channel=channel))["ok"]
+        changed = await made.patch("slack/settings", is_history_scarce=True)
+        assert (changed["is_history_scarce"], changed["rate_scale"]) == (True, 1.0)
+        for read in (
+            bot.conversations_history,
+            partial(bot.conversations_replies, ts=posts[0]["ts"]),
+        ):
+            assert (await read(channel=channel, limit=50))["ok"]
+            with pytest.raises(SlackApiError, match="ratelimited") as refused:
+                await read(channel=channel, limit=50)
+            assert refused.value.response.status_code == 429
+            assert refused.value.response.headers["Retry-After"] == "60"
+        await made.patch("slack/settings", is_history_scarce=False)
+        for _ in range(3):
+            assert (await bot.conversations_history(channel=channel))["ok"]
 
 
 async def refusal(bot: AsyncWebClient, place: dict[str, str]) -> Any:
