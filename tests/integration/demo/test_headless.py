@@ -205,6 +205,8 @@ def test_a_demo_without_any_sandbox_is_refused_in_one_sentence(tmp_path: Path) -
 async def test_a_notice_that_nobody_has_to_allow_breaks_the_story(tmp_path: Path) -> None:
     """What the story checks is real: an agent that pins without a word is found out."""
     async with start_demo(load_settings({"THREADHAND_SANDBOX": "unsafe-process"}, None)) as stage:
+        assert stage.slack.web_api.rates.scale == 1.0, "the demo keeps to Slack's own limits"
+        assert stage.discord.settings.rate_limit_scale == 1.0
         stage.board.write_text("pinned for Alice before anybody was asked\n")
         with pytest.raises(StoryBroken, match="pinned before anybody allowed it"):
             await handbook_story.play_approval(stage.slack, stage.board)

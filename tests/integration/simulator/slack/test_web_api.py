@@ -1,5 +1,7 @@
 """The Web API refuses what the real one refuses, with its codes."""
 
+import math
+import time
 from collections.abc import Awaitable
 from typing import Any
 
@@ -265,6 +267,27 @@ async def test_posting_too_fast_is_limited_per_channel() -> None:
         assert response.headers["Retry-After"] == "1"
         assert [call.status for call in slack.calls] == [200] * 5 + [429]
         assert slack.calls[-1].error == "ratelimited"
+
+
+@pytest.mark.parametrize(
+    ("method", "per_minute"), [("conversations.list", 20), ("conversations.info", 50)]
+)
+async def test_a_method_is_limited_by_its_tier(method: str, per_minute: int) -> None:
+    async with SlackSimulator() as slack:
+        client = AsyncWebClient(slack.settings.bot_token, base_url=slack.api_url)
+        began, passed = time.monotonic(), 0
+        response: Any = None
+        while response is None:
+            try:
+                await client.api_call(method, params={"channel": general(slack)})
+                passed += 1
+            except SlackApiError as error:
+                response = error.response
+        refilled = (time.monotonic() - began) * per_minute / 60
+        assert per_minute <= passed <= per_minute + refilled
+        assert (response.status_code, response["error"]) == (429, "ratelimited")
+        assert 1 <= int(response.headers["Retry-After"]) <= math.ceil(60 / per_minute)
+        assert (await client.users_list())["ok"], "each method has a limit of its own"
 
 
 async def test_each_workspace_keeps_to_itself(slack: SlackSimulator, client: Any) -> None:

@@ -1,8 +1,12 @@
 """Rate limits: bursts are allowed, more than the tier in the long run is not."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bots.demo.environment import DemoWorld
+from simulator.discord.server import DiscordSimulator
+from simulator.slack.server import SlackSimulator
 from simulator.slack.web_api.rate_limits import TIERS, Rates
 
 STEPS = st.lists(st.floats(min_value=0, max_value=5), min_size=1, max_size=200)
@@ -42,3 +46,18 @@ def test_a_scale_widens_the_limits_and_zero_lifts_them() -> None:
     passed = sum(wide.take("T1", "chat.update", "t3", "C1", 0.0) == 0 for _ in range(600))
     assert passed == 500
     assert not any(off.take("T1", "chat.update", "t3", "C1", 0.0) for _ in range(600))
+
+
+def test_the_limits_of_the_platforms_count_by_default() -> None:
+    """Also in the demo: its stories take a minute, so they show whether a bot keeps to Slack's own numbers."""
+    assert SlackSimulator().web_api.rates.scale == 1.0
+    assert DiscordSimulator().settings.rate_limit_scale == 1.0
+    assert DemoWorld().has_rate_limits
+
+
+@pytest.mark.parametrize("tier", sorted(TIERS))
+def test_a_tier_begins_with_its_whole_minute_whatever_another_tier_has_used(tier: str) -> None:
+    rates = Rates()
+    while rates.take("T1", "conversations.history", "t2", "C1", 0.0) == 0:
+        pass
+    assert (rates.take("T1", "conversations.history", tier, "C1", 0.0) == 0) is (tier != "t2")
