@@ -218,6 +218,9 @@ SPOKEN = "voice message"
 """The words for which a voice message is judged, because it has none and cannot mention the agent."""
 NOT_STORED = "This could not be stored just now. Please try again in a minute."
 """Shown to the user if the database is unavailable and the platform does not redeliver the event."""
+UNKNOWN_CONTROL = "That does not work any more. Please write to me what you need."
+"""Shown to a user of a control, form or command that this version of the program does not know."""
+NOT_INSTALLED = "I am not installed in this workspace any more. Ask an admin to add me again."
 
 
 def acting_person(action: UserAction) -> Person:

@@ -14,7 +14,7 @@ from bots.discord.gateway import backfill, malformed_payloads
 from bots.discord.gateway.cursors import ChannelCursors, CursorStore
 from bots.discord.gateway.events import EventHandler
 from bots.discord.interactions import commands
-from bots.discord.interactions.controls import AskComponent, RunButton, handle_form_submit
+from bots.discord.interactions.controls import AskComponent, RunButton, handle_interaction
 from bots.discord.interactions.responses import InteractionHandler
 from bots.discord.permissions import CLOSED_CODES
 from bots.discord.rest.client import RestClient
@@ -157,8 +157,7 @@ class GatewayClient(discord.AutoShardedClient):
         await self.event_handler.on_reaction(payload)
 
     async def on_interaction(self, interaction: discord.Interaction[discord.Client]) -> None:
-        if interaction.type is discord.InteractionType.modal_submit:
-            await handle_form_submit(interaction, self.interactions)
+        await handle_interaction(interaction, self.interactions)
 
     async def on_error(self, event_method: str, /, *_args: object, **_kwargs: object) -> None:
         log.exception("%s failed", event_method)

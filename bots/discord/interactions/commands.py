@@ -111,6 +111,9 @@ class CommandTree(app_commands.CommandTree[discord.Client]):
     async def on_error(
         self, interaction: AnyInteraction, error: app_commands.AppCommandError, /
     ) -> None:
+        if isinstance(error, app_commands.CommandNotFound | app_commands.CommandSignatureMismatch):
+            await InteractionHandler.refuse_unknown(interaction, str(error))
+            return
         log.error("a slash command failed", exc_info=error)
         try:
             if not interaction.response.is_done():

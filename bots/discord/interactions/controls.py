@@ -77,8 +77,8 @@ async def open_answer_form(interaction: AnyInteraction, ask_id: str) -> None:
     await interaction.response.send_modal(form)
 
 
-async def handle_form_submit(interaction: AnyInteraction, interactions: InteractionHandler) -> None:
-    """Handles a submitted form. Ignores other forms."""
+async def handle_interaction(interaction: AnyInteraction, interactions: InteractionHandler) -> None:
+    """Handles a submitted form. Refuses unknown forms and controls; discord.py calls the controls above."""
     sent = interaction.data or {}
     form_id = str(sent.get("custom_id", ""))
     value = next((text for name, text in _inputs(sent) if name == "answer"), "")
@@ -86,6 +86,8 @@ async def handle_form_submit(interaction: AnyInteraction, interactions: Interact
         await interactions.on_ask_answer(interaction, match["ask_id"], value)
     elif match := REQUEST_CUSTOM_ID.fullmatch(form_id):
         await interactions.on_request_form(interaction, int(match["message_id"]), value)
+    elif form_id and not (ASK_CUSTOM_ID.fullmatch(form_id) or RUN_CUSTOM_ID.fullmatch(form_id)):
+        await interactions.refuse_unknown(interaction, form_id)
 
 
 def find_option_text(message: discord.Message | None, ask_id: str, part: str) -> str:

@@ -30,6 +30,7 @@ from bots.discord.rest.client import translate_error
 from bots.discord.rest.thread_opener import ThreadOpener
 from bots.inbound.actions import (
     NOT_STORED,
+    UNKNOWN_CONTROL,
     AskAnswered,
     CommandCalled,
     CommandName,
@@ -193,6 +194,12 @@ class InteractionHandler:
             app_commands.Choice(name=to_single_line(label, CHOICE_MAX) or "…", value=value)
             for value, label in found
         ]
+
+    @staticmethod
+    async def refuse_unknown(interaction: AnyInteraction, name: str) -> None:
+        """Tells the person and the log that this version does not know the control, form or command."""
+        log.warning("discord: someone used an unknown control, form or command: %r", name)
+        await respond(interaction, _ready_outcome(Outcome(notice=UNKNOWN_CONTROL)))
 
     async def on_ask_answer(self, interaction: AnyInteraction, ask_id: str, value: str) -> None:
         """Handles a chosen option or a submitted form."""

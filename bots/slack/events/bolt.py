@@ -1,6 +1,7 @@
 """The Bolt app: dispatches payloads to their workspaces' event handlers, retries, and handles uninstalls."""
 
 import asyncio
+import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -9,6 +10,7 @@ from typing import Any, Protocol, cast
 from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncBoltContext
 from slack_bolt.authorization import AuthorizeResult
 
+from bots.inbound.actions import NOT_INSTALLED
 from bots.inbound.retry_buffer import RetryBuffer
 from bots.slack.events.handler import EventHandler
 from bots.slack.events.payload_fields import (
@@ -19,12 +21,14 @@ from bots.slack.events.payload_fields import (
     parse_origin,
     parse_sharing_ids,
 )
+from bots.slack.events.shortcuts import refusal
 from bots.slack.render.mrkdwn import mentioned_user_ids, message_mrkdwn
 from bots.slack.web_api.client import SlackClient
 from bots.slack.workspaces import Workspace, Workspaces
 from core.domain.errors import StorageUnavailable
 from core.domain.messages import JsonObject
 
+log = logging.getLogger(__name__)
 OnUninstall = Callable[[str], Awaitable[None]]
 """A callback that receives the id of the workspace or organisation that removed the app."""
 _UNINSTALL_EVENTS = frozenset({"app_uninstalled", "team_access_revoked", "tokens_revoked"})
@@ -85,6 +89,7 @@ class _Registers(Protocol):
     event: _Register
     action: _Register
     view: _Register
+    view_closed: _Register
     command: _Register
     shortcut: _Register
 
@@ -148,6 +153,7 @@ def _register(
         (on.command, EventHandler.on_command),
         (on.shortcut, EventHandler.on_shortcut),
         (on.view, EventHandler.on_form),
+        (on.view_closed, EventHandler.on_form),
     )
     for register, handle in interactions:
         register(anything)(_build_listener(handle, workspaces))
@@ -164,9 +170,11 @@ def _build_listener(handle: Handle, workspaces: Workspaces) -> Callable[..., Awa
     ) -> None:
         payload = cast(JsonObject, body)
         workspace = await workspaces.find_for_origin(parse_origin(payload, context.team_id or ""))
-        answer = None
-        if workspace is not None and workspace.event_handler is not None:
-            answer = await handle(workspace.event_handler, payload)
+        if workspace is None:
+            log.warning("slack: the app is not installed in %r, where it was used", context.team_id)
+            answer = refusal(payload, NOT_INSTALLED)
+        else:
+            answer = workspace.event_handler and await handle(workspace.event_handler, payload)
         await ack(**cast(dict[str, Any], answer or {}))
 
     return on_interaction
@@ -175,10 +183,7 @@ def _build_listener(handle: Handle, workspaces: Workspaces) -> Callable[..., Awa
 async def _dispatch_event(
     event: JsonObject, origin: Origin, sharing_ids: frozenset[str], workspaces: Workspaces
 ) -> None:
-    """Passes the event to its workspace, and one of a shared channel to every workspace that shares it.
-
-    If bots of several workspaces are mentioned, only the first is to answer.
-    """
+    """Passes the event to every workspace that shares the channel, or only to the first one whose bot it mentions."""
     origin_workspace = await workspaces.find_for_origin(origin)
     sharing = await workspaces.find_sharing(get_text(event, "channel"), sharing_ids)
     found = {one.client.identity.team_id: one for one in (origin_workspace, *sharing) if one}

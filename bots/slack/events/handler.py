@@ -271,6 +271,9 @@ class EventHandler:
         with acknowledging():
             context = await self._context_of(payload)
             inbound = parse_safely(partial(parse_click, payload, context))
+            if isinstance(inbound, Ignored):
+                (action, *_) = get_objects(payload, "actions") or [{}]
+                await self._shortcuts.refuse_unknown(payload, get_text(action, "action_id"))
             is_taken = await self._receive_inbound(inbound, is_thread_open=True, is_click=True)
             if is_taken and isinstance(inbound, FeedbackGiven) and not inbound.is_good:
                 await self._shortcuts.ask_reason(payload, inbound)

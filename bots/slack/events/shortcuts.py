@@ -14,6 +14,7 @@ from bots.delivery.markdown import escape_markdown, truncate
 from bots.delivery.rate_limiter import waiting_at_most
 from bots.inbound.access import NOT_ALLOWED
 from bots.inbound.actions import (
+    UNKNOWN_CONTROL,
     CommandCalled,
     FeedbackGiven,
     IncomingMessage,
@@ -47,7 +48,6 @@ REQUEST_FIELD = "request"
 NOT_IN_CHANNEL = "I am not a member of that conversation. Invite me there and try again, or write to me directly."
 NOT_BEGUN = "Slack did not answer in time, so I could not begin. Please try it again."
 FORM_REFUSED = "Slack did not open the form. Please try it again, or write to me here."
-OUT_OF_DATE = "This form can no longer be read. Please close it and open it again."
 QUOTED_MAX = 1000
 POST_SECONDS = 1.0
 OPEN = Failpoint("slack.open_form")
@@ -76,6 +76,7 @@ class Shortcuts:
         """Opens the form of a shortcut. Slack shows nothing if it cannot be opened, so the person is told."""
         callback_id = get_text(payload, "callback_id")
         if callback_id not in (ASK_MESSAGE, ASK_ANYWHERE):
+            await self.refuse_unknown(payload, callback_id)
             return
         place = {
             "channel": get_text(payload, "channel", "id"),
@@ -98,13 +99,18 @@ class Shortcuts:
             log.warning("slack: a form was not opened: %s", error)
             await self._tell_privately(get_text(payload, "user", "id"), FORM_REFUSED)
 
+    async def refuse_unknown(self, payload: JsonObject, name: str) -> None:
+        """Tells the person and the log that this version does not know what they used."""
+        log.warning("slack: someone used an unknown control or shortcut: %r", name)
+        await self._tell_privately(get_text(payload, "user", "id"), UNKNOWN_CONTROL)
+
     async def _tell_privately(self, user: str, sentence: str) -> None:
         try:
             opened = await self.client.write("conversations.open", {"users": user})
             channel = get_text(opened, "channel", "id")
             await self.client.write("chat.postMessage", {"channel": channel, "text": sentence})
         except SurfaceError as error:
-            log.warning("slack: a person was not told that a form did not open: %s", error)
+            log.warning("slack: not told %r: %s", sentence, error)
 
     async def ask_reason(self, payload: JsonObject, given: FeedbackGiven) -> None:
         """Asks why the answer was bad. The feedback counts without a reason, too."""
@@ -137,16 +143,18 @@ class Shortcuts:
     async def submit_form(self, payload: JsonObject, context: ParseContext) -> JsonObject:
         """Starts a run for the request in a form. Returns Slack's answer: close the form, or say what is wrong."""
         view = get_object(payload, "view")
+        callback_id = get_text(view, "callback_id")
         place = _parse_place(get_text(view, "private_metadata") or "{}")
-        if place is None:
-            return _field_error(OUT_OF_DATE)
+        if place is None or callback_id not in (ASK_MESSAGE, ASK_ANYWHERE, REASON):
+            log.warning("slack: someone sent an unknown form: %r", callback_id)
+            return refusal(payload, UNKNOWN_CONTROL)
         words = escape_entities(
             get_text(view, "state", "values", REQUEST_FIELD, REQUEST_FIELD, "value")
         )
         user, key = get_text(payload, "user", "id"), context.key("form", get_text(view, "id"))
         try:
             async with asyncio.timeout(seconds_left(2.0)):
-                if get_text(view, "callback_id") == REASON:
+                if callback_id == REASON:
                     outcome = await self._give_reason(place, words, user, key, context)
                 elif get_text(place, "ts"):
                     outcome = await self._ask_about(place, words, user, key, context)
@@ -157,12 +165,7 @@ class Shortcuts:
         except (SurfaceError, TimeoutError) as error:
             return _field_error(self._reason(error))
         if outcome.run_id is None and outcome.notice:
-            shown: JsonObject = {
-                "type": "modal",
-                "title": plain_text_object("Threadhand", limits.VIEW_TITLE_MAX),
-                "blocks": _plain_blocks(outcome.notice),
-            }
-            return {"response_action": "update", "view": shown}
+            return refusal(payload, outcome.notice)
         return {} if outcome.run_id or not outcome.is_ignored else _field_error(NOT_ALLOWED)
 
     async def _ask_about(
@@ -217,10 +220,7 @@ class Shortcuts:
     async def _begin(
         self, channel: str, words: str, user: str, key: str, context: ParseContext
     ) -> Outcome:
-        """Starts a run in a new thread under a message that says who asked what. Answers a command at once.
-
-        Raises SurfaceError if that message cannot be posted.
-        """
+        """Starts a run in a new thread under a post saying who asked what, or runs a command. Raises SurfaceError."""
         event: JsonObject = {"type": "app_mention", "channel": channel, "user": user}
         action = _keyed(parse_event({**event, "ts": "1.0", "text": words}, context), key)
         if action is None:
@@ -277,6 +277,20 @@ def _keyed(
 
 def _asked(person: Person, request: str) -> str:
     return f"**{escape_markdown(person.name)}** asked me: {truncate(request.strip(), QUOTED_MAX)}"
+
+
+def refusal(payload: JsonObject, sentence: str) -> JsonObject:
+    """Returns the acknowledgement that shows a sentence. Slack shows one after a form and a command only."""
+    if get_text(payload, "command"):
+        return _ephemeral(sentence)
+    if get_text(payload, "type") != "view_submission":
+        return {}
+    shown: JsonObject = {
+        "type": "modal",
+        "title": plain_text_object("Threadhand", limits.VIEW_TITLE_MAX),
+        "blocks": _plain_blocks(sentence),
+    }
+    return {"response_action": "update", "view": shown}
 
 
 def _field_error(sentence: str) -> JsonObject:

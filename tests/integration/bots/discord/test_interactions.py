@@ -9,6 +9,7 @@ from bots.delivery.run_view import RunView
 from bots.discord.render.components import SUPPRESS_EMBEDS, render_content
 from bots.inbound.actions import (
     NOT_STORED,
+    UNKNOWN_CONTROL,
     AskAnswered,
     CommandCalled,
     IncomingMessage,
@@ -16,6 +17,12 @@ from bots.inbound.actions import (
     RunButtonPressed,
 )
 from core.domain.threads import Ask
+from simulator.discord.people.interactions import (
+    COMMAND,
+    MODAL_SUBMIT,
+    start_interaction,
+    wait_for_answer,
+)
 from simulator.view import Button, Select, SentFile
 
 ASK_ID = "019a0000-0000-7000-8000-000000000001"
@@ -296,6 +303,43 @@ async def test_a_click_that_names_its_channel_by_id_only_is_answered(world, is_c
     answered = await world.received(2)
     assert isinstance(answered, AskAnswered)
     assert (answered.address, answered.value) == (world.program.received[0].address, "no")
+
+
+@pytest.mark.parametrize("control", ["th:run:explode:r7", "of_another_version"])
+async def test_a_control_that_the_bot_does_not_know_is_answered(world, control) -> None:
+    button = {"type": 2, "style": 2, "label": "Go", "custom_id": control}
+    posted = await world.app.client.rest.call(
+        "POST",
+        "/channels/{channel_id}/messages",
+        body={"content": "x", "components": [{"type": 1, "components": [button]}]},
+        channel_id=world.general.channel_id,
+    )
+    await world.discord.press("bob", world.general.channel_id, str(posted["id"]), control)
+    assert told_privately(world) == [UNKNOWN_CONTROL]
+    assert world.program.received == []
+
+
+@pytest.mark.parametrize("kind", [MODAL_SUBMIT, COMMAND])
+async def test_a_form_and_a_command_that_the_bot_does_not_know_are_answered(
+    world, kind, caplog
+) -> None:
+    about = {
+        MODAL_SUBMIT: {"custom_id": "of_another_version", "components": []},
+        COMMAND: {"id": "1", "name": "of_another_version", "type": 1},
+    }
+    simulated = world.discord.world
+    place = simulated.channels[world.general.channel_id]
+    asked = start_interaction(simulated, kind, simulated.people["bob"], place, about[kind])
+    await wait_for_answer(simulated, asked)
+    assert told_privately(world) == [UNKNOWN_CONTROL]
+    assert not [one for one in caplog.records if one.levelname == "ERROR"]
+    assert any("of_another_version" in one for one in caplog.messages)
+    assert world.program.received == []
+
+
+def told_privately(world) -> list[str]:
+    shown = [one for one in world.general.messages if one.visible_to is not None]
+    return [one.elements[0].text for one in shown]
 
 
 async def test_commands_that_name_their_channel_by_id_only_are_served(world) -> None:

@@ -36,6 +36,7 @@ FORMS: dict[str, dict[str, Any]] = {
         "response_url": "http://127.0.0.1:9/r",
     },
     "view_submission": {"type": "view_submission", "view": VIEW, "response_urls": [], **PLACE},
+    "view_closed": {"type": "view_closed", "view": VIEW, "is_cleared": False, **PLACE},
     "shortcut": {"type": "shortcut", "callback_id": "ask_anywhere", **PLACE},
     "message_action": {
         "type": "message_action",

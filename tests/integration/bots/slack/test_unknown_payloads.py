@@ -1,0 +1,107 @@
+"""What people use that this version does not know is acknowledged, and told to them or to the operator."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bots.inbound.actions import NOT_INSTALLED, UNKNOWN_CONTROL
+from simulator.slack import SlackSimulator
+from simulator.slack.events.delivery import Delivery
+from simulator.slack.world import Workspace
+from tests.integration.bots.slack.installable_app import opened
+from tests.integration.bots.slack.socket_mode_app import (
+    RecordingReceiver,
+    channel_of,
+    eventually,
+    running,
+)
+
+GONE = "of_another_version"
+VIEW = {"id": "V1", "type": "modal", "private_metadata": "{}", "state": {"values": {}}}
+INTERACTIONS: dict[str, dict[str, Any]] = {
+    "click": {
+        "type": "block_actions",
+        "container": {"type": "message", "message_ts": "1700000000.000100"},
+        "actions": [{"type": "button", "action_id": GONE, "block_id": "b", "value": "1"}],
+    },
+    "click in a view": {
+        "type": "block_actions",
+        "container": {"type": "view", "view_id": "V1"},
+        "actions": [{"type": "button", "action_id": GONE, "block_id": "b", "value": "1"}],
+    },
+    "shortcut": {"type": "shortcut", "callback_id": GONE},
+    "message shortcut": {"type": "message_action", "callback_id": GONE},
+    "form": {"type": "view_submission", "view": {**VIEW, "callback_id": GONE}},
+    "closed form": {"type": "view_closed", "view": {**VIEW, "callback_id": GONE}},
+    "command": {"command": "/threadhand", "text": "Draw a chart"},
+}
+
+
+async def use(
+    slack: SlackSimulator, workspace: Workspace, payload: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What the app acknowledges it with. Raises TimeoutError if it is not acknowledged."""
+    user_id = next(one.user_id for one in workspace.members.values() if not one.is_bot)
+    trigger = workspace.new_trigger(user_id, is_expired=False)
+    body = {"team_id": workspace.team_id, "user_id": user_id, "trigger_id": trigger, **payload}
+    if "type" in payload:
+        body |= {"user": {"id": user_id}, "team": {"id": workspace.team_id}}
+    if payload.get("container", {}).get("type") == "message":
+        body["channel"] = {"id": channel_of(slack)}
+    kind = "interactive" if "type" in payload else "slash_commands"
+    delivery = Delivery(kind=kind, payload=body, accepts_answer=True)
+    return await slack.outbox.ask(delivery, name=kind) or {}
+
+
+@pytest.mark.parametrize("kind", ["click", "click in a view", "shortcut", "message shortcut"])
+async def test_what_slack_answers_with_nothing_is_told_to_the_person(
+    slack: SlackSimulator,
+    receiver: RecordingReceiver,
+    caplog: pytest.LogCaptureFixture,
+    kind: str,
+) -> None:
+    async with running(slack, receiver):
+        await use(slack, slack.workspace, INTERACTIONS[kind])
+        alice = slack.member("alice").user_id
+        direct = slack.workspace.direct_with(alice, slack.workspace.bot.user_id)
+        await eventually(lambda: [one.text for one in direct.messages.values()])
+        assert [one.text for one in direct.messages.values()] == [UNKNOWN_CONTROL]
+    assert any(GONE in one for one in caplog.messages)
+    assert receiver.taken == []
+
+
+async def test_a_form_that_the_app_does_not_know_says_so(
+    slack: SlackSimulator, receiver: RecordingReceiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(slack, receiver):
+        answer = await use(slack, slack.workspace, INTERACTIONS["form"])
+    assert answer["response_action"] == "update"
+    assert UNKNOWN_CONTROL in str(answer["view"])
+    assert any(GONE in one for one in caplog.messages)
+    assert receiver.taken == []
+
+
+async def test_a_closed_form_is_acknowledged(
+    slack: SlackSimulator, receiver: RecordingReceiver
+) -> None:
+    async with running(slack, receiver):
+        assert await use(slack, slack.workspace, INTERACTIONS["closed form"]) == {}
+    assert receiver.taken == []
+
+
+@pytest.mark.parametrize("kind", INTERACTIONS)
+async def test_a_workspace_that_removed_the_app_is_answered_where_that_needs_no_token(
+    slack: SlackSimulator,
+    receiver: RecordingReceiver,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    kind: str,
+) -> None:
+    team_id = slack.workspace.team_id
+    async with opened(slack, receiver, tmp_path, allowed=(team_id,)):
+        answer = await use(slack, slack.workspace, INTERACTIONS[kind])
+    assert (NOT_INSTALLED in str(answer)) is (kind in ("form", "command"))
+    assert any(team_id in one and "not installed" in one for one in caplog.messages)
+    assert receiver.taken == []
