@@ -94,9 +94,10 @@ class Shortcuts:
         body: JsonObject = {"trigger_id": get_text(payload, "trigger_id"), "view": view}
         try:
             with OPEN, waiting_at_most(POST_SECONDS):
-                await self.client.write("views.open", body)
-        except SurfaceError as error:
-            log.warning("slack: a form was not opened: %s", error)
+                async with asyncio.timeout(seconds_left(2.0)):
+                    await self.client.write("views.open", body)
+        except (SurfaceError, TimeoutError) as error:
+            log.warning("slack: a form was not opened: %s", error or type(error).__name__)
             await self._tell_privately(get_text(payload, "user", "id"), FORM_REFUSED)
 
     async def refuse_unknown(self, payload: JsonObject, name: str) -> None:
@@ -106,11 +107,12 @@ class Shortcuts:
 
     async def _tell_privately(self, user: str, sentence: str) -> None:
         try:
-            opened = await self.client.write("conversations.open", {"users": user})
-            channel = get_text(opened, "channel", "id")
-            await self.client.write("chat.postMessage", {"channel": channel, "text": sentence})
-        except SurfaceError as error:
-            log.warning("slack: not told %r: %s", sentence, error)
+            async with asyncio.timeout(seconds_left(2.0)):
+                opened = await self.client.write("conversations.open", {"users": user})
+                channel = get_text(opened, "channel", "id")
+                await self.client.write("chat.postMessage", {"channel": channel, "text": sentence})
+        except (SurfaceError, TimeoutError) as error:
+            log.warning("slack: not told %r: %s", sentence, error or type(error).__name__)
 
     async def ask_reason(self, payload: JsonObject, given: FeedbackGiven) -> None:
         """Asks why the answer was bad. The feedback counts without a reason, too."""

@@ -108,4 +108,5 @@ async def test_all_look_ups_together_end_before_slacks_deadline(
         began = time.monotonic()
         await slack.say("alice", channel_of(slack), "@threadhand hello @bob")
         await eventually(lambda: receiver.taken)
-        assert time.monotonic() - began < 4  # the one deadline is 2.5 s
+        # docs.slack.dev/apis/events-api (Responding to events) allows 3 s
+        assert time.monotonic() - began < 3

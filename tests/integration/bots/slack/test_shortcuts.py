@@ -1,10 +1,13 @@
 """Shortcuts, their form and the slash command begin runs, and are answered in time whatever happens."""
 
+import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from slack_sdk.web.async_client import AsyncWebClient
 
 from bots.inbound.actions import CommandCalled, IncomingMessage, Outcome, StopRequested
 from bots.slack.install.manifest import build_manifest
@@ -175,6 +178,45 @@ async def test_a_slow_slack_does_not_make_the_command_late(slack: SlackSimulator
         await eventually(lambda: general(slack).messages)
     assert "Please try it again" in str(general(slack).messages[0].elements)
     assert receiver.taken == []
+
+
+BUTTONS: list[JsonObject] = [
+    {
+        "type": "button",
+        "action_id": name,
+        "value": value,
+        "text": {"type": "plain_text", "text": name},
+    }
+    for name, value in (("run:stop", "r1"), ("feedback", "r1:bad"))
+]
+
+
+@pytest.mark.parametrize("kind", ["command", "shortcut", "message shortcut", "form", *"01"])
+async def test_what_a_person_does_is_acknowledged_in_time_however_slow_slack_is(
+    slack: SlackSimulator, kind: str
+):
+    """Slack allows 3 s (docs.slack.dev/interactivity/handling-user-interaction), and so does the simulator."""
+    receiver = RecordingReceiver(outcome=RUN)
+    channel = channel_of(slack)
+    async with running(slack, receiver):
+        bot = AsyncWebClient(slack.settings.bot_token, base_url=slack.api_url)
+        blocks = [{"type": "actions", "block_id": "b", "elements": BUTTONS}]
+        ts = str((await bot.chat_postMessage(channel=channel, text="x", blocks=blocks))["ts"])
+        await slack.use_shortcut("alice", ASK, channel, ts)
+        form = await form_of(slack)
+        slack.misbehave("slow", method="*", times=99, seconds=60)
+        began = time.monotonic()
+        if kind == "command":
+            await slack.command("bob", channel, "threadhand", {"text": "Draw"})
+        elif kind == "form":
+            with suppress(ValueError):  # the form says that it could not begin
+                await slack.submit("alice", form.form_id, {"request": "Why?"})
+        elif "shortcut" in kind:
+            await slack.use_shortcut("bob", ASK, *((channel, ts) if " " in kind else ()))
+        else:
+            action_id = str(BUTTONS[int(kind)]["action_id"])
+            await slack.press("bob", channel, ts, f"b/{action_id}")
+        assert time.monotonic() - began < 3
 
 
 async def test_an_expired_trigger_breaks_nothing(slack: SlackSimulator):
