@@ -159,13 +159,13 @@ class OAuth:
         """An administrator adds the app, which the organisation has installed, to one of its workspaces."""
         organisation = self._organisation_of(team_id)
         organisation.reached.add(team_id)
-        self._tell(organisation, {"type": "team_access_granted", "team_ids": [team_id]})
+        self._tell(organisation, _access_event("granted", team_id))
 
     def leave(self, team_id: str) -> None:
         """An administrator takes the app out of one workspace of an organisation, which keeps it."""
         organisation = self._organisation_of(team_id)
         organisation.reached.discard(team_id)
-        self._tell(organisation, {"type": "team_access_revoked", "team_ids": [team_id]})
+        self._tell(organisation, _access_event("revoked", team_id))
 
     def uninstall(self, owner_id: str) -> None:
         """A workspace or an organisation takes the app away: its token stops to work, and the app is told."""
@@ -190,6 +190,14 @@ class OAuth:
 
     def _tell(self, organisation: Organisation, event: Payload) -> None:
         self.outbox.tell(event["type"], organisation_callback(organisation, APP_ID, event))
+
+
+def _access_event(change: str, team_id: str) -> Payload:
+    return {
+        "type": f"team_access_{change}",
+        "team_ids": [team_id],
+        "event_ts": f"{time.time():.6f}",
+    }
 
 
 def _closing_tasks(bot_user_id: str) -> tuple[Payload, ...]:

@@ -47,7 +47,9 @@ def _complete(
     if not done.get("id"):
         done["id"] = next(unused)
     if done.get("type") in SELECTS:
-        done = {"min_values": 1, "max_values": 1, "placeholder": None, **done}
+        done = {"min_values": 1, "max_values": 1, **done}
+        if done.get("placeholder") is None:
+            done.pop("placeholder", None)
     if "components" in done:
         children = objects_of(done, "components")
         done["components"] = [_complete(world, child, named, unused) for child in children]

@@ -117,13 +117,6 @@ _CARD = both(
 _CELL = by_type(
     {
         "raw_text": table({"type": TYPE, "text": string(10_000)}, "text"),
-        "raw_number": table({"type": TYPE, "value": anything, "text": string(1000)}, "value"),
-        "rich_text": _RICH_TEXT,
-    }
-)
-_DATA_CELL = by_type(
-    {
-        "raw_text": table({"type": TYPE, "text": string(10_000)}, "text"),
         "raw_number": table(
             {"type": TYPE, "value": number(), "text": string(1000)}, "value", "text"
         ),
@@ -248,7 +241,7 @@ _CONTENT: dict[str, Check] = {
         _block(
             {
                 "caption": string(2000),
-                "rows": array(array(_DATA_CELL, most=20), most=101, least=2),
+                "rows": array(array(_CELL, most=20), most=101, least=2),
                 "page_size": integer(1, 100),
                 "row_header_column_index": integer(0, 19),
             },

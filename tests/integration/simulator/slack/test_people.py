@@ -182,7 +182,10 @@ async def test_every_kind_of_element_is_drawn(
         {"type": "header", "text": plain("Top")},
         {"type": "image", "slack_file": picture, "alt_text": "a picture"},
         rich,
-        {"type": "table", "rows": [[cell, cell], [rich, {"type": "raw_number", "value": 2}]]},
+        {
+            "type": "table",
+            "rows": [[cell, cell], [rich, {"type": "raw_number", "value": 2, "text": "2"}]],
+        },
         {"type": "context", "elements": [{"type": "mrkdwn", "text": f"by <@{alice}>"}]},
         {
             "type": "section",

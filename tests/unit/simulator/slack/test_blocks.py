@@ -105,6 +105,8 @@ GOOD = [
         data_table([RICH], [WORD]),
         data_table([WORD], [{"type": "raw_number", "value": "1", "text": "1"}]),
         data_table([WORD], [WORD], page_size=101),
+        {"type": "table", "rows": [[{"type": "raw_number", "value": 1}]]},
+        {"type": "table", "rows": [[{"type": "raw_number", "value": "1", "text": "1"}]]},
         {"type": "data_table", "rows": [[WORD], [WORD]]},
         chart(type="pie", segments=[SEGMENT] * 7),
         chart(type="pie", segments=[{"label": "a", "value": 0}]),
