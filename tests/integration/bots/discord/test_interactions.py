@@ -319,21 +319,19 @@ async def test_a_control_that_the_bot_does_not_know_is_answered(world, control) 
     assert world.program.received == []
 
 
-@pytest.mark.parametrize("kind", [MODAL_SUBMIT, COMMAND])
-async def test_a_form_and_a_command_that_the_bot_does_not_know_are_answered(
-    world, kind, caplog
-) -> None:
-    about = {
-        MODAL_SUBMIT: {"custom_id": "of_another_version", "components": []},
-        COMMAND: {"id": "1", "name": "of_another_version", "type": 1},
-    }
+async def test_a_command_and_a_form_that_the_bot_does_not_know_are_answered(world, caplog) -> None:
     simulated = world.discord.world
-    place = simulated.channels[world.general.channel_id]
-    asked = start_interaction(simulated, kind, simulated.people["bob"], place, about[kind])
-    await wait_for_answer(simulated, asked)
-    assert told_privately(world) == [UNKNOWN_CONTROL]
+    place = (simulated.people["bob"], simulated.channels[world.general.channel_id])
+    command = {"id": "1", "name": "of_another_version", "type": 1}
+    called = start_interaction(simulated, COMMAND, *place, command)
+    await wait_for_answer(simulated, called)
+    form = {"custom_id": "th:another:form", "components": []}
+    sent = start_interaction(simulated, MODAL_SUBMIT, *place, form, opened_by=called)
+    await wait_for_answer(simulated, sent)
+    assert told_privately(world) == [UNKNOWN_CONTROL, UNKNOWN_CONTROL]
     assert not [one for one in caplog.records if one.levelname == "ERROR"]
-    assert any("of_another_version" in one for one in caplog.messages)
+    for name in ("of_another_version", "th:another:form"):
+        assert any(name in one for one in caplog.messages)
     assert world.program.received == []
 
 

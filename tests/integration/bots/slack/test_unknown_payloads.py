@@ -19,7 +19,28 @@ from tests.integration.bots.slack.socket_mode_app import (
 )
 
 GONE = "of_another_version"
-VIEW = {"id": "V1", "type": "modal", "private_metadata": "{}", "state": {"values": {}}}
+VIEW = {
+    "id": "V1",
+    "team_id": "T0SIM0001",
+    "type": "modal",
+    "callback_id": GONE,
+    "blocks": [],
+    "private_metadata": "{}",
+    "state": {"values": {}},
+    "hash": "1",
+    "clear_on_close": False,
+    "title": {"type": "plain_text", "text": "Old"},
+    "close": None,
+    "submit": None,
+    "notify_on_close": True,
+    "previous_view_id": None,
+    "root_view_id": "V1",
+    "app_id": "A1",
+    "external_id": "",
+    "app_installed_team_id": "T0SIM0001",
+    "bot_id": "B1",
+}
+MESSAGE = {"type": "message", "ts": "1700000000.000100", "text": "x", "user": "U1"}
 INTERACTIONS: dict[str, dict[str, Any]] = {
     "click": {
         "type": "block_actions",
@@ -31,10 +52,16 @@ INTERACTIONS: dict[str, dict[str, Any]] = {
         "container": {"type": "view", "view_id": "V1"},
         "actions": [{"type": "button", "action_id": GONE, "block_id": "b", "value": "1"}],
     },
-    "shortcut": {"type": "shortcut", "callback_id": GONE},
-    "message shortcut": {"type": "message_action", "callback_id": GONE},
-    "form": {"type": "view_submission", "view": {**VIEW, "callback_id": GONE}},
-    "closed form": {"type": "view_closed", "view": {**VIEW, "callback_id": GONE}},
+    "shortcut": {"type": "shortcut", "callback_id": GONE, "action_ts": "1.2"},
+    "message shortcut": {
+        "type": "message_action",
+        "callback_id": GONE,
+        "action_ts": "1.2",
+        "message_ts": MESSAGE["ts"],
+        "message": MESSAGE,
+    },
+    "form": {"type": "view_submission", "view": VIEW},
+    "closed form": {"type": "view_closed", "view": VIEW, "is_cleared": False},
     "command": {"command": "/threadhand", "text": "Draw a chart"},
 }
 
@@ -44,13 +71,19 @@ async def use(
 ) -> dict[str, Any]:
     """What the app acknowledges it with. Raises TimeoutError if it is not acknowledged."""
     user_id = next(one.user_id for one in workspace.members.values() if not one.is_bot)
-    trigger = workspace.new_trigger(user_id, is_expired=False)
-    body = {"team_id": workspace.team_id, "user_id": user_id, "trigger_id": trigger, **payload}
-    if "type" in payload:
-        body |= {"user": {"id": user_id}, "team": {"id": workspace.team_id}}
-    if payload.get("container", {}).get("type") == "message":
-        body["channel"] = {"id": channel_of(slack)}
+    trigger, team_id = workspace.new_trigger(user_id, is_expired=False), workspace.team_id
+    common = {"token": "simulated", "api_app_id": "A1", "response_url": "http://127.0.0.1:9/"}
+    body = {**common, "trigger_id": trigger, **payload}
     kind = "interactive" if "type" in payload else "slash_commands"
+    if kind == "slash_commands":
+        body |= {"team_id": team_id, "team_domain": "simulated", "user_id": user_id}
+        body |= {"user_name": "alice", "channel_id": channel_of(slack), "channel_name": "general"}
+    else:
+        person = {"id": user_id, "name": "alice", "username": "alice", "team_id": team_id}
+        body |= {"user": person, "team": {"id": team_id, "domain": "simulated"}}
+        body |= {"enterprise": None, "is_enterprise_install": False}
+        if payload.get("container", {}).get("type") != "view":
+            body["channel"] = {"id": channel_of(slack), "name": "general"}
     delivery = Delivery(kind=kind, payload=body, accepts_answer=True)
     return await slack.outbox.ask(delivery, name=kind) or {}
 
