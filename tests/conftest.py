@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ("tests.databases", "tests.leaks")
+pytest_plugins = ("tests.databases", "tests.leaks", "tests.payload_recorder")
 
 # what tells the stories asserts too, and is imported by tests of several folders
 pytest.register_assert_rewrite(

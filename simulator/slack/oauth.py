@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
+from simulator.recording import record
 from simulator.slack.events.delivery import Outbox
 from simulator.slack.events.payloads import Payload, Refused
 from simulator.slack.events.recipients import event_callback, organisation_callback
@@ -74,6 +75,7 @@ class OAuth:
         """`oauth.v2.access`, a POST with the client's id and secret in a Basic header or in the form."""
         try:
             body = self._answer(request, await read_arguments(request))
+            record("slack oauth.v2.access: answer", body)
         except Refused as refused:
             body = refused.answer()
         return web.json_response(body)

@@ -26,6 +26,7 @@ from simulator.discord.json_reading import Json, as_object, int_of, list_of, tex
 from simulator.discord.payloads import member_json
 from simulator.discord.settings import MESSAGE_CONTENT
 from simulator.discord.world import Event, World
+from simulator.recording import record
 from simulator.serving import cancel, spawn
 
 _ALL_INTENTS = sum(1 << bit for bit in (*range(17), 20, 21, 24, 25))
@@ -106,6 +107,7 @@ class Gateway:
         if connection.session is None and op not in (1, 2, 6):
             raise Closed(4003, "Not authenticated.")
         act(connection, payload.get("d"))
+        record("discord frame of the bot", payload)
 
     def _heartbeat(self, connection: Connection, payload: object) -> None:
         connection.heard_at = time.monotonic()

@@ -11,6 +11,7 @@ from aiohttp import web
 from simulator.discord.gateway.guild_payloads import is_on
 from simulator.discord.json_reading import as_list
 from simulator.discord.world import Event
+from simulator.recording import record
 
 _REPLAY_EVENTS_MAX = 4000
 _COMMANDS_PER_MINUTE = 120
@@ -93,6 +94,7 @@ def count_command(connection: Connection) -> None:
 async def write(connection: Connection) -> None:
     while True:
         frame = await connection.outbox.get()
+        record("discord frame to the bot", frame)
         try:
             await connection.socket.send_str(frame)
         except ConnectionError:

@@ -16,6 +16,7 @@ from simulator.discord.rest.rate_limits import RateLimits, refusal_headers
 from simulator.discord.rest.routes import Route, find_route
 from simulator.discord.world import World
 from simulator.faults import FaultKind
+from simulator.recording import record
 
 API_PATH = "/api/v10"
 _CALLS_KEPT = 5000
@@ -107,6 +108,7 @@ class RestHandler:
                 return _limited(wait, is_global=is_global, headers=headers)
             reply = await self._act(request, route, arguments, name, summary)
         except Refused as refused:
+            record("discord refusal", refused.body())
             return _json(refused.body(), refused.status, headers)
         if reply.body is None:
             return web.Response(status=204, headers=headers)
@@ -138,7 +140,13 @@ class RestHandler:
         for glob in self._world.settings.missing_permissions:
             if fnmatch.fnmatchcase(name, glob):
                 raise Refused(MISSING_PERMISSIONS)
-        return route.act(self._world, call)
+        reply = route.act(self._world, call)
+        called = f"discord {request.method} {route.template}"
+        if body is not None:
+            record(f"{called}: body", body)
+        if reply.body is not None:
+            record(f"{called}: answer", reply.body)
+        return reply
 
     def _limit(
         self, route: Route, arguments: dict[str, str], headers: dict[str, str]
@@ -174,5 +182,6 @@ def _limited(
         "global": is_global,
         "code": 0,
     }
+    record("discord rate limit", body)
     scope = "global" if is_global else "user"
     return _json(body, 429, {**(headers or {}), **refusal_headers(wait, scope)})

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from simulator.faults import Fault, FaultKind, Faults
+from simulator.recording import record
 from simulator.serving import spawn
 from simulator.slack.events.payloads import NotAcknowledged, Payload
 from simulator.slack.events.recipients import event_callback
@@ -117,7 +118,7 @@ class Outbox:
             if not await self.transport.wait_until_connected(self.settings.offline_seconds):
                 break
             try:
-                await self.transport.send(delivery, ack_seconds=self.settings.ack_seconds)
+                await self._send(delivery)
                 return
             except NotAcknowledged as failure:
                 if pause is None or failure.reason == "no_retry":
@@ -135,11 +136,18 @@ class Outbox:
         if fault := self.faults.take(name, "delay"):
             await asyncio.sleep(fault.seconds)
         try:
-            return await self.transport.send(delivery, ack_seconds=self.settings.ack_seconds)
+            return await self._send(delivery)
         except NotAcknowledged as failure:
             raise TimeoutError(
                 f"the app did not answer within {self.settings.ack_seconds:g} s ({failure.reason})"
             ) from failure
+
+    async def _send(self, delivery: Delivery) -> Payload | None:
+        record(f"slack {delivery.kind}", delivery.payload)
+        answer = await self.transport.send(delivery, ack_seconds=self.settings.ack_seconds)
+        if answer:
+            record(f"slack {delivery.kind}: acknowledgement", answer)
+        return answer
 
     @property
     def is_quiet(self) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
+from simulator.recording import record
 from simulator.slack.block_kit.message_rules import check_message_blocks
 from simulator.slack.events import message_events
 from simulator.slack.events.payloads import Payload, Refused, as_payload, as_payloads
@@ -45,6 +46,7 @@ class ResponseServer:
         response.uses_left -= 1
         try:
             apply_response(workspace, response, body)
+            record("slack response_url: body", body)
         except Refused as refusal:
             return web.json_response(refusal.answer(), status=400)
         return web.json_response({"ok": True})

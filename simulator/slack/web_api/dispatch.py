@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from simulator.faults import Fault, Faults
+from simulator.recording import record
 from simulator.slack.events.payloads import Payload, Refused
 from simulator.slack.organisation import Organisation
 from simulator.slack.settings import SlackSettings
@@ -81,6 +82,7 @@ class WebApi:
             body = refusal.answer()
         error = str(body.get("error", ""))
         response = self._answer(method, body)
+        _record(method, arguments, body)
         after = self.faults.take(method, "error_after", "timeout_after")
         status = response.status if after is None else _STATUS[after.kind]
         self._note(method, arguments, status, error, at, team_id)
@@ -191,6 +193,15 @@ class WebApi:
         if known is not None and known.scopes:
             response.headers["X-Accepted-OAuth-Scopes"] = ",".join(known.scopes)
         return response
+
+
+def _record(method: str, arguments: Payload, body: Payload) -> None:
+    if not body.get("ok"):
+        record("slack refusal", body)
+        return
+    sent = {name: value for name, value in arguments.items() if name != "token"}
+    record(f"slack {method}: arguments", sent)
+    record(f"slack {method}: answer", body)
 
 
 def _rate_limited(seconds: int) -> web.Response:

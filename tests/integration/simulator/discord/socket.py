@@ -12,6 +12,7 @@ from tests.integration.simulator.discord.bot import TOKEN
 
 GUILDS, MESSAGES, REACTIONS, DIRECT, CONTENT = 1 << 0, 1 << 9, 1 << 10, 1 << 12, 1 << 15
 ALL = GUILDS | MESSAGES | REACTIONS | DIRECT | CONTENT
+PROPERTIES = {"os": "linux", "browser": "tests", "device": "tests"}
 
 
 @dataclass
@@ -26,7 +27,7 @@ class Socket:
         self, intents: int = ALL, token: str = TOKEN, **more: object
     ) -> dict[str, Any]:
         """Answers READY's payload; GUILD_CREATE is the next frame."""
-        await self.send(2, {"token": token, "intents": intents, "properties": {}, **more})
+        await self.send(2, {"token": token, "intents": intents, "properties": PROPERTIES, **more})
         return await self.event("READY")
 
     async def resume(self, session_id: str, sequence: int) -> None:

@@ -1,6 +1,7 @@
 """What the simulated Discord and the bot say to each other, by the types of the npm package discord-api-types."""
 
-from typing import Any, cast
+from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -15,7 +16,9 @@ from tests.integration.simulator.witnesses.published_types import (
     PublishedTypes,
     build_schemas,
     install_packages,
+    without_nulls,
 )
+from tests.integration.simulator.witnesses.recorded_payloads import SECONDS_MAX, record_payloads
 from tests.integration.simulator.witnesses.recording_proxy import RecordingProxy
 from tests.integration.simulator.witnesses.stage import play_stories, recorded
 
@@ -24,6 +27,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 EVENTS = [
     "READY",
     "GUILD_CREATE",
+    "GUILD_DELETE",
     "CHANNEL_CREATE",
     "CHANNEL_UPDATE",
     "CHANNEL_DELETE",
@@ -47,6 +51,7 @@ EVENTS = [
 _MESSAGE = "/channels/{channel}/messages/{message}"
 _WEBHOOK = "/webhooks/{application}/{token}"
 _COMMANDS = "/applications/{application}/commands"
+_GUILD_COMMANDS = "/applications/{application}/guilds/{guild}/commands"
 ROUTES = {
     # a call: the types of its body and of its answer
     "GET /gateway": ("", "RESTGetAPIGatewayResult"),
@@ -66,11 +71,16 @@ ROUTES = {
     "GET /guilds/{guild}/members/{user}": ("", "RESTGetAPIGuildMemberResult"),
     "GET /guilds/{guild}/threads/active": ("", "RESTGetAPIGuildThreadsResult"),
     "GET /channels/{channel}": ("", "RESTGetAPIChannelResult"),
+    "DELETE /channels/{channel}": ("", "RESTDeleteAPIChannelResult"),
     "PATCH /channels/{channel}": ("RESTPatchAPIChannelJSONBody", "RESTPatchAPIChannelResult"),
     "GET /channels/{channel}/messages": ("", "RESTGetAPIChannelMessagesResult"),
     "POST /channels/{channel}/messages": (
         "RESTPostAPIChannelMessageJSONBody",
         "RESTPostAPIChannelMessageResult",
+    ),
+    "POST /channels/{channel}/messages/bulk-delete": (
+        "RESTPostAPIChannelMessagesBulkDeleteJSONBody",
+        "",
     ),
     f"GET {_MESSAGE}": ("", "RESTGetAPIChannelMessageResult"),
     f"PATCH {_MESSAGE}": ("RESTPatchAPIChannelMessageJSONBody", "RESTPatchAPIChannelMessageResult"),
@@ -87,11 +97,35 @@ ROUTES = {
         "",
         "RESTGetAPIChannelThreadsArchivedPublicResult",
     ),
+    "GET /channels/{channel}/thread-members": ("", "RESTGetAPIChannelThreadMembersResult"),
     "GET /channels/{channel}/thread-members/{user}": ("", "RESTGetAPIChannelThreadMemberResult"),
     f"GET {_COMMANDS}": ("", "RESTGetAPIApplicationCommandsResult"),
     f"PUT {_COMMANDS}": (
         "RESTPutAPIApplicationCommandsJSONBody",
         "RESTPutAPIApplicationCommandsResult",
+    ),
+    f"POST {_COMMANDS}": (
+        "RESTPostAPIApplicationCommandsJSONBody",
+        "RESTPostAPIApplicationCommandsResult",
+    ),
+    f"GET {_COMMANDS}/{{command}}": ("", "RESTGetAPIApplicationCommandResult"),
+    f"PATCH {_COMMANDS}/{{command}}": (
+        "RESTPatchAPIApplicationCommandJSONBody",
+        "RESTPatchAPIApplicationCommandResult",
+    ),
+    f"GET {_GUILD_COMMANDS}": ("", "RESTGetAPIApplicationGuildCommandsResult"),
+    f"PUT {_GUILD_COMMANDS}": (
+        "RESTPutAPIApplicationGuildCommandsJSONBody",
+        "RESTPutAPIApplicationGuildCommandsResult",
+    ),
+    f"POST {_GUILD_COMMANDS}": (
+        "RESTPostAPIApplicationGuildCommandsJSONBody",
+        "RESTPostAPIApplicationGuildCommandsResult",
+    ),
+    f"GET {_GUILD_COMMANDS}/{{command}}": ("", "RESTGetAPIApplicationGuildCommandResult"),
+    f"PATCH {_GUILD_COMMANDS}/{{command}}": (
+        "RESTPatchAPIApplicationGuildCommandJSONBody",
+        "RESTPatchAPIApplicationGuildCommandResult",
     ),
     "POST /interactions/{interaction}/{token}/callback": (
         "RESTPostAPIInteractionCallbackJSONBody",
@@ -107,17 +141,37 @@ ROUTES = {
         "RESTPatchAPIInteractionFollowupResult",
     ),
 }
-REFUSAL = "a refusal"
+FRAMES_TO_THE_BOT = {
+    7: "GatewayReconnect",
+    9: "GatewayInvalidSession",
+    10: "GatewayHello",
+    11: "GatewayHeartbeatAck",
+}
+FRAMES_OF_THE_BOT = {
+    1: "GatewayHeartbeat",
+    2: "GatewayIdentify",
+    3: "GatewayUpdatePresence",
+    6: "GatewayResume",
+    8: "GatewayRequestGuildMembers",
+}
+OTHERS = {"refusal": "RESTError", "rate limit": "RESTRateLimit"}
+SHAPES_MIN = 300
 
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> PublishedTypes:
+    return build_discord_types(install_packages(tmp_path_factory.mktemp("types")))
+
+
+def build_discord_types(folder: Path) -> PublishedTypes:
     types = {name: f"T.Gateway{_in_capitals(name)}DispatchData" for name in EVENTS}
     for call, (body, answer) in ROUTES.items():
         types |= {f"{call}: body": f"T.{body}"} if body else {}
-        types[f"{call}: answer"] = f"T.{answer}"
-    folder = install_packages(tmp_path_factory.mktemp("types"))
-    return build_schemas(folder, "discord-api-types/v10", {**types, REFUSAL: "T.RESTError"})
+        types |= {f"{call}: answer": f"T.{answer}"} if answer else {}
+    for frames in (FRAMES_TO_THE_BOT, FRAMES_OF_THE_BOT):
+        types |= {name: f"T.{name}" for name in frames.values()}
+    types |= {kind: f"T.{name}" for kind, name in OTHERS.items()}
+    return build_schemas(folder, {"T": "discord-api-types/v10"}, types)
 
 
 def _in_capitals(name: str) -> str:
@@ -136,30 +190,72 @@ async def test_discord_and_the_bot_say_what_the_types_allow(published: Published
 
 
 def check(published: PublishedTypes, proxy: RecordingProxy) -> None:
-    for frame in cast("list[dict[str, Any]]", proxy.frames_in):
-        if frame["op"] == 0 and frame["t"] != "RESUMED":
-            published.check(frame["t"], frame["d"])
+    for frame in proxy.frames_in:
+        check_payload(published, "frame to the bot", frame)
+    for frame in proxy.frames_out:
+        check_payload(published, "frame of the bot", frame)
     for one in proxy.exchanges:
         if not one.path.startswith("/api/v10"):
             continue
         route, _ = find_route(one.method, one.path.removeprefix("/api/v10"))
         call = f"{one.method} {route.template}"
         if one.body not in (None, {}):
-            published.check(f"{call}: body", without_null_labels(one.body))
+            check_payload(published, f"{call}: body", one.body)
         if one.status >= 400:
-            published.check(REFUSAL, one.answer)
+            check_payload(published, "rate limit" if one.status == 429 else "refusal", one.answer)
         elif one.answer is not None:
-            published.check(f"{call}: answer", one.answer)
+            check_payload(published, f"{call}: answer", one.answer)
 
 
-def without_null_labels(value: object) -> object:
-    """discord.py sends the label of a text input as null if a Label component holds the text. Discord takes it."""
+def check_payload(published: PublishedTypes, kind: str, payload: Any) -> None:
+    """Checks a payload by its kind, as the recorder names it. A kind without a known type is refused."""
+    by_library = (with_ids_as_text, without_nulls)
+    if kind == "frame of the bot":
+        published.check(FRAMES_OF_THE_BOT.get(payload["op"], kind), payload, as_well=by_library)
+    elif kind == "frame to the bot" and payload["op"]:
+        published.check(FRAMES_TO_THE_BOT.get(payload["op"], kind), payload)
+    elif kind.endswith(": body"):
+        published.check(kind, payload, as_well=by_library)
+    elif kind != "frame to the bot":
+        published.check(kind, payload, as_well=(with_optional_fields,))
+    elif payload["t"] != "RESUMED":  # its type has no content
+        published.check(payload["t"], payload["d"], as_well=(with_optional_fields,))
+
+
+def with_ids_as_text(value: object) -> object:
+    """discord.py sends some ids as numbers. Discord takes them, and null for optional fields, which it also sends."""
     if isinstance(value, list):
-        return [without_null_labels(one) for one in value]
+        return [with_ids_as_text(one) for one in value]
     if isinstance(value, dict):
-        kept = {name: one for name, one in value.items() if name != "label" or one is not None}
-        return {name: without_null_labels(one) for name, one in kept.items()}
+        return {
+            name: str(one)
+            if name.endswith("_id") and isinstance(one, int)
+            else with_ids_as_text(one)
+            for name, one in value.items()
+        }
     return value
+
+
+def with_optional_fields(payload: object) -> object:
+    """The payload with fields that the types require and the documentation calls optional: the name of a channel of
+    direct messages (resources/channel), the channel of an interaction (interactions/receiving-and-responding)."""
+    assert isinstance(payload, dict)
+    if payload.get("type") == 1 and "recipients" in payload:
+        return {"name": None, **payload}
+    if "token" in payload and "channel_id" in payload:
+        return {"channel": {"id": payload["channel_id"], "type": 0}, **payload}
+    return payload
+
+
+@pytest.mark.timeout(SECONDS_MAX)
+def test_discord_and_all_tests_say_what_the_types_allow(
+    published: PublishedTypes, tmp_path: Path
+) -> None:
+    payloads = record_payloads(tmp_path, "discord")
+    for kind, payload in payloads:
+        check_payload(published, kind, payload)
+    assert len(payloads) >= SHAPES_MIN
+    assert published.report() == ""
 
 
 async def act_as_people(stage: Stage) -> None:
@@ -239,7 +335,7 @@ async def read_everything(stage: Stage, proxy: RecordingProxy) -> None:
     async with aiohttp.ClientSession(headers=headers) as session:
         for call in ROUTES:
             method, _, path = call.partition(" ")
-            if method == "GET" and "{token}" not in path:
+            if method == "GET" and "{token}" not in path and "{command}" not in path:
                 place = thread if "thread-members" in path else found
                 async with session.get(url + path.format(**place)) as got:
                     assert got.status in (200, 403), (path, await got.text())

@@ -1,8 +1,10 @@
-"""What the simulated Slack and the bot say to each other, by the types of the npm package @slack/types, and the bot's
-blocks also by the models of slack_sdk."""
+"""What the simulated Slack and the bot say to each other, by the types of the npm packages @slack/types, @slack/bolt
+and @slack/web-api, and the bot's blocks also by the models of slack_sdk."""
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -10,18 +12,23 @@ from slack_sdk.models.blocks import Block
 
 from simulator.administration import AppPost, Forward, Membership, PasteTable, administer
 from simulator.slack.server import SlackSimulator
+from simulator.slack.web_api import METHODS
+from simulator.slack.web_api.organisations import ORGANISATION_METHODS
 from simulator.view import SentFile
 from tests.chaos.harness import Stage
 from tests.integration.simulator.witnesses.published_types import (
     PublishedTypes,
     build_schemas,
     install_packages,
+    without_nulls,
 )
+from tests.integration.simulator.witnesses.recorded_payloads import SECONDS_MAX, record_payloads
 from tests.integration.simulator.witnesses.recording_proxy import RecordingProxy
 from tests.integration.simulator.witnesses.stage import play_stories, recorded
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
+SHAPES_MIN = 300
 MESSAGES = {
     # by subtype
     "": "GenericMessageEvent",
@@ -37,12 +44,15 @@ EVENTS = {
     "app_mention": "AppMentionEvent",
     "app_home_opened": "AppHomeOpenedEvent",
     "app_uninstalled": "AppUninstalledEvent",
+    "team_access_granted": "TeamAccessGrantedEvent",
+    "team_access_revoked": "TeamAccessRevokedEvent",
     "tokens_revoked": "TokensRevokedEvent",
     "reaction_added": "ReactionAddedEvent",
     "reaction_removed": "ReactionRemovedEvent",
     "member_joined_channel": "MemberJoinedChannelEvent",
     "assistant_thread_started": "AssistantThreadStartedEvent",
     "agent_session_stopped": "AgentSessionStoppedEvent",
+    "agent_session_title_changed": "AgentSessionTitleChangedEvent",
 }
 BODIES = {
     "blocks": "T.KnownBlock[]",
@@ -53,25 +63,83 @@ BODIES = {
 }
 
 
+INTERACTIONS = {
+    "block_actions": "BlockAction",
+    "message_action": "MessageShortcut",
+    "shortcut": "GlobalShortcut",
+    "view_closed": "ViewClosedAction",
+    "view_submission": "ViewSubmitAction",
+}
+OTHERS = {
+    "event envelope": "Bolt.EnvelopedEvent",
+    "interactive: acknowledgement": "Bolt.ViewResponseAction",
+    "refusal": "Web.WebAPICallResult",
+    "response_url: body": "Bolt.RespondArguments",
+    "slash_commands": "Bolt.SlashCommand",
+    "slash_commands: acknowledgement": "Bolt.RespondArguments",
+}
+UNPUBLISHED = frozenset({"hello", "disconnect"})
+"""Frames of Socket Mode of which npm has no type."""
+
+
+@dataclass(frozen=True)
+class SlackTypes:
+    """`messages` are the types of events and blocks, `calls` those of the Web API and of interactions."""
+
+    messages: PublishedTypes
+    calls: PublishedTypes
+
+    def check(self, kind: str, payload: Any) -> None:
+        """Checks a payload by its kind, as the recorder names it. A kind without a known type is refused."""
+        if kind == "events_api":
+            event = payload["event"]
+            name = f"{event['type']} {event.get('subtype', '')}".strip()
+            self.messages.check(name, whole(event))
+            self.calls.check("event envelope", payload, as_well=(of_no_organisation, of_some_team))
+            return
+        is_apps = kind.endswith((": arguments", ": body", ": acknowledgement"))
+        readings = (with_form_values,) if is_apps else (of_no_organisation, *EXAMPLES)
+        self.calls.check(
+            payload["type"] if kind == "interactive" else kind, payload, as_well=readings
+        )
+        for name, value in find_bodies(payload):
+            # without include_all_metadata, conversations.history answers only the type of the metadata
+            if name != "metadata" or value.keys() != {"event_type"}:
+                self.messages.check(name, value, as_well=() if is_apps else (without_nulls,))
+
+    def report(self) -> str:
+        return f"{self.messages.report()}\n{self.calls.report()}".strip()
+
+
 @pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> PublishedTypes:
+def published(tmp_path_factory: pytest.TempPathFactory) -> SlackTypes:
+    return build_slack_types(install_packages(tmp_path_factory.mktemp("types")))
+
+
+def build_slack_types(folder: Path) -> SlackTypes:
     types = {f"message {subtype}".strip(): f"T.{name}" for subtype, name in MESSAGES.items()}
     types |= {name: f"T.{written}" for name, written in EVENTS.items()}
-    folder = install_packages(tmp_path_factory.mktemp("types"))
-    published = build_schemas(folder, "@slack/types", types | BODIES)
-    # any object with a type is a Block: without it, events have known blocks alone
-    published.definitions["Block"] = {"not": {}}
-    return published
+    messages = build_schemas(folder, {"T": "@slack/types"}, types | BODIES)
+    forbid_unknown_blocks(messages.definitions)
+    forbid_unknown_blocks(messages.schemas)
+    types = {name: f"Bolt.{written}" for name, written in INTERACTIONS.items()} | OTHERS
+    for method in (*METHODS, *ORGANISATION_METHODS, "oauth.v2.access"):
+        name = "".join(part[:1].upper() + part[1:] for part in method.split("."))
+        types[f"{method}: arguments"] = f"Web.{name}Arguments"
+        types[f"{method}: answer"] = f"Web.{name}Response"
+    del types["oauth.v2.access: arguments"]  # the package names them otherwise
+    modules = {"Bolt": "@slack/bolt/dist/types", "Web": "@slack/web-api"}
+    return SlackTypes(messages, build_schemas(folder, modules, types))
 
 
-async def test_slack_and_the_bot_say_what_the_types_allow(published: PublishedTypes) -> None:
+async def test_slack_and_the_bot_say_what_the_types_allow(published: SlackTypes) -> None:
     async with recorded("slack") as (stage, proxy):
         await play_stories(stage)
         await act_as_people(stage)
         await use_controls(stage)
         await asyncio.sleep(1.0)
         check(published, proxy)
-    assert {"message", "app_mention", "blocks", "view"} <= published.seen.keys()
+    assert {"message", "app_mention", "blocks", "view"} <= published.messages.seen.keys()
     assert published.report() == ""
     blocks = [block for one in proxy.exchanges for block in find_blocks(one.body)]
     assert {"section", "plan", "actions", "input"} <= {block["type"] for block in blocks}
@@ -81,16 +149,95 @@ async def test_slack_and_the_bot_say_what_the_types_allow(published: PublishedTy
         parsed.validate_json()
 
 
-def check(published: PublishedTypes, proxy: RecordingProxy) -> None:
+def check(published: SlackTypes, proxy: RecordingProxy) -> None:
+    kinds: dict[str, str] = {}
     for frame in cast("list[dict[str, Any]]", proxy.frames_in):
-        if frame["type"] == "events_api":
-            event = frame["payload"]["event"]
-            published.check(f"{event['type']} {event.get('subtype', '')}".strip(), whole(event))
+        if frame["type"] not in UNPUBLISHED:
+            kinds[frame["envelope_id"]] = frame["type"]
+            published.check(frame["type"], frame["payload"])
+    for frame in cast("list[dict[str, Any]]", proxy.frames_out):
+        assert frame.keys() <= {"envelope_id", "payload"}
+        if frame.get("payload"):
+            kind = f"{kinds[frame['envelope_id']]}: acknowledgement"
+            published.check(kind, frame["payload"])
     for one in proxy.exchanges:
-        for name, value in (*find_bodies(one.body), *find_bodies(one.answer)):
-            # without include_all_metadata, conversations.history answers only the type of the metadata
-            if name != "metadata" or value.keys() != {"event_type"}:
-                published.check(name, value)
+        method = one.path.removeprefix("/api/")
+        if method == one.path:
+            continue  # the content of a file
+        answer = cast("dict[str, Any]", one.answer)
+        if answer["ok"]:
+            published.check(f"{method}: answer", answer)
+            published.check(f"{method}: arguments", one.body or {})
+        else:
+            published.check("refusal", answer)
+
+
+@pytest.mark.timeout(SECONDS_MAX)
+def test_slack_and_all_tests_say_what_the_types_allow(
+    published: SlackTypes, tmp_path: Path
+) -> None:
+    payloads = record_payloads(tmp_path, "slack")
+    for kind, payload in payloads:
+        published.check(kind, payload)
+    assert len(payloads) >= SHAPES_MIN
+    assert published.report() == ""
+
+
+def forbid_unknown_blocks(schema: object) -> None:
+    """Any object with a type is a Block. Without this choice, only the known blocks are left."""
+    if isinstance(schema, list):
+        for one in schema:
+            forbid_unknown_blocks(one)
+    if isinstance(schema, dict):
+        choices = schema.get("anyOf")
+        if isinstance(choices, list):
+            schema["anyOf"] = [one for one in choices if one != {"$ref": "#/definitions/Block"}]
+        for one in schema.values():
+            forbid_unknown_blocks(one)
+
+
+def of_no_organisation(payload: object) -> object:
+    """Outside an organisation, its id is null."""
+    assert isinstance(payload, dict)
+    return {name: one for name, one in payload.items() if one is not None}
+
+
+def of_some_team(payload: object) -> object:
+    """Events of a whole organisation are of no team."""
+    assert isinstance(payload, dict)
+    return {"team_id": "", **payload}
+
+
+def without_bodies(value: object) -> object:
+    """The payload without the blocks and so on, which have types of their own."""
+    if isinstance(value, list):
+        return [without_bodies(one) for one in value]
+    if isinstance(value, dict):
+        kept = {name: one for name, one in value.items() if name == "view" or name not in BODIES}
+        return {name: without_bodies(one) for name, one in kept.items()}
+    return value
+
+
+EXAMPLES = (without_nulls, without_bodies)
+"""The types of answers and interactions are made of examples: they have no null, and not every block."""
+
+
+def with_form_values(arguments: object) -> object:
+    """The numbers and the truth values of a query or a form, where everything is text."""
+    assert isinstance(arguments, dict)
+    numbers = {name: int(arguments[name]) for name in ("limit", "length") if name in arguments}
+    truths = {
+        name: arguments[name] in ("1", "true", True)
+        for name in (
+            "full",
+            "include_all_metadata",
+            "inclusive",
+            "exclude_archived",
+            "include_disabled",
+        )
+        if name in arguments
+    }
+    return {**arguments, **numbers, **truths}
 
 
 def whole(event: dict[str, Any]) -> dict[str, Any]:
@@ -103,7 +250,9 @@ def whole(event: dict[str, Any]) -> dict[str, Any]:
     inner = {name for name in ("message", "previous_message") if name in event}
     filled = {**event, **{name: whole(place | event[name]) for name in inner}}
     if "files" in event:
-        filled["files"] = [{"channels": None, "groups": None} | file for file in event["files"]]
+        # a file of another organisation has its id alone (apis/slack-connect), and is left out here
+        own = [file for file in event["files"] if file["mode"] != "file_access"]
+        filled["files"] = [{"channels": None, "groups": None} | file for file in own]
     return filled
 
 
