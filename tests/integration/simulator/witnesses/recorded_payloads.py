@@ -47,7 +47,8 @@ def record_payloads(folder: Path, platform: str) -> list[tuple[str, Any]]:
         timeout=SECONDS_MAX,
         check=False,
     )
-    assert ran.returncode == 0, ran.stdout[-5000:] + ran.stderr[-2000:]
+    # a test that fails here (1) also fails in its own run, where its reason is told
+    assert ran.returncode in (0, 1), ran.stdout[-5000:] + ran.stderr[-2000:]
     return read_payloads(folder, platform)
 
 

@@ -11,6 +11,7 @@ import pytest
 from slack_sdk.models.blocks import Block
 
 from simulator.administration import AppPost, Forward, Membership, PasteTable, administer
+from simulator.recording import recording
 from simulator.slack.server import SlackSimulator
 from simulator.slack.web_api import METHODS
 from simulator.slack.web_api.organisations import ORGANISATION_METHODS
@@ -28,7 +29,7 @@ from tests.integration.simulator.witnesses.stage import play_stories, recorded
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
-SHAPES_MIN = 300
+SHAPES_MIN = 350
 MESSAGES = {
     # by subtype
     "": "GenericMessageEvent",
@@ -133,12 +134,18 @@ def build_slack_types(folder: Path) -> SlackTypes:
 
 
 async def test_slack_and_the_bot_say_what_the_types_allow(published: SlackTypes) -> None:
+    calls: list[tuple[str, object]] = []
     async with recorded("slack") as (stage, proxy):
-        await play_stories(stage)
-        await act_as_people(stage)
-        await use_controls(stage)
-        await asyncio.sleep(1.0)
+        # the proxy does not see how Slack reads the arguments of a query, a form or a multipart body
+        with recording(lambda kind, payload: calls.append((kind.removeprefix("slack "), payload))):
+            await play_stories(stage)
+            await act_as_people(stage)
+            await use_controls(stage)
+            await asyncio.sleep(1.0)
         check(published, proxy)
+    for kind, payload in calls:
+        if kind.endswith(": arguments"):
+            published.check(kind, payload)
     assert {"message", "app_mention", "blocks", "view"} <= published.messages.seen.keys()
     assert published.report() == ""
     blocks = [block for one in proxy.exchanges for block in find_blocks(one.body)]
@@ -167,7 +174,6 @@ def check(published: SlackTypes, proxy: RecordingProxy) -> None:
         answer = cast("dict[str, Any]", one.answer)
         if answer["ok"]:
             published.check(f"{method}: answer", answer)
-            published.check(f"{method}: arguments", one.body or {})
         else:
             published.check("refusal", answer)
 
