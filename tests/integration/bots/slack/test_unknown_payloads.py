@@ -40,17 +40,25 @@ VIEW = {
     "app_installed_team_id": "T0SIM0001",
     "bot_id": "B1",
 }
+BUTTON = {
+    "type": "button",
+    "action_id": GONE,
+    "action_ts": "1.2",
+    "block_id": "b",
+    "text": {"type": "plain_text", "text": "Go"},
+    "value": "1",
+}
 MESSAGE = {"type": "message", "ts": "1700000000.000100", "text": "x", "user": "U1"}
 INTERACTIONS: dict[str, dict[str, Any]] = {
     "click": {
         "type": "block_actions",
         "container": {"type": "message", "message_ts": "1700000000.000100"},
-        "actions": [{"type": "button", "action_id": GONE, "block_id": "b", "value": "1"}],
+        "actions": [BUTTON],
     },
     "click in a view": {
         "type": "block_actions",
         "container": {"type": "view", "view_id": "V1"},
-        "actions": [{"type": "button", "action_id": GONE, "block_id": "b", "value": "1"}],
+        "actions": [BUTTON],
     },
     "shortcut": {"type": "shortcut", "callback_id": GONE, "action_ts": "1.2"},
     "message shortcut": {
