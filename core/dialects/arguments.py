@@ -24,7 +24,8 @@ _GEMMA_QUOTE = re.compile(r'<\|"\|>|<escape>')
 _GEMMA_KEY = re.compile(r"([{,]\s{0,9})([A-Za-z_][\w-]{0,63})\s{0,9}:")
 _TRAILING_COMMA = re.compile(r",(\s*+)(?=[}\]])")
 _CLOSERS = {"{": "}", "[": "]"}
-_ARGUMENT_KEYS = ("arguments", "parameters", "args", "input")
+NAME_KEYS = ("name", "tool_name", "tool", "action", "function")
+ARGUMENT_KEYS = ("arguments", "parameters", "args", "kwargs", "params", "input", "action_input")
 _NOTHING: JsonObject = {}
 _DECODER = json.JSONDecoder()
 
@@ -100,12 +101,17 @@ def _python_call(call: ast.Call) -> tuple[str, JsonObject]:
     return ast.unparse(call.func), cast(JsonObject, json.loads(json.dumps(given)))
 
 
+def called_function(value: JsonObject) -> JsonObject:
+    """Returns the object that names the tool, which may stand inside another one."""
+    inner = value.get("function")
+    return inner if isinstance(inner, dict) else value
+
+
 def json_call(value: JsonObject) -> ToolCall | None:
     """Returns the call that an object with name and arguments describes; None if it describes none."""
-    inner = value.get("function")
-    function = inner if isinstance(inner, dict) else value
-    name = function.get("name", function.get("tool_name"))
-    given = next((function[key] for key in _ARGUMENT_KEYS if key in function), _NOTHING)
+    function = called_function(value)
+    name = next((function[key] for key in NAME_KEYS if key in function), None)
+    given = next((function[key] for key in ARGUMENT_KEYS if key in function), _NOTHING)
     try:
         # some models write the arguments as JSON inside JSON
         arguments = parse_arguments(given) if isinstance(given, str) else given
@@ -129,7 +135,7 @@ def _mended(text: str) -> str:
         if match[1] is None:
             raise ValueError("a string does not end")
         pieces.append(_outside(stripped[end : match.start()], open_brackets))
-        pieces.append(_CONTROL.sub(_escaped, match.group()))
+        pieces.append(_CONTROL.sub(lambda one: f"\\u{ord(one[0]):04x}", match.group()))
         end = match.end()
     pieces.append(_outside(stripped[end:], open_brackets))
     closers = "".join(_CLOSERS[bracket] for bracket in reversed(open_brackets))
@@ -175,10 +181,6 @@ def _without_trailing_commas(pieces: list[str]) -> str:
     )
 
 
-def _escaped(match: re.Match[str]) -> str:
-    return f"\\u{ord(match.group()):04x}"
-
-
 def _complaint(text: str, error: ValueError) -> str:
     excerpt = text if len(text) <= EXCERPT_CHARACTERS else f"{text[:EXCERPT_CHARACTERS]}..."
     return (
@@ -206,13 +208,14 @@ def fit_arguments(
     root: JsonObject | None = None,
     depth: int = 0,
 ) -> JsonObject:
-    """Returns the arguments of a call as the JSON schema of its parameters wants them.
+    """Returns the arguments of a call as the JSON schema of its parameters wants them, without an object around them.
 
     A null for an optional parameter that cannot be null is left out, because models write it for "not given". Text that
     stands for another type is converted, also inside lists and objects, unless the schema allows text. Values that do
     not fit stay as they are, so that validation can report the problem. `root` is the schema that references refer to;
     it and `depth` are for the function itself."""
     root = parameters if root is None else root
+    arguments = _unwrapped(arguments, parameters)
     properties, required = parameters.get("properties"), parameters.get("required")
     needed = required if isinstance(required, list) else []
     fitted: JsonObject = {}
@@ -223,6 +226,25 @@ def fit_arguments(
         if value is not None or name in needed or not options or any(map(_may_be_null, options)):
             fitted[name] = value
     return fitted
+
+
+def _unwrapped(arguments: Mapping[str, JsonValue], schema: JsonObject) -> Mapping[str, JsonValue]:
+    """Returns the arguments inside a single one that the schema does not know, such as `{"input": {...}}`."""
+    key, value = next(iter(arguments.items()), ("", None))
+    known = schema.get("properties")
+    if (
+        len(arguments) != 1
+        or key not in ARGUMENT_KEYS
+        or not isinstance(known, dict)
+        or key in known
+    ):
+        return arguments
+    inner = _structure(value.strip(), dict) if isinstance(value, str) else value
+    return (
+        cast(JsonObject, inner)
+        if isinstance(inner, dict) and inner.keys() <= known.keys()
+        else arguments
+    )
 
 
 def _fitted(
@@ -308,13 +330,10 @@ def _chosen(text: str, choices: list[JsonValue]) -> JsonValue:
     if stripped in choices:
         return stripped
     for choice in choices:
-        if not isinstance(choice, str) and stripped.lower() == _spelled(choice):
+        spelled = "null" if choice is None else str(choice).lower()
+        if not isinstance(choice, str) and stripped.lower() == spelled:
             return choice
     return text
-
-
-def _spelled(choice: JsonValue) -> str:
-    return "null" if choice is None else str(choice).lower()
 
 
 def _read(text: str, kind: str) -> object:

@@ -5,14 +5,24 @@ Models fall back to the formats of their training. `_FORMATS` lists them, one ro
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import NamedTuple, cast
 
+import jiter
 from pydantic import JsonValue
 
-from core.dialects.arguments import fit_arguments, gemma_to_json, json_call, python_calls
+from core.dialects.arguments import (
+    ARGUMENT_KEYS,
+    NAME_KEYS,
+    called_function,
+    fit_arguments,
+    gemma_to_json,
+    json_call,
+    python_calls,
+)
 from core.dialects.dialect import ToolSpec, find_tool_name
 from core.dialects.xml_parser import read_invokes
-from core.domain.messages import ToolCall
+from core.domain.messages import JsonObject, ToolCall
 
 UNREADABLE = "You wrote a call as text, and it could not be read. Nothing was run. Make it a tool call, not text."
 HEAD_CHARACTERS = 200
@@ -24,7 +34,7 @@ _WORD = re.compile(r"[\w.-]+")
 _CALLING = re.compile(r"[{=(]|arg_key")
 _TAG = re.compile(r"<[^<>]{1,40}>")
 _FUNCTION_TAG = re.compile(
-    r"<function=([\w.-]{1,64})>(.*?)(?:(</function>)(?=\s{0,9}(?:<function=|</tool_call>|\Z))|\Z)",
+    r"<function=([\w.-]{1,64})>(.*?)(?:(</function>)(?=\s{0,9}(?:<function=|</(?:seed:)?tool_call>|\Z))|\Z)",
     re.DOTALL,
 )
 _FIRST_ARGUMENTS = re.compile(r"\{|<[^\s<>=]{0,12}?(?:parameter|arg_key)[\s=>]", re.IGNORECASE)
@@ -101,19 +111,14 @@ def _read_json(body: str, tools: Tools) -> Iterator[ToolCall]:
         try:
             value, position = _DECODER.raw_decode(body, start)
         except (ValueError, RecursionError) as error:
-            if _is_half(error, body):
+            is_json = isinstance(error, json.JSONDecodeError)
+            if is_json and (error.pos >= len(body) - 1 or error.msg.startswith("Unterminated")):
                 yield unreadable(body[start:])
             return  # what stands inside half a call is no call
         name = _name_before(body[max(0, start - HEAD_CHARACTERS) : start])
         call = None if find_tool_name(name, tools) in tools else json_call(value)
         if call or name:
             yield call or ToolCall(name=name, arguments=value, call_id="")
-
-
-def _is_half(error: Exception, text: str) -> bool:
-    """Returns whether JSON cannot be read because the text ends too early."""
-    is_json = isinstance(error, json.JSONDecodeError)
-    return is_json and (error.pos >= len(text) - 1 or error.msg.startswith("Unterminated"))
 
 
 def _read_gemma(body: str, tools: Tools) -> Iterator[ToolCall]:
@@ -178,18 +183,16 @@ def _read_python(body: str, tools: Tools) -> Iterable[ToolCall]:
     return [ToolCall(name=name, arguments=given, call_id="") for name, given in python_calls(code)]
 
 
-_BARE_START = r'\s{0,9}\[?\s{0,9}\{\s{0,9}"'
-BARE_CALL = re.compile(_BARE_START + '(?:name|type|id|function|arguments|parameters)"')
-MAY_BE_BARE = re.compile(r'\s{0,9}(?:\[?\s{0,9}(?:\{\s{0,9}(?:"\w{0,10})?)?)?')
-_HALF_BARE = re.compile(
-    _BARE_START + r'name"\s{0,9}:\s{0,9}"([\w.-]{1,64})"\s{0,9},\s{0,9}"(?:parameters|arguments)"'
-)
-_ARGUMENTS_FIRST = re.compile(_BARE_START + '(?:arguments|parameters)"')
+_BARE_KEYS = frozenset({*NAME_KEYS, *ARGUMENT_KEYS, "type", "id"})
+BARE_CALL = re.compile(rf'\s{{0,9}}\[?\s{{0,9}}\{{\s{{0,9}}"(?:{"|".join(sorted(_BARE_KEYS))})"')
+MAY_BE_BARE = re.compile(r'\s{0,9}(?:\[?\s{0,9}(?:\{\s{0,9}(?:"\w{0,12})?)?)?')
+_BARE_NAME = re.compile(rf'"(?:{"|".join(NAME_KEYS)})"\s{{0,9}}:\s{{0,9}}"([^"]{{1,100}})"')
+_ARGUMENTS_FIRST = re.compile(rf'[\s\[]{{0,20}}\{{\s{{0,9}}"(?:{"|".join(ARGUMENT_KEYS)})"')
+_CONTROL = re.compile(r"[\x00-\x1f]")
 _AFTER_BARE = frozenset(" \t\r\n;,]")
-_BARE_KEYS = frozenset({"name", "type", "id", "arguments", "parameters"})
 
 
-def read_bare(text: str, tools: Tools) -> tuple[list[ToolCall], str]:
+def read_bare(text: str, tools: Tools, *, is_cut: bool) -> tuple[list[ToolCall], str]:
     """Returns the calls of the tools in JSON with which a text begins, and what people may read after them.
 
     None if the text goes on in the line of a call or with other JSON. Half a call at the end has a problem."""
@@ -197,10 +200,10 @@ def read_bare(text: str, tools: Tools) -> tuple[list[ToolCall], str]:
     while text.startswith("{", place):
         try:
             value, end = cast(tuple[JsonValue, int], _DECODER.raw_decode(text, place))
-        except (ValueError, RecursionError):
-            half = _HALF_BARE.match(text, place)
-            is_half = half is not None and half[1] in tools
-            return ([*calls, unreadable(text[place:])], "") if is_half else ([], text)
+        except (ValueError, RecursionError) as error:
+            half, end = text[place:], getattr(error, "pos", place) - place
+            is_half = _begins_call(half, end, tools, is_cut=is_cut)
+            return ([*calls, unreadable(half)], "") if is_half else ([], text)
         if (call := _bare_call(value, tools)) is None:
             return [], text
         calls.append(call)
@@ -212,23 +215,46 @@ def read_bare(text: str, tools: Tools) -> tuple[list[ToolCall], str]:
     return (calls, rest) if is_apart or rest.lower().startswith(CLOSERS) else ([], text)
 
 
+def _begins_call(text: str, end: int, tools: Tools, *, is_cut: bool) -> bool:
+    """Returns whether JSON that can be read only until `end` begins like a call. If a limit has cut it off, it may even
+    end before it names a tool."""
+    function: JsonObject = {"": None}
+    for half in (text, text[:end]):
+        with suppress(ValueError):
+            content = _CONTROL.sub(" ", half).encode("utf-8", "replace")
+            function = called_function(jiter.from_json(content, partial_mode="trailing-strings"))
+            break
+    if not function.keys() <= _BARE_KEYS:
+        return False
+    name = next((str(function[key]) for key in NAME_KEYS if key in function), "")
+    given = next((function[key] for key in ARGUMENT_KEYS if key in function), None)
+    if not name:
+        return is_cut if given is None else _fits_tool(given, tools.values())
+    return (is_cut and text.endswith(name)) or find_tool_name(name, tools) in tools
+
+
 def _bare_call(value: JsonValue, tools: Tools) -> ToolCall | None:
-    inner = value.get("function") if isinstance(value, dict) else None
-    function = inner if isinstance(inner, dict) else value
-    if not isinstance(function, dict) or not function.keys() <= _BARE_KEYS:
-        return None
-    if function.keys().isdisjoint(("arguments", "parameters")):
-        return None  # it only names the tool
+    function = called_function(value) if isinstance(value, dict) else {}
+    if not function.keys() <= _BARE_KEYS or function.keys().isdisjoint(ARGUMENT_KEYS):
+        return None  # it is something else, or only names the tool
     call = json_call(function)
-    if call is None or call.name not in tools:
-        return None
-    properties = tools[call.name].parameters.get("properties")
-    known = properties if isinstance(properties, dict) else {}
-    return call if call.arguments.keys() <= known.keys() else None
+    tool = tools.get(find_tool_name(call.name, tools)) if call else None
+    return call if call and tool and _fits_tool(call.arguments, (tool,)) else None
+
+
+def _fits_tool(arguments: JsonValue, tools: Iterable[ToolSpec]) -> bool:
+    """Returns whether one of the tools has all the parameters that are given."""
+    known = (one.parameters.get("properties") for one in tools)
+    return isinstance(arguments, dict) and any(
+        arguments.keys() <= (one.keys() if isinstance(one, dict) else set()) for one in known
+    )
 
 
 def may_name_tool(head: str, tools: Tools) -> bool:
-    return _ARGUMENTS_FIRST.match(head) is not None or any(f'"{name}"' in head for name in tools)
+    names = _BARE_NAME.findall(head)
+    return bool(_ARGUMENTS_FIRST.match(head)) or any(
+        find_tool_name(one, tools) in tools for one in names
+    )
 
 
 class CallFormat(NamedTuple):
@@ -250,10 +276,13 @@ _HARMONY_END = r"(?=<\|(?:end|call|return|start|channel)\|>)"
 _HEADER_END = r"<\|message\|>|\n|json(?=\{)"
 _FENCE_END = r"(?<=\n)[ \t]{0,3}```"
 _NAMES = ("function_calls", "tool_calls", "tool_call", "function_call")
+_OTHER_NAMES = ("toolcall", "functioncall", "seed:tool_call", "longcat_tool_call")
 _PREFIXES = ("", "antml:", "minimax:", *(f"{bar}dsml{bar}" for bar in ("|", "||", "｜", "｜｜")))
 _FORMATS = (
     *(CallFormat(f"<{p}{name}>", f"</{re.escape(p)}{name}>") for p in _PREFIXES for name in _NAMES),
     *(CallFormat(f"<{p}invoke name=", f"</{re.escape(p)}invoke>") for p in _PREFIXES),
+    *(CallFormat(f"<{name}>", f"</{name}>") for name in _OTHER_NAMES),
+    CallFormat("[tool_request]", r"\[END_TOOL_REQUEST\]"),
     CallFormat("<function=", "</function>"),
     CallFormat("<|tool_call>", r"<tool_call\|>", _read_gemma, inside="all"),
     CallFormat("<start_function_call>", "<end_function_call>", _read_gemma, inside="all"),
@@ -266,14 +295,14 @@ _FORMATS = (
 )  # fmt: skip
 HARMONY_CALL = CallFormat("", _HARMONY_END, _read_harmony, None)
 HARMONY_THOUGHT = HARMONY_CALL._replace(inside="all")
-_HARMONY_NOTE = CallFormat("", _HARMONY_END, _read_harmony, _is_no_object, "all")
+_HARMONY_NOTE = HARMONY_THOUGHT._replace(is_text=_is_no_object)
 BARE_CALLS = CallFormat("", "")
 FORMAT_BY_START = {one.start: one for one in _FORMATS}
 COMMON_CLOSERS = ("</parameter>", "</function>")
 """What also ends elements of XML that have nothing to do with calls."""
 CLOSERS = (
     *(f"</{p}{name}>" for p in _PREFIXES for name in (*_NAMES, "invoke", "parameter")),
-    "</function>",
+    *(f"</{name}>" for name in ("function", *_OTHER_NAMES)),
     *(f"<|{name}|>" for name in ("end", "return", "call", "message", "end_action", "eot_id", "eom_id", "im_end")),
     *("<|end_response|>", "<|end_of_solution|>", "<end_of_turn>", "<turn|>"),
 )  # fmt: skip

@@ -138,7 +138,7 @@ def cut_off_call(call: ToolCall, problem: str) -> ToolCall:
 
 
 _WRAPPED_CHARACTERS_MAX = 200
-_QUOTES = " \t\r\n`'\"*()[]"
+_QUOTES = " \t\r\n`'\"*()[]<>"
 _CALL_NUMBER = re.compile(r":\d{1,6}\Z")
 _NAMESPACES = (re.compile(r"^.*[.:/=]", re.DOTALL), re.compile(r"^.*__", re.DOTALL))
 
@@ -157,7 +157,7 @@ def find_tool_name(name: str, tools: Collection[str]) -> str:
 
 
 def _plain_name(name: str) -> str:
-    return name.lower().replace("-", "_")
+    return re.sub(r"[\W_]", "", name.lower())
 
 
 def xml_tag_name(function_name: str) -> str:

@@ -39,7 +39,11 @@ class NativeDialect:
 
     def request_parts(self, tools: Sequence[ToolSpec]) -> tuple[tuple[JsonObject, ...], str]:
         """Returns one function schema per tool, and no text for the system prompt."""
-        return tuple(_schema(tool) for tool in tools), ""
+        functions: Iterator[JsonObject] = (
+            {"name": one.name, "description": one.description, "parameters": one.parameters}
+            for one in tools
+        )
+        return tuple({"type": "function", "function": one} for one in functions), ""
 
     def parser(self, tools: Mapping[str, ToolSpec], *, calls_max: int = 0) -> "NativeParser":
         """Returns a parser for one answer. Ignores `calls_max`, which applies only to text dialects."""
@@ -75,15 +79,6 @@ class NativeDialect:
 def provider_safe_name(name: str) -> str:
     """Returns a tool name that every provider accepts in a message history, even if the model invented the name."""
     return _NAME_FORBIDDEN.sub("_", name)[:NAME_CHARACTERS_MAX] or "unknown"
-
-
-def _schema(tool: ToolSpec) -> JsonObject:
-    function: JsonObject = {
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": tool.parameters,
-    }
-    return {"type": "function", "function": function}
 
 
 def _stored(call: ToolCall) -> JsonObject:

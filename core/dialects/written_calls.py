@@ -81,7 +81,7 @@ class WrittenCalls:
         self._has_ended, self._cut = True, cut
         self._read("", shown)
         if self._format is call_formats.BARE_CALLS:
-            calls, text = call_formats.read_bare("".join(self._body), self.tools)
+            calls, text = call_formats.read_bare("".join(self._body), self.tools, is_cut=bool(cut))
             self._add(calls)
             self._format, self._body, self._has_marks = None, [], bool(calls)
             self._read(text, shown)
@@ -106,9 +106,10 @@ class WrittenCalls:
                 self._held = text
                 return ""
             self._has_begun = True
-            if is_bare and call_formats.may_name_tool(
-                text[: call_formats.HEAD_CHARACTERS], self.tools
-            ):
+            head = text[: call_formats.HEAD_CHARACTERS]
+            # what has ended is read whole: half a call may not name its tool yet
+            is_half = self._has_ended and '"' in text
+            if may_be_bare and (is_half or call_formats.may_name_tool(head, self.tools)):
                 return self._open(call_formats.BARE_CALLS, text)
         found = _START.search(text)
         if found is not None:

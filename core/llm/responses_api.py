@@ -163,7 +163,7 @@ class ResponsesReader:
         if kind in _THINKING_EVENTS:
             text = self._halves.joined("thought", str(body.get("delta") or ""))
             return (ThinkingDelta(text=text),) if text else ()
-        place = _number(body.get("output_index"))
+        place = index if isinstance(index := body.get("output_index"), int) else 0
         if kind == "response.output_item.added":
             return self._begun(json_fields(body.get("item")), place)
         if kind == "response.function_call_arguments.delta":
@@ -262,7 +262,3 @@ def _texts(item: dict[str, object]) -> Iterator[str]:
     for part in cast(list[object], content) if isinstance(content, list) else ():
         known = json_fields(part)
         yield str(known.get("text") or known.get("refusal") or "")
-
-
-def _number(value: object) -> int:
-    return value if isinstance(value, int) else 0

@@ -2,6 +2,7 @@
 
 import pytest
 
+from core.dialects.dialect import CallComplete
 from core.dialects.native import NativeDialect
 from core.dialects.react import ReactDialect
 from core.dialects.xml import XmlDialect
@@ -26,6 +27,12 @@ from tests.unit.core.dialects.test_written_calls import (
         (f"{JSON_CALL}\n\n{JSON_CALL},\n{JSON_CALL}\n<|eom_id|>", 3),
         ('{"type": "function", "name": "echo", "parameters": {"text": "a", "count": 2}}', 1),
         (f'{{"type": "function", "function": {JSON_CALL}}}', 1),
+        ('{"name": "functions.echo", "arguments": {"text": "a", "count": 2}}', 1),
+        ('{"name": "Echo", "parameters": "{\\"text\\": \\"a\\", \\"count\\": 2}"}', 1),
+        ('{"tool": "echo", "args": {"text": "a", "count": 2}}', 1),
+        ('{"tool_name": "echo", "input": {"text": "a", "count": 2}}', 1),
+        ('{"action": "echo", "action_input": {"text": "a", "count": 2}}', 1),
+        ('{"function": "echo", "parameters": {"text": "a", "count": 2}}', 1),
     ],
 )
 def test_an_answer_that_is_nothing_but_json_calls_is_run(text: str, calls: int) -> None:
@@ -63,6 +70,8 @@ def test_json_calls_before_words_are_run_and_only_the_words_are_shown(
         f'{{"name": "unknown", "arguments": {{}}}}\n{NARRATION}',
         f'{{"name": "echo", "arguments": {{"other": 1}}}}\n{NARRATION}',
         f'{{"name": "echo", "count": 2}}\n{NARRATION}',
+        '{"action": "echo", "input": "a"}',
+        '{"action": "build", "input": {"text": "a"}}',
         f"{NARRATION}\n{JSON_CALL}\n{NARRATION}",
     ],
 )
@@ -76,3 +85,54 @@ def test_half_a_call_in_bare_json_is_not_shown() -> None:
         assert outcome(half, is_whole=False) == ("", [])
         text, (*run, (name, _)) = outcome(half)
         assert (text, run, name) == ("", [("echo", ARGUMENTS)] if whole else [], "")
+
+
+CUT = "cut off here"
+FORMS = [
+    JSON_CALL,
+    f"[{JSON_CALL}]",
+    f'{{"function": {JSON_CALL}}}',
+    f'{{"type": "function", "function": {JSON_CALL}}}',
+    f'{{"id": "call_1", "type": "function", {JSON_CALL[1:]}',
+    '{"name": "functions.echo", "parameters": {"text": "a\nb", "count": 2}}',
+    '{"arguments": {"text": "a", "count": 2}, "name": "echo"}',
+    '{"tool": "echo", "args": {"text": "a", "count": 2}}',
+]
+
+
+@pytest.mark.parametrize("dialect", [NativeDialect(), XmlDialect(), ReactDialect()])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_call_in_bare_json_may_be_cut_anywhere(
+    dialect: NativeDialect | XmlDialect | ReactDialect, form: str
+) -> None:
+    for size in range(form.index('"') + 2, len(form.rstrip("]}"))):
+        for pieces in ([form[:size]], form[:size]):
+            parser = dialect.parser(TOOLS)
+            found = [part for piece in pieces for part in parser.feed(TextDelta(text=piece))]
+            found += parser.close(is_whole=False, cut=CUT)
+            (call,) = [part.call for part in found if isinstance(part, CallComplete)]
+            assert (shown(found), call.problem, call.arguments) == ("", CUT, {})
+            assert (parser.raw_text, len(found)) == (
+                "" if dialect.name == "native" else form[:size],
+                1,
+            )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "Bob", "arg',
+        '{"name": "Bob"',
+        '{"name": "echo", "age": 3',
+        '{"type": "object", "properties": {"te',
+        '{"id": 7, "title": "The name',
+        '{"arguments": {"other": 1',
+        "{",
+    ],
+)
+def test_other_json_that_was_cut_stays_text(text: str) -> None:
+    for pieces in ([text], text):
+        parser = NativeDialect().parser(TOOLS)
+        found = [part for piece in pieces for part in parser.feed(TextDelta(text=piece))]
+        found += parser.close(is_whole=False, cut=CUT)
+        assert (shown(found), called(found)) == (text, [])

@@ -121,6 +121,34 @@ def test_arguments_are_read_by_the_schema(
     assert (key in found) is (meant is not None)
 
 
+@pytest.mark.parametrize("dialect", ["native", "xml", "react"])
+@pytest.mark.parametrize("name", ["find", "find_there"])
+@pytest.mark.parametrize("key", ["arguments", "parameters", "args", "kwargs", "input", "params"])
+@pytest.mark.parametrize("is_text", [False, True])
+def test_arguments_inside_one_more_object_are_unwrapped(
+    dialect: str, name: str, key: str, *, is_text: bool
+) -> None:
+    inner: JsonObject = {"queries": ["x"], "limit": "5"}
+    call = prepared(dialect, name, {key: json.dumps(inner) if is_text else inner})
+    assert call.params.model_dump(exclude_unset=True) == {"queries": ["x"], "limit": 5}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"input": {"queries": ["x"], "other": 1}},
+        {"input": {"queries": ["x"]}, "limit": 5},
+        {"input": "queries"},
+        {"input": '{"queries":'},
+        {"other": {"queries": ["x"]}},
+    ],
+)
+def test_what_is_no_wrapper_stays(arguments: JsonObject) -> None:
+    assert fit_arguments(arguments, SCHEMA) == arguments
+    own: JsonObject = {"properties": {"input": {"type": "object"}, "a": {}}}
+    assert fit_arguments({"input": {"a": 1}}, own) == {"input": {"a": 1}}
+
+
 @pytest.mark.parametrize("name", ["find", "find_there"])
 def test_a_null_for_a_required_parameter_is_told_to_the_model(name: str) -> None:
     with pytest.raises(ToolError, match="queries"):

@@ -23,6 +23,10 @@ WRAPPED = [
     "`execute_command`",
     '"execute_command"',
     "execute_command()",
+    "executeCommand",
+    "ExecuteCommand",
+    "execute command",
+    "<execute_command>",
 ]
 
 

@@ -99,6 +99,11 @@ def formats(text: str) -> dict[str, str]:
         "harmony after a thought": f"{thought}{call}",
         "harmony with the name first": "<|start|>assistant to=functions.echo<|channel|>commentary json<|message|>"
         f"{given}<|call|>",
+        "lm studio": f"[TOOL_REQUEST]{named}[END_TOOL_REQUEST]",
+        "nemotron": f"<TOOLCALL>[{named}]</TOOLCALL>",
+        "longcat": f"<longcat_tool_call>\n{named}\n</longcat_tool_call>",
+        "glaive": f"<functioncall> {named} </functioncall>",
+        "seed": f"<seed:tool_call>\n{coder}\n</seed:tool_call>",
         "gemini": f"```tool_code\nprint(default_api.echo(text={text!r}, count=2))\n```",
         "gemma": f"```tool_call\n{named}\n```",
         "gemma 4": f'<|tool_call>call:echo{{text:<|"|>{text}<|"|>,count:2}}<tool_call|>',
