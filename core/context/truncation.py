@@ -45,7 +45,9 @@ def truncate_message(message: Message, cut: Cut) -> TruncatedMessage:
     if not cut.keeps_reasoning:
         content.pop(REASONING_KEY, None)
     body = _opened(content)
-    texts = [text for text in _texts(body) if text]
+    texts = list[str]()
+    _mapped(body, lambda text: texts.append(text) or text)
+    texts = [*filter(None, texts)]
     before = max(1, message_tokens(message))
     characters = sum(map(len, texts))
     aim, best = float(cut.tokens), TruncatedMessage(cut, message.content, before)
@@ -136,12 +138,6 @@ def _arguments_text(call: JsonValue) -> str:
     function = call.get("function") if isinstance(call, dict) else None
     text = function.get("arguments") if isinstance(function, dict) else None
     return text if isinstance(text, str) else ""
-
-
-def _texts(body: _Body) -> list[str]:
-    found: list[str] = []
-    _mapped(body, lambda text: found.append(text) or text)
-    return found
 
 
 def _mapped(body: _Body, change: Callable[[str], str]) -> _Body:

@@ -80,7 +80,12 @@ def _retold(message: JsonObject, dialect_name: str) -> JsonObject:
     if not calls:
         return message
     said = str(message.get("content") or "")
-    written = [_written(name, arguments, dialect_name) for name, arguments in calls]
+    written = (
+        format_call(name, arguments)
+        if dialect_name == "xml"
+        else f"Action: {name}\nAction Input: {json.dumps(arguments, ensure_ascii=False)}"
+        for name, arguments in calls
+    )
     return {"role": "assistant", "content": "\n".join(one for one in (said, *written) if one)}
 
 
@@ -100,9 +105,3 @@ def _arguments(raw: object) -> JsonObject:
         return _ARGUMENTS.validate_json(raw if isinstance(raw, str) else "{}")
     except ValidationError:
         return {}
-
-
-def _written(name: str, arguments: JsonObject, dialect_name: str) -> str:
-    if dialect_name == "xml":
-        return format_call(name, arguments)
-    return f"Action: {name}\nAction Input: {json.dumps(arguments, ensure_ascii=False)}"

@@ -41,9 +41,7 @@ To use tools, write a block like this anywhere in your answer, outside of code f
 
 def describe_tools(tools: Sequence[ToolSpec]) -> str:
     """Returns the text that describes the tools in the system prompt, or an empty text if there are no tools."""
-    if not tools:
-        return ""
-    return "\n\n".join((_RULES, *(_described(tool) for tool in tools)))
+    return "\n\n".join((_RULES, *map(_described, tools))) if tools else ""
 
 
 def example_arguments(tool: ToolSpec) -> JsonObject:

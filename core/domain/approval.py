@@ -6,7 +6,7 @@ An answer is bound to the exact calls that people saw: each is identified by a d
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -105,7 +105,8 @@ class CallToApprove:
         parts = [self._headed]
         for name, value in self.arguments.items():
             parts.append(f"  {draw_visibly(name)}:")
-            parts += [f"    {piece}" for line in _lines(value) for piece in _wrapped(line)]
+            lines = map(draw_visibly, _spelled(value).split("\n"))
+            parts += [f"    {piece}" for line in lines for piece in _wrapped(line)]
         return "\n".join(parts)
 
     @property
@@ -391,13 +392,9 @@ def _cut_value(value: JsonValue, length_max: int) -> str:
     head = _cut(text, max(8, length_max - _TAIL_CHARACTERS))
     lines = _spelled(value).count("\n") + 1
     missing = f"{len(text) - len(head) + 1} more characters, {lines} lines in all"
-    return f"`{head}` **(cut: {missing}; it ends with** `{_last(text, _TAIL_CHARACTERS)}`**)**"
-
-
-def _lines(value: JsonValue) -> Sequence[str]:
-    if isinstance(value, str):
-        return [draw_visibly(line) for line in value.split("\n")]
-    return [draw_visibly(json.dumps(value, ensure_ascii=False))]
+    tail = text[-_TAIL_CHARACTERS:]
+    tail = tail[_length(tail) - len(tail) :]
+    return f"`{head}` **(cut: {missing}; it ends with** `{tail}`**)**"
 
 
 def _wrapped(line: str) -> Iterator[str]:
@@ -417,8 +414,3 @@ def _cut(text: str, length_max: int) -> str:
         return text
     kept = text[: length_max - 1]
     return f"{kept[: 2 * len(kept) - _length(kept)]}…"
-
-
-def _last(text: str, length_max: int) -> str:
-    kept = text[-length_max:]
-    return kept[_length(kept) - len(kept) :]

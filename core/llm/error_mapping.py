@@ -167,6 +167,8 @@ def _by_status(refusal: ErrorResponse) -> tuple[type[ModelError], str]:
     if status == 0 and refusal.code.isdecimal():
         # OpenRouter sends the upstream provider's HTTP status as the error code
         status = int(refusal.code[:3])
+    if status == 0 and refusal.code == "invalid_request_error":
+        return ModelRejected, BAD_REQUEST
     if status in _BY_STATUS:
         return _BY_STATUS[status]
     if 300 <= status < 400:

@@ -234,11 +234,12 @@ class LiteLLMClient:
         if isinstance(error, TimeoutError):
             late = "litellm did not answer in time"
             return ModelUnavailable(error_mapping.TIMED_OUT, detail=late, is_late=True)
-        known = _CODES.get(type(error).__name__)
         log.debug("litellm raised %s", type(error).__name__, exc_info=error)
-        status = getattr(error, "status_code", None)
-        base = known or ErrorResponse(status=status if isinstance(status, int) else 500)
-        told = _provider_error(error)
+        chain: list[BaseException] = [error]
+        while (cause := chain[-1].__context__) is not None:
+            chain.append(cause)
+        base = _CODES.get(type(error).__name__) or _base(chain)
+        told = _provider_error(chain)
         told = replace(told, message=told.message or str(error))
         for key in filter(None, (self._api_key, *self._keys.values())):
             message, upstream = (
@@ -297,10 +298,25 @@ class _SilenceLimit:
         return min(self._deadline, asyncio.get_running_loop().time() + self._seconds)
 
 
-def _provider_error(error: Exception) -> ErrorResponse:
+def _base(chain: Sequence[BaseException]) -> ErrorResponse:
+    """Returns the HTTP status of an error, or only the provider's code if the error stood in an answer or its stream,
+    because litellm makes up a status then: 422 in place of no code, and 500 in a stream of OpenAI's library."""
+    statuses = [one for each in chain if (one := getattr(each, "status_code", None))] or [500]
+    is_refusal = any(type(one).__name__ == "HTTPStatusError" for one in chain)
+    first, last = statuses[0], statuses[-1]
+    if is_refusal or not (isinstance(last, str) or last == 422 or _body(chain)):
+        return ErrorResponse(status=first if isinstance(first, int) else 500)
+    return ErrorResponse(code=last if isinstance(last, str) else "")
+
+
+def _body(chain: Sequence[BaseException]) -> dict[str, object]:
+    bodies = (json_fields(getattr(one, "body", None)) for one in chain)
+    return next(filter(None, bodies), dict[str, object]())
+
+
+def _provider_error(chain: Sequence[BaseException]) -> ErrorResponse:
     """Returns what the provider said, which litellm attaches as a body or quotes in its own message."""
-    body = json_fields(getattr(error, "body", None))
-    text = str(error)
+    body, text = _body(chain), str(chain[0])
     if not body:
         with suppress(ValueError, RecursionError):
             body = json_fields(json.JSONDecoder().raw_decode(text, text.index("{"))[0])

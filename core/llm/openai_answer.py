@@ -110,7 +110,10 @@ class AnswerReader:
         choices = body.get("choices")
         choice = _chosen(choices)
         failed = choice if choice.get("error") else more if more.get("error") else body
-        if failed.get("error") or (choices is None and _is_bare_error(body)):
+        # vLLM, FastAPI and DashScope send errors without the field `error`
+        is_bare = body.get("object") == "error" or "detail" in body
+        is_bare = choices is None and (is_bare or {"code", "message"} <= body.keys())
+        if failed.get("error") or is_bare:
             raise to_model_error(parse_error_body(failed))
         # Groq and Kimi put the usage of a streamed answer elsewhere
         if usage := json_fields(body.get("usage") or more.get("usage") or choice.get("usage")):
@@ -212,11 +215,6 @@ def _joined(parts: list[object]) -> str:
     fields = (json_fields({"text": part} if isinstance(part, str) else part) for part in parts)
     texts = (one.get("text") for one in fields if one.get("type") not in ("thinking", "reasoning"))
     return "".join(text for text in texts if isinstance(text, str))
-
-
-def _is_bare_error(body: dict[str, object]) -> bool:
-    """Returns whether the body is an error without the field `error`, as vLLM, FastAPI and DashScope send it."""
-    return body.get("object") == "error" or "detail" in body or {"code", "message"} <= body.keys()
 
 
 def _call_delta(call: dict[str, object], position: int, halves: SurrogateJoiner) -> ToolCallDelta:

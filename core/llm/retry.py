@@ -152,7 +152,10 @@ class _Patience:
 
     async def next(self, deltas: AsyncGenerator[ModelDelta, None]) -> ModelDelta | None:
         """Returns the next delta, or None at the end of the answer. Raises ModelUnavailable if it takes too long."""
-        wait = self._pause_seconds if self.deltas else self._first_wait()
+        wait = self._pause_seconds
+        if not self.deltas:
+            left = self._silent_until - self.waited_seconds
+            wait = min(self._first_seconds, left) if self._request.is_streamed else left
         task = asyncio.current_task()
         if wait <= 0 or task is None:
             raise _late()
@@ -172,10 +175,6 @@ class _Patience:
                 task.uncancel()
         self._count(delta)
         return delta
-
-    def _first_wait(self) -> float:
-        left = self._silent_until - self.waited_seconds
-        return min(self._first_seconds, left) if self._request.is_streamed else left
 
     def _check(self) -> None:
         """Cancels the wait for a delta that is late, and otherwise looks again when it would be."""

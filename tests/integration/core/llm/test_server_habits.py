@@ -10,7 +10,15 @@ from aiohttp import web
 
 from core import http_shutdown
 from core.domain.errors import AnswerRejected, ModelError, ModelUnavailable
-from core.llm.error_mapping import ENDLESS
+from core.domain.messages import JsonObject
+from core.llm.error_mapping import (
+    BAD_REQUEST,
+    CONTEXT_OVERFLOW,
+    ENDLESS,
+    NO_CREDIT,
+    OVERLOADED,
+    RATE_LIMITED,
+)
 from core.ports import LLM, ModelDelta, ModelRequest, TextDelta
 from tests.integration.core.llm.test_openai_stream import answered
 from tests.integration.core.llm.test_providers import Answer, client_of, read
@@ -110,9 +118,18 @@ async def test_parallel_calls_are_told_apart_whatever_their_indexes(
     expected = [*CALLED, ("look_up", {"place": "Rome"})]
     in_one = await ask(kind, stream(chunk({"tool_calls": [one, two]}), chunk({}, "tool_calls")))
     in_two = [chunk({"tool_calls": [each]}) for each in (one, two)]
+    same_id = [one, two | {"id": "x"}]
     assert called(in_one) == expected
     assert called(await ask(kind, stream(*in_two, chunk({}, "tool_calls")))) == expected
     assert called(await ask(kind, whole({"tool_calls": [one, two]}, "tool_calls"))) == expected
+    again = stream(*(chunk({"tool_calls": [each]}) for each in same_id), chunk({}, "tool_calls"))
+    answer = await ask(kind, again)
+    if indexes[0] != indexes[1]:
+        assert called(answer) == expected
+        assert len({each.call_id for each in answer.calls}) == 2
+    else:
+        # it could be one call whose arguments are sent twice, so nothing runs and the model is told
+        assert "not valid JSON" in str(answer.calls[0].problem)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -202,14 +219,46 @@ async def test_calls_of_an_alternative_answer_are_not_run() -> None:
 async def test_an_error_in_place_of_a_whole_answer_keeps_the_services_sentence(
     kind: str, body: Json
 ) -> None:
-    # litellm calls an error without a status a bad request
-    expected = ModelUnavailable if kind == "direct" else ModelError
-    with pytest.raises(expected) as raised:
+    with pytest.raises(ModelUnavailable) as raised:
         await ask(kind, json.dumps(HEAD | {"object": "chat.completion"} | body).encode())
     assert "burnt" not in str(raised.value)
     if kind == "direct" or "error" in body:
         # litellm drops an error that stands in a choice
         assert "Our engine burnt down." in raised.value.detail
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("is_streamed", [True, False])
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        ({"message": "overloaded"}, OVERLOADED),
+        ("overloaded", OVERLOADED),
+        ({"message": "Overloaded", "type": "overloaded_error"}, OVERLOADED),
+        ({"message": "slow down", "code": "rate_limit_exceeded"}, RATE_LIMITED),
+        ({"message": "slow down", "code": "429"}, RATE_LIMITED),
+        ({"message": "slow down", "code": 429}, RATE_LIMITED),
+        ({"message": "The prompt is too long"}, CONTEXT_OVERFLOW),
+        ({"message": "Insufficient balance"}, NO_CREDIT),
+        ({"message": "no such field", "code": 400}, BAD_REQUEST),
+    ],
+)
+async def test_an_error_with_the_status_of_an_answer_is_told_alike_by_both_clients(
+    kind: str, error: object, sentence: str, *, is_streamed: bool
+) -> None:
+    body = json.dumps({"error": error}).encode()
+    with pytest.raises(ModelError) as raised:
+        await ask(kind, b"data: " + body + b"\n\n" if is_streamed else body)
+    assert str(raised.value) == sentence
+
+
+@pytest.mark.parametrize("model", ["deepseek/m", "mistral/m", "xai/m", "gemini/gemini-2.5-pro"])
+async def test_litellm_takes_an_error_in_place_of_an_answer_for_no_refusal(model: str) -> None:
+    async with client("litellm", b'{"error": {"message": "overloaded"}}') as llm:
+        asked: JsonObject = {"role": "user", "content": "hi"}
+        request = ModelRequest(model=model, messages=(asked,), is_streamed=False)
+        with pytest.raises(ModelUnavailable):
+            await anext(llm.stream(request))
 
 
 @pytest.mark.parametrize("kind", KINDS)

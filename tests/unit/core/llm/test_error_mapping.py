@@ -39,6 +39,7 @@ NO_QUOTA = "You exceeded your current quota, please check your plan and billing 
         (400, "", "Incorrect API key provided: sk-x", KEY_REJECTED),
         (403, "", "Your API key was reported as leaked.", KEY_REJECTED),
         (400, "invalid_request_error", "The balance of the tree is too low", BAD_REQUEST),
+        (0, "invalid_request_error", "temperature must be below 2", BAD_REQUEST),
     ],
 )
 def test_no_money_and_no_key_are_told_as_what_they_are_and_not_retried(
