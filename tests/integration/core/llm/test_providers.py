@@ -138,6 +138,20 @@ def continued(request: ModelRequest, answer: Answer) -> ModelRequest:
     return replace(request, messages=(*request.messages, answer.message(), *results))
 
 
+def test_eight_providers_are_played_streamed_and_whole_through_both_clients() -> None:
+    both = {
+        name for name, one in FIXTURES.items() if {"direct", "litellm"} <= one["clients"].keys()
+    }
+    assert both >= {
+        "deepseek", "gemini_openai", "groq", "moonshot", "ollama", "openai_chat", "openrouter", "vllm",
+    }  # fmt: skip
+    assert FIXTURES.keys() - both >= {"anthropic", "gemini", "openai_responses"}
+    for one in FIXTURES.values():
+        assert len(one["stream"]) > 2
+        assert one["whole"]
+        assert one["errors"]
+
+
 @pytest.mark.parametrize("is_streamed", [True, False])
 @pytest.mark.parametrize(("name", "kind"), PLAYS)
 async def test_an_answer_is_read_and_what_the_provider_wants_back_goes_back(

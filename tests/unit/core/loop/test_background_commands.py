@@ -66,6 +66,30 @@ async def test_the_end_of_a_background_command_is_told_once() -> None:
     assert "it is built" in told
 
 
+async def test_a_command_is_waited_for_and_then_becomes_a_background_job_of_which_the_end_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shell_module, "WAIT_SECONDS", 0.3)
+    world = World()
+
+    async def short(terminal: Terminal) -> int:
+        await asyncio.sleep(0.02)
+        terminal.print("short and done\n")
+        return 0
+
+    world.sandboxes = MemorySandboxes(
+        {"short": short, "build": world.build, "finish": world.finish}
+    )
+    plain = [calls(("execute_command", json.dumps({"command": one}))) for one in ("short", "build")]
+    run = await world.run(*plain, shell("finish", "other", 1), shell("short", "third"), text("ok"))
+    first, second = [str(one.content) for one in run.log.messages if one.type == "tool"][:2]
+    assert "short and done" in first
+    assert "exit code 0" in first
+    assert "still running after 0.3 s and going on in the background" in second
+    assert [bool(one) for one in notes(run)] == [False, False, False, True, False]
+    assert "`build` in the background" in notes(run)[3]
+
+
 async def test_an_end_that_the_model_has_seen_itself_is_not_told_again() -> None:
     look = calls(("check_command_output", '{"session_name": "main"}'))
     together = calls(
