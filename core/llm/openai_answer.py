@@ -160,12 +160,16 @@ class AnswerReader:
     def _said(self, said: dict[str, object]) -> list[ModelDelta]:
         deltas: list[ModelDelta] = []
         self._reasoning.read(said)
-        thought = said.get("reasoning_content") or said.get("reasoning")
+        thought = (
+            said.get("reasoning_content") or said.get("reasoning") or said.get("reasoning_text")
+        )
         if isinstance(thought, str) and (thought := self._halves.joined("thought", thought)):
             deltas.append(ThinkingDelta(text=thought))
             self._thoughts.has_thought = True
+        # litellm moves the refusal of a whole answer there
+        own = json_fields(said.get("provider_specific_fields"))
         for key in ("content", "refusal"):
-            text = said.get(key)
+            text = said.get(key) or own.get(key)
             if isinstance(text, list | dict):
                 text = _joined(cast("list[object]", text if isinstance(text, list) else [text]))
             if isinstance(text, str) and (text := self._halves.joined(key, text)):

@@ -131,7 +131,7 @@ class ResponsesReader:
 
     __slots__ = (
         "_argued", "_end", "_halves", "_has_calls",
-        "_layout", "_origin", "_told", "_usage",
+        "_has_text", "_layout", "_origin", "_started", "_told", "_usage",
     )  # fmt: skip
 
     def __init__(self, origin: ReasoningOrigin) -> None:
@@ -140,7 +140,8 @@ class ResponsesReader:
         self._layout: list[JsonValue] = []
         self._told = 0
         self._argued: set[int] = set()
-        self._has_calls = False
+        self._started: set[int] = set()
+        self._has_text = self._has_calls = False
         self._end: dict[str, object] | None = None
         self._usage: Usage | None = None
 
@@ -155,9 +156,9 @@ class ResponsesReader:
         if kind == "error" or body.get("error"):
             raise to_model_error(parse_error_body(body))
         if kind in _FINAL_EVENTS:
-            self._finish(json_fields(body.get("response")))
-            return ()
+            return self._whole(json_fields(body.get("response")))
         if kind in _TEXT_EVENTS:
+            self._has_text = True
             text = self._halves.joined("text", str(body.get("delta") or ""))
             return (TextDelta(text=text),) if text else ()
         if kind in _THINKING_EVENTS:
@@ -201,6 +202,7 @@ class ResponsesReader:
         if item.get("type") != "function_call":
             return ()
         self._has_calls = True
+        self._started.add(place)
         call = ToolCallDelta(
             index=place,
             call_id=str(item.get("call_id") or "") or None,
@@ -224,27 +226,22 @@ class ResponsesReader:
             if isinstance(phase := item.get("phase"), str):
                 shape["phase"] = phase
             self._layout.append(shape)
-        if kind == "function_call" and place not in self._argued:
-            return self._arguments(item.get("arguments"), place)
-        return ()
+        if kind == "message" and not self._has_text:
+            return [TextDelta(text=text) for text in _texts(item) if text]
+        if place not in self._started:
+            return self._begun(item, place)
+        return () if place in self._argued else self._arguments(item.get("arguments"), place)
 
     def _whole(self, body: dict[str, object]) -> list[ModelDelta]:
-        """Reads an answer that was not streamed."""
-        deltas: list[ModelDelta] = []
-        output = body.get("output")
-        for place, one in enumerate(cast(list[object], output) if isinstance(output, list) else ()):
-            item = json_fields(one)
-            deltas += self._begun(item, place)
-            if item.get("type") == "message":
-                deltas += [TextDelta(text=text) for text in _texts(item) if text]
-            deltas += self._item_done(item, place)
-        self._finish(body)
-        return deltas
-
-    def _finish(self, response: dict[str, object]) -> None:
-        self._end = response
-        if usage := json_fields(response.get("usage")):
+        """Reads an answer that was not streamed, or the last event of a stream, which may be its only one."""
+        self._end = body
+        if usage := json_fields(body.get("usage")):
             self._usage = parse_usage(usage)
+        output = body.get("output")
+        if self._layout or self._has_text or self._has_calls or not isinstance(output, list):
+            return []
+        items = enumerate(map(json_fields, cast(list[object], output)))
+        return [delta for place, item in items for delta in self._item_done(item, place)]
 
     def _news(self) -> Sequence[ModelDelta]:
         """Returns the items so far, if they contain reasoning and have changed since the last call."""

@@ -118,6 +118,7 @@ WRITTEN = {
     "harmony": '<|channel|>commentary to=functions.echo<|message|>{"text": "1"}<|call|>'
     '<|channel|>commentary to=functions.echo<|message|>{"text": "half of a long fi',
     "bare": f"{WHOLE}\n{HALF}",
+    "bare, cut in the name": f'{WHOLE}\n{{"name": "ec',
 }  # fmt: skip
 
 
@@ -128,7 +129,7 @@ async def test_of_calls_written_as_text_the_whole_ones_run_and_the_half_one_is_t
 ) -> None:
     if name == "xml":
         world.with_deps(dialect=XmlDialect())
-    before, seen = "" if written == "bare" else "I look.\n", ShownText()
+    before, seen = "" if written.startswith("bare") else "I look.\n", ShownText()
     world.with_deps(bus=seen)
     world.model.turns = [[TextDelta(text=before + WRITTEN[written]), CUT], text("done")]
     run_id = await world.run("go")

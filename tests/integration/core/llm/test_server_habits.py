@@ -262,6 +262,28 @@ async def test_litellm_takes_an_error_in_place_of_an_answer_for_no_refusal(model
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("is_streamed", [True, False])
+async def test_a_refusal_is_what_people_read(kind: str, *, is_streamed: bool) -> None:
+    said = {"content": None, "refusal": "I cannot help with that."}
+    if is_streamed and kind == "litellm":
+        pytest.skip("litellm drops the refusals of streams")
+    body = stream(chunk(said), chunk({}, "stop")) if is_streamed else whole(said)
+    assert (await ask(kind, body)).text == said["refusal"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("is_streamed", [True, False])
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "reasoning_text"])
+async def test_thinking_has_several_names(kind: str, name: str, *, is_streamed: bool) -> None:
+    said = {"content": "Hi", name: "Hm."}
+    body = stream(chunk(said), chunk({}, "stop")) if is_streamed else whole(said)
+    answer = await ask(kind, body)
+    if kind == "direct" or name != "reasoning_text":
+        # litellm drops a name that it does not know
+        assert (answer.text, answer.thinking) == ("Hi", "Hm.")
+
+
+@pytest.mark.parametrize("kind", KINDS)
 async def test_a_server_that_counts_its_pieces_in_the_choices_is_heard_to_the_end(
     kind: str,
 ) -> None:
@@ -316,6 +338,35 @@ async def test_an_answer_that_was_ended_because_it_repeats_itself_is_rejected(
     body = stream(chunk(said), chunk({}, "repetition"))
     with pytest.raises(AnswerRejected, match=ENDLESS):
         await ask(kind, body if is_streamed else whole(said, "repetition"))
+
+
+MESSAGE: Json = {"type": "message", "content": [{"type": "output_text", "text": "Hi"}]}
+CALL: Json = {"type": "function_call", "call_id": "c", "name": "look_up", "arguments": WHOLE}
+DONE_ITEMS: list[Json] = [
+    {"type": "response.output_item.done", "output_index": at, "item": one}
+    for at, one in enumerate((MESSAGE, CALL))
+]
+TOLD: list[Json] = [
+    {"type": "response.output_text.delta", "output_index": 0, "delta": "Hi"},
+    {"type": "response.output_item.added", "output_index": 1, "item": CALL | {"arguments": ""}},
+    {"type": "response.function_call_arguments.delta", "output_index": 1, "delta": WHOLE},
+]
+
+
+@pytest.mark.parametrize("events", [[], DONE_ITEMS, TOLD, TOLD + DONE_ITEMS])
+async def test_an_answer_of_the_responses_api_is_read_once_from_wherever_it_stands(
+    events: list[Json],
+) -> None:
+    response = {"status": "completed", "output": [MESSAGE, CALL]}
+    last = {"type": "response.completed", "response": response}
+    for body in (stream(*events, last), json.dumps(response).encode()):
+        async with client("responses", body) as llm:
+            asked: JsonObject = {"role": "user", "content": "hi"}
+            is_streamed = not body.startswith(b"{")
+            request = ModelRequest(model="m", messages=(asked,), is_streamed=is_streamed)
+            answer = read([delta async for delta in llm.stream(request)])
+        assert (answer.text, called(answer)) == ("Hi", CALLED)
+        assert answer.finished.finish_reason == "tool_calls"
 
 
 HI = [chunk({"content": "Hi"}), chunk({}, "stop")]
