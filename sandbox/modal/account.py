@@ -5,30 +5,30 @@ import logging
 import time
 
 import grpclib
-import grpclib.exceptions
 import modal
-import modal.exception
+from grpclib.exceptions import StreamTerminatedError
+from modal import exception
 from modal.config import config
 
 from core.domain.errors import SandboxUnavailable
 from core.tasks import cancel, spawn
 from sandbox.modal.image import sandbox_image
 
-SDK_ERRORS: tuple[type[Exception], ...] = (
-    modal.exception.Error,
-    grpclib.GRPCError,
-    grpclib.exceptions.StreamTerminatedError,
-    OSError,
-    TimeoutError,
-)
+SDK_ERRORS = (exception.Error, grpclib.GRPCError, StreamTerminatedError, OSError)
 """What an SDK call may raise if Modal or the network fails."""
-GONE = (modal.exception.NotFoundError, modal.exception.ConflictError, modal.exception.ClientClosed)
+GONE = (exception.NotFoundError, exception.ConflictError, exception.ClientClosed)
 """The sandbox, snapshot or handle of a call no longer exists."""
 
 TOLD = "Ask the operator to look at it."
 NO_ANSWER = "The service that runs sandboxes does not answer. Try again in a few minutes."
+NOT_SET_UP = f"Sandboxes are not set up correctly here. {TOLD}"
+NOT_CREATED = f"The sandbox cannot be created here. {TOLD}"
+NO_ROOM = "There is no capacity for another sandbox right now. Try again in a few minutes."
+PAUSED = f"Sandboxes are paused here. {TOLD}"
+FOR_OPERATOR = (NOT_SET_UP, NOT_CREATED, NO_ROOM, PAUSED)
+"""What people are told about errors that persist until the operator acts."""
 SPEND_LIMIT = (
-    f"Sandboxes are paused here. {TOLD}",
+    PAUSED,
     "the budget of the Modal workspace or environment is used up: raise it in Modal's settings, or wait for the next "
     "billing period",
 )
@@ -40,60 +40,38 @@ _TABLE: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, str], ..
         "Modal no longer has the sandbox, app or image: the next call looks for it anew",
     ),
     (
-        modal.exception.AuthError,
-        f"Sandboxes are not set up correctly here. {TOLD}",
+        exception.AuthError,
+        NOT_SET_UP,
         "Modal refuses the token: check MODAL_TOKEN_ID and MODAL_TOKEN_SECRET",
     ),
     (
-        modal.exception.PermissionDeniedError,
-        f"Sandboxes are not set up correctly here. {TOLD}",
+        exception.PermissionDeniedError,
+        NOT_SET_UP,
         "the Modal token may not do this: check its rights and MODAL_ENVIRONMENT",
     ),
     (
-        modal.exception.ResourceExhaustedError,
-        "There is no capacity for another sandbox right now. Try again in a few minutes.",
+        exception.ResourceExhaustedError,
+        NO_ROOM,
         "a limit of the Modal workspace is reached (sandboxes, containers or waiting calls): end some, or raise the "
         "plan's limit",
     ),
     (
-        modal.exception.ImageBuildError,
-        f"The sandbox cannot be created here. {TOLD}",
+        exception.ImageBuildError,
+        NOT_CREATED,
         "Modal could not build the image of sandboxes: look at the build's log in its dashboard",
     ),
+    (exception.VersionError, NOT_SET_UP, "Modal no longer accepts this SDK: update Threadhand"),
     (
-        modal.exception.VersionError,
-        f"Sandboxes are not set up correctly here. {TOLD}",
-        "Modal no longer accepts this version of its SDK: update Threadhand",
-    ),
-    (
-        modal.exception.InvalidError,
-        f"The sandbox cannot be created here. {TOLD}",
+        exception.InvalidError,
+        NOT_CREATED,
         "Modal refuses the request: check the THREADHAND_MODAL settings",
     ),
-    (modal.exception.ConnectionError, NO_ANSWER, "Modal cannot be reached"),
-    (
-        (modal.exception.ServiceError, modal.exception.InternalError),
-        NO_ANSWER,
-        "Modal answers with an error",
-    ),
-    ((modal.exception.TimeoutError, TimeoutError), NO_ANSWER, "Modal takes too long"),
+    (exception.ConnectionError, NO_ANSWER, "Modal cannot be reached"),
+    ((exception.ServiceError, exception.InternalError), NO_ANSWER, "Modal answers with an error"),
+    ((exception.TimeoutError, TimeoutError), NO_ANSWER, "Modal takes too long"),
     (OSError, NO_ANSWER, "Modal cannot be reached"),
 )
 _ELSE = ("The sandbox could not be started. Try again.", "Modal failed")
-FOR_OPERATOR = (
-    modal.exception.AuthError,
-    modal.exception.PermissionDeniedError,
-    modal.exception.ResourceExhaustedError,
-    modal.exception.ImageBuildError,
-    modal.exception.VersionError,
-    modal.exception.InvalidError,
-)
-"""Errors that persist until the operator acts, but for GONE."""
-REFUSED = (
-    modal.exception.PermissionDeniedError,
-    modal.exception.ResourceExhaustedError,
-    modal.exception.InvalidError,
-)
 
 
 def unavailable_from_sdk_error(error: Exception, *, doing: str) -> SandboxUnavailable:
@@ -105,8 +83,8 @@ def unavailable_from_sdk_error(error: Exception, *, doing: str) -> SandboxUnavai
 
 def describe_sdk_error(error: Exception) -> tuple[str, str]:
     """Returns the message for users and the hint for the operator."""
-    is_refused = isinstance(error, REFUSED)
-    if is_refused and any(word in str(error).lower() for word in SPEND_WORDS):
+    is_build = isinstance(error, exception.ImageBuildError)
+    if not is_build and any(word in str(error).lower() for word in SPEND_WORDS):
         return SPEND_LIMIT
     found = ((public, hint) for kind, public, hint in _TABLE if isinstance(error, kind))
     return next(found, _ELSE)
@@ -176,7 +154,7 @@ class ModalAccount:
         try:
             async with asyncio.timeout(BUILD_SECONDS_MAX):
                 image = await sandbox_image().build.aio(app)
-        except modal.exception.ImageBuildError:
+        except exception.ImageBuildError:
             self._builds_failed += 1
             pause = min(BUILD_PAUSE_SECONDS_MAX, 15.0 * 2**self._builds_failed)
             self._build_again_at = time.monotonic() + pause

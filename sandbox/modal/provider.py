@@ -482,6 +482,6 @@ class ModalSandboxProvider:
 
     def _unavailable(self, error: Exception, doing: str) -> SandboxUnavailable:
         failure = unavailable_from_sdk_error(error, doing=doing)
-        if isinstance(error, FOR_OPERATOR) and not isinstance(error, GONE):
+        if str(failure) in FOR_OPERATOR:
             log.error("%s", failure.detail)
         return failure

@@ -7,14 +7,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Protocol, cast
 
-import grpclib
-import grpclib.exceptions
 import modal
-import modal.exception
 
 from core.failpoints import Failpoint
 from core.tasks import spawn
 from sandbox.client.connection import Connection
+from sandbox.modal.account import SDK_ERRORS
 from sandbox.modal.config import ModalConfig
 from sandbox.modal.image import BROWSER_PLACES, WORKSPACE
 from sandbox.packed_program import HAS_PROGRAM, packed_program
@@ -22,13 +20,6 @@ from sandbox.packed_program import HAS_PROGRAM, packed_program
 UNSENT_BYTES_MAX = 512 * 1024
 PIECE_BYTES = 1024 * 1024
 CLOSE_SECONDS = 5.0
-STREAM_ERRORS = (
-    modal.exception.Error,
-    grpclib.GRPCError,
-    grpclib.exceptions.StreamTerminatedError,
-    OSError,
-)
-"""What the SDK raises if a stream breaks."""
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +52,7 @@ class OutputReader:
                 self._received += await anext(self._pieces)
             except StopAsyncIteration:
                 raise asyncio.IncompleteReadError(bytes(self._received), count) from None
-            except STREAM_ERRORS as error:
+            except SDK_ERRORS as error:
                 raise OSError(f"{type(error).__name__}: {error}") from error
         taken = bytes(self._received[:count])
         del self._received[:count]
@@ -121,7 +112,7 @@ class InputWriter:
 
     async def wait_closed(self) -> None:
         """Waits until the program inside has removed its temporary files, which must not be in a snapshot."""
-        with suppress(TimeoutError, *STREAM_ERRORS):
+        with suppress(*SDK_ERRORS):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await asyncio.wait([self._pump])
                 if self._error is None:
@@ -143,7 +134,7 @@ class InputWriter:
                     self._stdin.write_eof()
                     await self._stdin.drain.aio()
                     return
-        except STREAM_ERRORS as error:
+        except SDK_ERRORS as error:
             self._error = f"{type(error).__name__}: {error}"
             self._unsent.clear()
         finally:
