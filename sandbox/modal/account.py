@@ -90,6 +90,7 @@ def describe_sdk_error(error: Exception) -> tuple[str, str]:
     return next(found, _ELSE)
 
 
+SECRET_SETTINGS = ("token_secret", "oauth_refresh_token", "oauth_client_secret", "oauth_jwt_key")
 BUILD_SECONDS_MAX = 1800
 BUILD_PAUSE_SECONDS_MAX = 600.0
 
@@ -110,7 +111,7 @@ class ModalAccount:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        return tuple(filter(None, [config.get("token_secret")]))
+        return tuple(filter(None, map(config.get, SECRET_SETTINGS)))
 
     @property
     def is_building(self) -> bool:

@@ -9,7 +9,7 @@ from grpclib import Status
 from modal_proto import api_pb2
 
 from sandbox.modal import snapshots
-from sandbox.modal.account import describe_sdk_error
+from sandbox.modal.account import ModalAccount, describe_sdk_error
 from tests.integration.sandbox.modal_stage import Stage, modal_stage
 
 MINUTE, HOUR = 60.0, 3600.0
@@ -42,3 +42,13 @@ def test_a_spend_limit_is_recognised_in_any_error(error: Exception) -> None:
 def test_a_build_that_speaks_of_a_budget_is_a_build() -> None:
     error = modal.exception.ImageBuildError("pip: no budget-tracker found", "im-1")
     assert "build's log" in describe_sdk_error(error)[1]
+
+
+@pytest.mark.parametrize(
+    "name", ["TOKEN_SECRET", "OAUTH_REFRESH_TOKEN", "OAUTH_CLIENT_SECRET", "OAUTH_JWT_KEY"]
+)
+def test_whatever_opens_the_account_is_kept_out_of_logs(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"MODAL_{name}", "of-a-test")
+    assert "of-a-test" in ModalAccount("app").secrets
