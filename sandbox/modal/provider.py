@@ -27,7 +27,7 @@ from sandbox.modal.account import (
 from sandbox.modal.background_jobs import ModalBackgroundJobs, find_orphaned_sandboxes
 from sandbox.modal.config import BORN_TAG, ModalConfig, sandbox_name
 from sandbox.modal.running_sandbox import ModalRunningSandbox, connect_program
-from sandbox.modal.snapshots import ModalSnapshots
+from sandbox.modal.snapshots import ModalSnapshots, look_up
 from sandbox.running_sandboxes import RunningSandbox, RunningSandboxes, check_thread_id
 
 log = logging.getLogger(__name__)
@@ -249,13 +249,9 @@ class ModalSandboxProvider:
         raise SandboxUnavailable(NOT_STARTED, detail=f"{ATTEMPTS} sandboxes of {thread_id} ended")
 
     async def _find_running(self, sandbox_id: str) -> modal.Sandbox | None:
-        try:
-            sandbox = await modal.Sandbox.from_id.aio(
-                sandbox_id, client=await self._account.client()
-            )
-        except modal.exception.NotFoundError:
-            return None
-        return sandbox if sandbox.returncode is None else None
+        client = await self._account.client()
+        found = await look_up(lambda: modal.Sandbox.from_id.aio(sandbox_id, client=client))
+        return found if found and found.returncode is None else None
 
     async def _recover(
         self, record: SandboxRecord, sandbox: modal.Sandbox | None
@@ -305,7 +301,8 @@ class ModalSandboxProvider:
         try:
             return await self._create_named(thread_id, image, name)
         except modal.exception.AlreadyExistsError:
-            return await self._find_named(name)
+            found, client = modal.Sandbox.from_name.aio, await self._account.client()
+            return await look_up(lambda: found(self._account.app_name, name, client=client))
         except GONE as error:
             log.info("Modal no longer knows the app or the image: %s", error)
             self._account.forget()

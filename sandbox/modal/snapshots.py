@@ -6,10 +6,10 @@ A snapshot is deleted only after its successor was read back and recorded.
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Protocol, cast
+from typing import Protocol, TypeVar, cast
 
 import modal
 import modal.exception
@@ -27,7 +27,7 @@ END_SECONDS_MAX = 60.0
 """A sandbox that was terminated ends after up to 35 s."""
 LOOKUPS = 3
 LOOKUP_PAUSE_SECONDS = 1.0
-"""An image counts as gone only if several look-ups in a row do not find it: Modal has denied images that it had."""
+ResultT = TypeVar("ResultT")
 SNAPSHOT = Failpoint("modal.snapshot")
 DELETE_IMAGE = Failpoint("modal.delete_image")
 
@@ -47,12 +47,20 @@ class _ExitSnapshotOf(Protocol):
     async def aio(self, *, timeout: float) -> modal.Image: ...
 
 
-NO_EXIT_SNAPSHOT = (
-    modal.exception.NotFoundError,
-    modal.exception.SnapshotCreationError,
-    modal.exception.InvalidError,
-)
-"""The sandbox is forgotten, its last files could not be saved, or it was created without exit snapshots."""
+NO_EXIT_SNAPSHOT = (modal.exception.SnapshotCreationError, modal.exception.InvalidError)
+"""The last files of the sandbox could not be saved, or it was created without exit snapshots."""
+
+
+async def look_up(find: Callable[[], Awaitable[ResultT]]) -> ResultT | None:
+    """Returns None only if it is not found several times in a row: Modal has denied images that it had."""
+    for attempt in range(1, LOOKUPS + 1):
+        try:
+            return await find()
+        except modal.exception.NotFoundError as error:
+            log.info("not found at Modal, attempt %d: %s", attempt, error)
+        if attempt < LOOKUPS:
+            await asyncio.sleep(LOOKUP_PAUSE_SECONDS)
+    return None
 
 
 class ModalSnapshots:
@@ -151,15 +159,12 @@ class ModalSnapshots:
         One that was not found is not deleted later: if it is still there, people may get their files back by hand.
         """
         app, client = await self._account.app(), await self._account.client()
-        for attempt in range(1, LOOKUPS + 1):
-            try:
-                return await modal.Image.from_id(snapshot_ref, client=client).build.aio(app)
-            except modal.exception.NotFoundError:
-                log.info("Modal does not find the snapshot %s, attempt %d", snapshot_ref, attempt)
-            if attempt < LOOKUPS:
-                await asyncio.sleep(LOOKUP_PAUSE_SECONDS)
-        self._not_found.add(snapshot_ref)
-        return None
+        found = await look_up(
+            lambda: modal.Image.from_id(snapshot_ref, client=client).build.aio(app)
+        )
+        if found is None:
+            self._not_found.add(snapshot_ref)
+        return found
 
     async def _replace_snapshot(
         self, before: SandboxRecord, image_id: str, state: SandboxState
@@ -181,10 +186,14 @@ class ModalSnapshots:
 
     async def _find_exit_snapshot(self, sandbox_id: str, seconds: float) -> str | None:
         client = await self._account.client()
-        try:
+
+        async def find() -> str:
             sandbox = await modal.Sandbox.from_id.aio(sandbox_id, client=client)
             saved = cast(_ExitSnapshotOf, sandbox._experimental_get_exit_snapshot)  # noqa: SLF001 - the SDK's only way
             return (await saved.aio(timeout=seconds)).object_id
+
+        try:
+            return await look_up(find)
         except NO_EXIT_SNAPSHOT as error:
             log.debug("the sandbox %s left no exit snapshot: %s", sandbox_id, error)
             return None

@@ -1,6 +1,7 @@
 """Modal denies what it has, clocks differ, processes meet: no sandbox in use is ended, and no file is lost."""
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import grpclib
 import modal.exception
@@ -8,9 +9,12 @@ import pytest
 from grpclib import Status
 from modal_proto import api_pb2
 
+from core.domain.errors import SandboxUnavailable
 from sandbox.modal import snapshots
 from sandbox.modal.account import ModalAccount, describe_sdk_error
+from sandbox.modal.snapshots import LOOKUPS
 from tests.integration.sandbox.modal_stage import Stage, modal_stage
+from tests.integration.sandbox.providers import content, pieces
 
 MINUTE, HOUR = 60.0, 3600.0
 RESULT = api_pb2.GenericResult
@@ -22,6 +26,51 @@ async def stage(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
     monkeypatch.setattr(snapshots, "LOOKUP_PAUSE_SECONDS", 0.01)
     async with modal_stage() as made:
         yield made
+
+
+async def test_a_running_sandbox_that_is_denied_in_passing_is_joined(stage: Stage) -> None:
+    sandbox = await stage.worker().open("thread", fence=1)
+    await sandbox.files.write("file", pieces(b"never saved"))
+    stage.modal.faults.arm("SandboxWaitV2", Status.NOT_FOUND, times=LOOKUPS - 1)
+    assert await content(await stage.worker().open("thread", fence=2), "file") == b"never saved"
+    assert stage.modal.calls.count("SandboxCreateV2") == 1
+
+
+@pytest.mark.parametrize("call", ["SandboxWaitV2", "SandboxGetExitSnapshotV2"])
+async def test_an_exit_snapshot_that_is_denied_in_passing_is_used(stage: Stage, call: str) -> None:
+    sandbox = await stage.worker().open("thread", fence=1)
+    await sandbox.files.write("file", pieces(b"never saved by us"))
+    (made,) = stage.modal.world.living()
+    await stage.modal.world.end(made, OUT_OF_MEMORY)
+    await made.ended.wait()
+    stage.modal.faults.arm(call, Status.NOT_FOUND, times=LOOKUPS - 1)
+    other = stage.worker()
+    with pytest.raises(SandboxUnavailable, match="with all files as they were"):
+        await other.open("thread", fence=2)
+    assert await content(await other.open("thread", fence=2), "file") == b"never saved by us"
+
+
+async def test_a_snapshot_that_is_deleted_on_the_way_is_no_end_of_the_files(stage: Stage) -> None:
+    first, second = stage.worker(), stage.worker()
+    sandbox = await first.open("thread", fence=1)
+    await sandbox.files.write("file", pieces(b"one"))
+    await sandbox.close()
+    find_saved_image = second._snapshots.find_saved_image
+
+    async def overtaken(snapshot_ref: str) -> object:
+        found = await find_saved_image(snapshot_ref)
+        second._snapshots.find_saved_image = find_saved_image
+        sandbox = await first.open("thread", fence=2)
+        await sandbox.files.write("file", pieces(b"two"))
+        await sandbox.close()
+        await first.wait_for_saves()
+        return found
+
+    second._snapshots.find_saved_image = overtaken  # pyright: ignore[reportAttributeAccessIssue]
+    with suppress(SandboxUnavailable):
+        await second.open("thread", fence=3)
+    again = await second.open("thread", fence=3)  # has no loss to tell
+    assert await content(again, "file") == b"two"
 
 
 @pytest.mark.parametrize(
