@@ -130,6 +130,11 @@ class ModalAccount:
                 )
             return self._app
 
+    async def running_sandboxes(self, tags: dict[str, str]) -> list[modal.Sandbox]:
+        app, client = await self.app(), await self.client()
+        listed = modal.Sandbox.list.aio(app_id=app.app_id, tags=tags, client=client)
+        return [sandbox async for sandbox in listed]
+
     async def image(self) -> modal.Image:
         """Returns the built image. Cancelling the caller does not cancel the build. A failed build is retried after a
         pause that doubles each time; until then, its error is raised again."""

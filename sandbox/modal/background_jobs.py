@@ -11,7 +11,7 @@ from core.domain.sandbox_records import SandboxRecord
 from core.tasks import cancel, repeat, spawn
 from sandbox.lifecycle_policy import next_step
 from sandbox.modal.account import ModalAccount
-from sandbox.modal.config import BORN_TAG, HOME_TAG, ModalConfig, legal_name
+from sandbox.modal.config import BORN_TAG, HOME_TAG, THREAD_TAG, ModalConfig, legal_name
 from sandbox.modal.running_sandbox import ModalRunningSandbox
 from sandbox.modal.snapshots import ModalSnapshots
 from sandbox.running_sandboxes import RunningSandboxes
@@ -132,19 +132,14 @@ YOUNG_SECONDS = 1800.0
 
 async def find_orphaned_sandboxes(
     account: ModalAccount, snapshots: ModalSnapshots, home: str, now: float
-) -> list[modal.Sandbox]:
-    """Returns the sandboxes of this home without a record. Raises the SDK's errors, StorageUnavailable."""
-    if not home:
-        return []
-    app, client = await account.app(), await account.client()
-    tags = {HOME_TAG: legal_name(home)}
-    listed = modal.Sandbox.list.aio(app_id=app.app_id, tags=tags, client=client)
-    living = [sandbox async for sandbox in listed]
+) -> list[tuple[str, modal.Sandbox]]:
+    """Returns this home's sandboxes without a record and their threads. Raises the SDK's errors, StorageUnavailable."""
+    living = await account.running_sandboxes({HOME_TAG: legal_name(home)}) if home else []
     sandbox_ids_in_use = await snapshots.sandbox_ids_of_threads()
-    found: list[modal.Sandbox] = []
+    found: list[tuple[str, modal.Sandbox]] = []
     for sandbox in living:
         if sandbox.object_id not in sandbox_ids_in_use:
             tags = await sandbox.get_tags.aio()
             if now - float(tags.get(BORN_TAG) or 0) >= YOUNG_SECONDS:
-                found.append(sandbox)
+                found.append((tags.get(THREAD_TAG, ""), sandbox))
     return found

@@ -72,9 +72,9 @@ class ModalConfig:
         names = [place for place in self.egress if not is_network(place)]
         return NetworkRules(networks=networks or None, names=names or None)
 
-    def tags(self, thread_id: str, *, created_at: float) -> dict[str, str]:
+    def tags(self, thread_id: str) -> dict[str, str]:
         home = {HOME_TAG: legal_name(self.home)} if self.home else {}
-        return {THREAD_TAG: legal_name(thread_id), BORN_TAG: f"{created_at:.0f}", **home}
+        return {THREAD_TAG: legal_name(thread_id), **home}
 
 
 def legal_name(text: str) -> str:

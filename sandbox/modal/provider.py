@@ -164,10 +164,13 @@ class ModalSandboxProvider:
         try:
             await self._machines.stop(thread_id)
             async with asyncio.timeout(END_SECONDS):
-                record = await self._snapshots.find_record(thread_id)
-                for sandbox in await self._find_sandboxes(thread_id, record):
+                found = await self._account.running_sandboxes(self._plan.tags(thread_id))
+                if record := await self._snapshots.find_record(thread_id):
+                    found += filter(None, [await self._find_running(record.provider_ref)])
+                its_sandboxes = {one.object_id: one for one in found}
+                for sandbox in its_sandboxes.values():
                     await self._terminate(sandbox)
-                await self._snapshots.delete_thread(thread_id)
+                await self._snapshots.delete_thread(thread_id, set(its_sandboxes))
         except SDK_ERRORS as error:
             raise self._unavailable(error, "delete a sandbox") from error
         finally:
@@ -318,7 +321,7 @@ class ModalSandboxProvider:
                 app=app,
                 image=image,
                 name=name,
-                tags=plan.tags(thread_id, created_at=self._now()),
+                tags={**plan.tags(thread_id), BORN_TAG: f"{self._now():.0f}"},
                 timeout=int(plan.lifecycle_policy.lifetime_seconds),
                 idle_timeout=plan.idle_timeout_seconds,
                 cpu=plan.cpu,
@@ -380,7 +383,7 @@ class ModalSandboxProvider:
             return None
         except SDK_ERRORS:
             if not is_joined:
-                await self._terminate(sandbox)
+                await self._discard(thread_id, sandbox)
             raise
         return connection
 
@@ -393,43 +396,31 @@ class ModalSandboxProvider:
             return True
         if await self._snapshots.record_started(thread_id, its_id, expected=record):
             if record is not None and record.state == "stopped":
-                work = self._end_previous(record)
-                self._in_background(work, f"end the sandbox {record.provider_ref}")
+                self._end_in_background(thread_id, record.provider_ref)
             return True
         newest = await self._snapshots.find_record(thread_id)
         if newest is None:
-            await self._terminate(sandbox)
+            await self._discard(thread_id, sandbox)
             raise SandboxUnavailable(FORGOTTEN, detail=f"no record for thread {thread_id}")
         return (newest.provider_ref, newest.state) == (its_id, "started")
 
-    async def _end_previous(self, record: SandboxRecord) -> None:
-        """Ends a stopped sandbox for good: its process may have died between the snapshot and the end."""
+    async def _discard(self, thread_id: str, sandbox: modal.Sandbox) -> None:
+        """Terminates a sandbox that is not the thread's."""
+        await self._terminate(sandbox)
+        self._end_in_background(thread_id, sandbox.object_id)
+
+    def _end_in_background(self, thread_id: str, sandbox_id: str) -> None:
+        self._in_background(self._end(thread_id, sandbox_id), f"end the sandbox {sandbox_id}")
+
+    async def _end(self, thread_id: str, sandbox_id: str) -> None:
+        """Ends a sandbox for good, of which Modal need not keep files: its process may have died before its end."""
         try:
-            sandbox = await self._find_running(record.provider_ref)
+            sandbox = await self._find_running(sandbox_id)
             if sandbox is not None:
                 await self._terminate(sandbox)
-            await self._snapshots.delete_exit_snapshot(record, seconds=END_SECONDS)
-        except SDK_ERRORS as error:
-            log.info("the sandbox %s was not cleaned up: %s", record.provider_ref, error)
-
-    async def _find_sandboxes(
-        self, thread_id: str, record: SandboxRecord | None
-    ) -> list[modal.Sandbox]:
-        """Returns the recorded sandbox and the one that is still starting, if they exist."""
-        after = record.provider_ref if record else ""
-        found = [
-            await self._find_running(after) if after else None,
-            await self._find_named(sandbox_name(thread_id, after=after)),
-        ]
-        return [sandbox for sandbox in found if sandbox is not None]
-
-    async def _find_named(self, name: str) -> modal.Sandbox | None:
-        try:
-            return await modal.Sandbox.from_name.aio(
-                self._account.app_name, name, client=await self._account.client()
-            )
-        except modal.exception.NotFoundError:
-            return None
+            await self._snapshots.delete_exit_snapshot(thread_id, sandbox_id, seconds=END_SECONDS)
+        except (*SDK_ERRORS, StorageUnavailable) as error:
+            log.info("the sandbox %s was not cleaned up: %s", sandbox_id, error)
 
     async def _save_and_terminate(self, machine: ModalRunningSandbox, was_lost: bool) -> None:
         """Saves and terminates the sandbox, unless only the connection was lost: another worker may use it, so the next
@@ -447,12 +438,13 @@ class ModalSandboxProvider:
     async def terminate_orphans(self) -> int:
         """Terminates sandboxes of this home without a record, if they are old enough to have one. Returns how many.
         Builds the image if it is missing. Raises the SDK's errors, StorageUnavailable."""
-        await self._account.image()
         left = await find_orphaned_sandboxes(
             self._account, self._snapshots, self._plan.home, self._now()
         )
-        for sandbox in left:
-            await self._terminate(sandbox)
+        for thread_id, sandbox in left:
+            await self._discard(thread_id, sandbox)
+        await self.wait_for_saves()
+        await self._account.image()
         return len(left)
 
     async def _stop_abandoned(self, record: SandboxRecord) -> bool:

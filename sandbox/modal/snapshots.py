@@ -118,7 +118,7 @@ class ModalSnapshots:
     async def archive(self, record: SandboxRecord) -> None:
         """Marks the record, and deletes what Modal saved by itself when the sandbox ended: the snapshot has it all."""
         if await self._records.replace(replace(record, state="archived"), expected=record):
-            await self.delete_exit_snapshot(record, seconds=0)
+            await self.delete_exit_snapshot(record.thread_id, record.provider_ref, seconds=0)
 
     async def save(self, thread_id: str, sandbox: modal.Sandbox, state: SandboxState) -> bool:
         """Takes a snapshot, reads it back, records it, and only then deletes the previous one. Returns False if the
@@ -144,13 +144,14 @@ class ModalSnapshots:
             return False
         return await self._replace_snapshot(record, image_id, "stopped")
 
-    async def delete_exit_snapshot(self, record: SandboxRecord, *, seconds: float) -> None:
-        """Deletes what Modal saved when the sandbox ended, unless it is the thread's snapshot.
-
-        Raises the SDK's errors.
-        """
-        image_id = await self._find_exit_snapshot(record.provider_ref, seconds)
-        if image_id is not None and image_id != record.snapshot_ref:
+    async def delete_exit_snapshot(
+        self, thread_id: str, sandbox_id: str, *, seconds: float
+    ) -> None:
+        """Deletes what Modal saved when the sandbox ended, unless the thread needs it. Raises the SDK's errors."""
+        image_id = await self._find_exit_snapshot(sandbox_id, seconds)
+        record = await self.find_record(thread_id)
+        is_its_own = record and (record.provider_ref, record.state) == (sandbox_id, "started")
+        if image_id and not is_its_own and not (record and record.snapshot_ref == image_id):
             await self._delete(image_id)
 
     async def find_saved_image(self, snapshot_ref: str) -> modal.Image | None:
@@ -198,14 +199,15 @@ class ModalSnapshots:
             log.debug("the sandbox %s left no exit snapshot: %s", sandbox_id, error)
             return None
 
-    async def delete_thread(self, thread_id: str) -> None:
-        """Deletes the thread's snapshots and record, once its sandbox has ended. Raises the SDK's errors."""
+    async def delete_thread(self, thread_id: str, sandbox_ids: set[str]) -> None:
+        """Deletes the thread's snapshots and record, once its sandboxes have ended. Raises the SDK's errors."""
         record = await self.find_record(thread_id)
-        if record is None:
-            return
-        await self.delete_exit_snapshot(record, seconds=END_SECONDS_MAX)
-        if record.snapshot_ref:
+        its_ids = sandbox_ids | ({record.provider_ref} if record else set[str]())
+        if record and record.snapshot_ref:
             await self._delete(record.snapshot_ref)
+        saved = [self._find_exit_snapshot(one, END_SECONDS_MAX) for one in its_ids]
+        for image_id in filter(None, await asyncio.gather(*saved)):
+            await self._delete(image_id)
         await self._records.remove(PROVIDER, thread_id)
 
     async def delete_snapshot(self, image_id: str) -> None:

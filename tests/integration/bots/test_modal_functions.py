@@ -78,6 +78,8 @@ async def test_the_janitor_stops_what_is_idle_and_ends_what_nobody_remembers(
         await modal_worker.sweep_sandboxes(chosen)
         assert stage.living == [f"thread.{idle}"]
         assert stray.is_ending
+        assert stray.exit_image_id
+        assert stage.exit_snapshots == []
 
 
 @pytest.mark.slow

@@ -10,9 +10,11 @@ from grpclib import Status
 from modal_proto import api_pb2
 
 from core.domain.errors import SandboxUnavailable
+from core.domain.sandbox_records import SandboxRecord
 from sandbox.modal import snapshots
 from sandbox.modal.account import ModalAccount, describe_sdk_error
 from sandbox.modal.snapshots import LOOKUPS
+from simulator.modal.world import Pace
 from tests.integration.sandbox.modal_stage import Stage, modal_stage
 from tests.integration.sandbox.providers import content, pieces
 
@@ -48,6 +50,52 @@ async def test_an_exit_snapshot_that_is_denied_in_passing_is_used(stage: Stage, 
     with pytest.raises(SandboxUnavailable, match="with all files as they were"):
         await other.open("thread", fence=2)
     assert await content(await other.open("thread", fence=2), "file") == b"never saved by us"
+
+
+async def test_an_orphan_is_ended_even_if_the_image_cannot_be_built(stage: Stage) -> None:
+    await stage.worker(home="home").open("thread", fence=1)
+    await stage.records.remove("modal", "thread")
+    await stage.clock.advance(HOUR)
+    stage.modal.world.images.clear()
+    stage.modal.world.failing_builds = 9
+    with pytest.raises(modal.exception.ImageBuildError):
+        await stage.worker(home="home").terminate_orphans()
+    assert stage.living == []
+
+
+async def test_a_forgotten_thread_leaves_nothing_of_one_that_still_starts(stage: Stage) -> None:
+    worker = stage.worker()
+    sandbox = await worker.open("thread", fence=1)
+    await sandbox.files.write("file", pieces(b"private"))
+    await sandbox.close()
+    stage.modal.world.pace = Pace(start_seconds=(60, 60), end_seconds=(0.5, 0.5), scale=1)
+    with pytest.raises(SandboxUnavailable, match="still starting"):
+        await stage.worker(start_seconds=1).open("thread", fence=2)
+    await worker.destroy("thread")
+    assert (stage.living, stage.snapshots, stage.exit_snapshots) == ([], [], [])
+
+
+async def test_files_of_a_thread_that_is_forgotten_while_it_opens_are_not_kept(
+    stage: Stage,
+) -> None:
+    worker = stage.worker()
+    sandbox = await worker.open("thread", fence=1)
+    await sandbox.files.write("file", pieces(b"private"))
+    await sandbox.close()
+    replaced = stage.records.replace
+
+    async def forgotten(record: SandboxRecord, *, expected: SandboxRecord | None) -> bool:
+        stage.records.replace = replaced
+        await stage.records.remove("modal", "thread")
+        return await replaced(record, expected=expected)
+
+    stage.records.replace = forgotten
+    with pytest.raises(SandboxUnavailable, match="deleted"):
+        await worker.open("thread", fence=2)
+    await worker.wait_for_saves()
+    restored = list(stage.modal.world.sandboxes.values())[1]
+    assert restored.exit_image_id
+    assert restored.exit_image_id not in stage.exit_snapshots
 
 
 async def test_a_snapshot_that_is_deleted_on_the_way_is_no_end_of_the_files(stage: Stage) -> None:
