@@ -89,6 +89,7 @@ PROBE_SECONDS = 20.0
 END_SECONDS = 90.0
 CLOSE_SECONDS = 10.0
 ATTEMPTS = 4
+JOINS = 2
 
 
 class ModalSandboxProvider:
@@ -237,8 +238,7 @@ class ModalSandboxProvider:
         for attempt in range(1, ATTEMPTS + 1):
             record = await self._snapshots.find_record(thread_id)
             if record is not None and record.state == "started":
-                sandbox = await self._find_running(record.provider_ref)
-                machine = sandbox and await self._connect(thread_id, sandbox, record)
+                machine, sandbox = await self._join(thread_id, record)
                 if machine:
                     return machine
                 before, record = record, await self._recover(record, sandbox)
@@ -250,6 +250,18 @@ class ModalSandboxProvider:
             if machine:
                 return machine
         raise SandboxUnavailable(NOT_STARTED, detail=f"{ATTEMPTS} sandboxes of {thread_id} ended")
+
+    async def _join(
+        self, thread_id: str, record: SandboxRecord
+    ) -> tuple[ModalRunningSandbox | None, modal.Sandbox | None]:
+        """Connects to the thread's sandbox, if need be again: others may use it while calls fail in passing."""
+        sandbox = None
+        for _ in range(JOINS):
+            sandbox = await self._find_running(record.provider_ref)
+            machine = sandbox and await self._connect(thread_id, sandbox, record)
+            if machine or not sandbox:
+                return machine, sandbox
+        return None, sandbox
 
     async def _find_running(self, sandbox_id: str) -> modal.Sandbox | None:
         client = await self._account.client()
@@ -337,20 +349,20 @@ class ModalSandboxProvider:
         self, thread_id: str, sandbox: modal.Sandbox, record: SandboxRecord | None
     ) -> ModalRunningSandbox | None:
         """Records the sandbox as started once its program has said hello. Returns None if the sandbox has ended, or the
-        thread has a newer one; then it is terminated."""
+        thread has a newer one. A new sandbox is then terminated."""
         is_joined = record is not None and record.provider_ref == sandbox.object_id
         connection = await self._greet(thread_id, sandbox, is_joined=is_joined)
+        is_recorded = False
         try:
+            tags = await sandbox.get_tags.aio() if is_joined and connection else {}
             is_recorded = connection and await self._record_started(thread_id, sandbox, record)
-            tags = await sandbox.get_tags.aio() if is_joined and is_recorded else {}
-        except BaseException:
-            if connection is not None:
+        finally:
+            if connection and not is_recorded:
                 await connection.close()
             raise
         if connection is None or not is_recorded:
-            if connection is not None:
-                await connection.close()
-            await self._terminate(sandbox)
+            if not is_joined:
+                await self._discard(thread_id, sandbox)
             return None
         return ModalRunningSandbox(
             sandbox,
@@ -366,26 +378,21 @@ class ModalSandboxProvider:
         """Connects to the sandbox. Returns None if it has ended. Cancelling the caller does not stop the sandbox, and a
         failed call ends only a new one: another worker may use one that is joined."""
         self._unfinished[thread_id] = STILL_STARTING
-        connection = None
         try:
             connection = await connect_program(sandbox, self._plan, label=thread_id)
-            await connection.wait_for_hello(
-                2 * self._plan.start_seconds
-            )  # the caller gives up earlier
-        except asyncio.CancelledError:
-            if connection is not None:
+            try:  # the caller gives up earlier
+                await connection.wait_for_hello(2 * self._plan.start_seconds)
+            except BaseException:
                 await connection.close()
-            raise
+                raise
+            return connection
         except (*GONE, SandboxUnavailable) as error:
             log.info("the sandbox %s of thread %s ended: %s", sandbox.object_id, thread_id, error)
-            if connection is not None:
-                await connection.close()
             return None
         except SDK_ERRORS:
             if not is_joined:
                 await self._discard(thread_id, sandbox)
             raise
-        return connection
 
     async def _record_started(
         self, thread_id: str, sandbox: modal.Sandbox, record: SandboxRecord | None

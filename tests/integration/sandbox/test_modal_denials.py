@@ -16,7 +16,7 @@ from sandbox.modal.account import ModalAccount, describe_sdk_error
 from sandbox.modal.snapshots import LOOKUPS
 from simulator.modal.world import Pace
 from tests.integration.sandbox.modal_stage import Stage, modal_stage
-from tests.integration.sandbox.providers import content, pieces
+from tests.integration.sandbox.providers import content, pieces, run
 
 MINUTE, HOUR = 60.0, 3600.0
 RESULT = api_pb2.GenericResult
@@ -50,6 +50,26 @@ async def test_an_exit_snapshot_that_is_denied_in_passing_is_used(stage: Stage, 
     with pytest.raises(SandboxUnavailable, match="with all files as they were"):
         await other.open("thread", fence=2)
     assert await content(await other.open("thread", fence=2), "file") == b"never saved by us"
+
+
+@pytest.mark.parametrize(
+    ("call", "status"),
+    [
+        ("TaskExecStdioRead", Status.FAILED_PRECONDITION),
+        ("TaskExecStart", Status.NOT_FOUND),
+        ("SandboxGetCommandRouterAccess", Status.FAILED_PRECONDITION),
+    ],
+)
+async def test_a_reader_that_fails_in_passing_ends_nobodys_command(
+    stage: Stage, call: str, status: Status
+) -> None:
+    sandbox = await stage.worker().open("thread", fence=7)
+    await sandbox.files.write("file", pieces(b"kept"))
+    await run(sandbox, "sleep 1000", seconds=0)
+    stage.modal.faults.arm(call, status, "not now")
+    assert await content(await stage.worker().open("thread", fence=0), "file") == b"kept"
+    assert "SandboxTerminateV2" not in stage.modal.calls
+    assert (await sandbox.shell.check("main")).exit_code is None
 
 
 async def test_an_orphan_is_ended_even_if_the_image_cannot_be_built(stage: Stage) -> None:
