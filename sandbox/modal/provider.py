@@ -400,6 +400,7 @@ class ModalSandboxProvider:
         """Records the sandbox as started. Returns False if the thread's record names another sandbox."""
         its_id = sandbox.object_id
         if record is not None and (record.provider_ref, record.state) == (its_id, "started"):
+            await self._snapshots.record_use(thread_id, self._now())
             return True
         if await self._snapshots.record_started(thread_id, its_id, expected=record):
             if record is not None and record.state == "stopped":
@@ -462,7 +463,7 @@ class ModalSandboxProvider:
         sandbox = await self._find_running(record.provider_ref)
         try:
             if sandbox is not None:
-                if await self._snapshots.save(record.thread_id, sandbox, "stopped"):
+                if await self._snapshots.save(record.thread_id, sandbox, "stopped", unused=record):
                     await self._terminate(sandbox)
                 return True
         except GONE as error:

@@ -120,18 +120,27 @@ class ModalSnapshots:
         if await self._records.replace(replace(record, state="archived"), expected=record):
             await self.delete_exit_snapshot(record.thread_id, record.provider_ref, seconds=0)
 
-    async def save(self, thread_id: str, sandbox: modal.Sandbox, state: SandboxState) -> bool:
+    async def save(
+        self,
+        thread_id: str,
+        sandbox: modal.Sandbox,
+        state: SandboxState,
+        *,
+        unused: SandboxRecord | None = None,
+    ) -> bool:
         """Takes a snapshot, reads it back, records it, and only then deletes the previous one. Returns False if the
-        sandbox is no longer the thread's. If it raises one of the SDK's errors, nothing has changed."""
+        sandbox is no longer the thread's, or is to be stopped and was used meanwhile, or since `unused` was read. If it
+        raises one of the SDK's errors, nothing has changed."""
         async with self._locks[thread_id]:
+            unused = unused or await self.find_record(thread_id)
             with SNAPSHOT:
                 image = await sandbox.snapshot_filesystem.aio(
                     timeout=int(self._plan.snapshot_seconds), ttl=self._plan.snapshot_ttl_seconds
                 )
             before = await self.find_record(thread_id)
-            is_ours = before is not None and before.provider_ref == sandbox.object_id
-            is_late = before is not None and state == "started" != before.state
-            if before is None or not is_ours or is_late:
+            is_ours = before and before.provider_ref == sandbox.object_id
+            is_same = before == unused if state == "stopped" else before and before.state == state
+            if not before or not is_ours or not is_same:
                 await self.delete_snapshot(image.object_id)
                 return False
             return await self._replace_snapshot(before, image.object_id, state)

@@ -1,7 +1,8 @@
 """Modal denies what it has, clocks differ, processes meet: no sandbox in use is ended, and no file is lost."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
+from datetime import datetime
 
 import grpclib
 import modal.exception
@@ -10,7 +11,8 @@ from grpclib import Status
 from modal_proto import api_pb2
 
 from core.domain.errors import SandboxUnavailable
-from core.domain.sandbox_records import SandboxRecord
+from core.domain.sandbox_records import SandboxRecord, SandboxState
+from sandbox.memory_records import MemorySandboxRecords
 from sandbox.modal import snapshots
 from sandbox.modal.account import ModalAccount, describe_sdk_error
 from sandbox.modal.snapshots import LOOKUPS
@@ -81,6 +83,52 @@ async def test_an_orphan_is_ended_even_if_the_image_cannot_be_built(stage: Stage
     with pytest.raises(modal.exception.ImageBuildError):
         await stage.worker(home="home").terminate_orphans()
     assert stage.living == []
+
+
+async def left_alone(stage: Stage) -> None:
+    """Leaves a sandbox whose worker died so long ago that it is due to be stopped."""
+    dead = stage.worker()
+    await (await dead.open("thread", fence=1)).files.write("file", pieces(b"kept"))
+    await dead.background_jobs.close()
+    await stage.clock.advance(18 * MINUTE)
+
+
+async def test_one_that_another_process_has_just_joined_is_not_abandoned(stage: Stage) -> None:
+    await left_alone(stage)
+    sandbox = await stage.worker().open("thread", fence=2)
+    await stage.worker().background_jobs.run_once()
+    assert (await run(sandbox, "cat file")).output == "kept"
+    assert "TaskSnapshotFilesystem" not in stage.modal.calls
+
+
+class Overtaken(MemorySandboxRecords):
+    """Once, something else happens after a list is read and before it is used."""
+
+    meanwhile: Callable[[], Awaitable[object]] | None = None
+
+    async def of_provider(
+        self, provider: str, *, states: Sequence[SandboxState], unused_since: datetime
+    ) -> tuple[SandboxRecord, ...]:
+        found = await super().of_provider(provider, states=states, unused_since=unused_since)
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            await meanwhile()
+        return found
+
+
+async def test_one_that_is_joined_while_it_is_about_to_be_stopped_goes_on(stage: Stage) -> None:
+    stage.records = records = Overtaken()
+    await left_alone(stage)
+    joining = stage.worker()
+
+    async def join() -> None:
+        await run(await joining.open("thread", fence=2), "X=kept; sleep 1000", seconds=0)
+
+    records.meanwhile = join
+    await stage.worker().background_jobs.run_once()
+    sandbox = await joining.open("thread", fence=2)
+    assert (await sandbox.shell.check("main")).exit_code is None
+    assert stage.snapshots == []
 
 
 async def test_a_forgotten_thread_leaves_nothing_of_one_that_still_starts(stage: Stage) -> None:
