@@ -21,8 +21,7 @@ from sandbox.modal.account import GONE, SDK_ERRORS, ModalAccount, describe_sdk_e
 from sandbox.modal.config import ModalConfig
 
 PROVIDER = "modal"
-AHEAD_SECONDS = 3600
-"""How far the clock of another process may be ahead."""
+ANY_TIME = datetime(9999, 1, 1, tzinfo=UTC)
 END_SECONDS_MAX = 60.0
 """A sandbox that was terminated ends after up to 35 s."""
 LOOKUPS = 3
@@ -112,8 +111,8 @@ class ModalSnapshots:
 
     async def sandbox_ids_of_threads(self) -> frozenset[str]:
         """Returns the ids of the sandboxes that belong to a thread."""
-        started = await self.unused_records("started", for_seconds=-AHEAD_SECONDS)
-        return frozenset(record.provider_ref for record in started)
+        found = await self._records.of_provider(PROVIDER, states=["started"], unused_since=ANY_TIME)
+        return frozenset(record.provider_ref for record in found)
 
     async def archive(self, record: SandboxRecord) -> None:
         """Marks the record, and deletes what Modal saved by itself when the sandbox ended: the snapshot has it all."""

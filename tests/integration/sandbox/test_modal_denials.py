@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 
 import grpclib
@@ -15,9 +16,10 @@ from core.domain.sandbox_records import SandboxRecord, SandboxState
 from sandbox.memory_records import MemorySandboxRecords
 from sandbox.modal import snapshots
 from sandbox.modal.account import ModalAccount, describe_sdk_error
+from sandbox.modal.provider import ModalSandboxProvider
 from sandbox.modal.snapshots import LOOKUPS
 from simulator.modal.world import Pace
-from tests.integration.sandbox.modal_stage import Stage, modal_stage
+from tests.integration.sandbox.modal_stage import PLAN, Stage, modal_stage
 from tests.integration.sandbox.providers import content, pieces, run
 
 MINUTE, HOUR = 60.0, 3600.0
@@ -72,6 +74,19 @@ async def test_a_reader_that_fails_in_passing_ends_nobodys_command(
     assert await content(await stage.worker().open("thread", fence=0), "file") == b"kept"
     assert "SandboxTerminateV2" not in stage.modal.calls
     assert (await sandbox.shell.check("main")).exit_code is None
+
+
+async def test_a_clock_that_is_hours_ahead_makes_no_sandbox_an_orphan(stage: Stage) -> None:
+    ahead = ModalSandboxProvider(
+        replace(PLAN, home="home"), stage.records, now=lambda: stage.clock() + 2 * HOUR
+    )
+    stage.workers.append(ahead)
+    sandbox = await ahead.open("thread", fence=1)
+    await stage.clock.advance(2 * HOUR + 31 * MINUTE)
+    await ahead.open("thread", fence=1)
+    await ahead.background_jobs.run_once()
+    assert await stage.worker(home="home").terminate_orphans() == 0
+    assert (await run(sandbox, "echo on")).output == "on\n"
 
 
 async def test_an_orphan_is_ended_even_if_the_image_cannot_be_built(stage: Stage) -> None:
