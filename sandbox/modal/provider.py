@@ -279,19 +279,18 @@ class ModalSandboxProvider:
         self._unfinished[thread_id] = STILL_ENDING
         if sandbox is not None:
             await self._terminate(sandbox)
-        is_kept = await self._snapshots.keep_exit_snapshot(record, seconds=END_SECONDS)
+        is_kept = await self._snapshots.keep_exit_snapshot(
+            record, seconds=END_SECONDS, has_ended=sandbox is None
+        )
         self._unfinished.pop(thread_id, None)
         newest = await self._snapshots.find_record(thread_id)
         if not is_kept and newest == record:
             self._notices[thread_id] = LOST_SOME if record.snapshot_ref else LOST_ALL
-        elif is_kept and not self._was_idle(record):
+        idle_seconds = self._now() - record.last_used_at.timestamp()
+        if is_kept and idle_seconds < self._plan.idle_timeout_seconds:
+            # otherwise Modal may have ended it because it was idle, and no running work was lost
             self._notices[thread_id] = RESTARTED
         return newest
-
-    def _was_idle(self, record: SandboxRecord) -> bool:
-        """Whether Modal may have ended the sandbox because it was idle, so that no running work was lost."""
-        idle_seconds = self._now() - record.last_used_at.timestamp()
-        return idle_seconds >= self._plan.idle_timeout_seconds
 
     async def _image_of(self, thread_id: str, record: SandboxRecord | None) -> modal.Image | None:
         """Returns the thread's saved image, or the base image if there is none. None: the record is outdated."""
@@ -359,7 +358,6 @@ class ModalSandboxProvider:
         finally:
             if connection and not is_recorded:
                 await connection.close()
-            raise
         if connection is None or not is_recorded:
             if not is_joined:
                 await self._discard(thread_id, sandbox)
@@ -468,7 +466,9 @@ class ModalSandboxProvider:
                 return True
         except GONE as error:
             log.info("the sandbox %s is ending: %s", record.provider_ref, error)
-        return await self._snapshots.keep_exit_snapshot(record, seconds=END_SECONDS)
+        return await self._snapshots.keep_exit_snapshot(
+            record, seconds=END_SECONDS, has_ended=sandbox is None
+        )
 
     async def _terminate(self, sandbox: modal.Sandbox) -> None:
         try:

@@ -24,6 +24,8 @@ PROVIDER = "modal"
 ANY_TIME = datetime(9999, 1, 1, tzinfo=UTC)
 END_SECONDS_MAX = 60.0
 """A sandbox that was terminated ends after up to 35 s."""
+EXIT_SNAPSHOT_SECONDS_MAX = 3600
+"""How long the files of a sandbox are waited for after Modal must have ended it, because nobody used it."""
 LOOKUPS = 3
 LOOKUP_PAUSE_SECONDS = 1.0
 ResultT = TypeVar("ResultT")
@@ -144,13 +146,25 @@ class ModalSnapshots:
                 return False
             return await self._replace_snapshot(before, image.object_id, state)
 
-    async def keep_exit_snapshot(self, record: SandboxRecord, *, seconds: float) -> bool:
+    async def keep_exit_snapshot(
+        self, record: SandboxRecord, *, seconds: float, has_ended: bool
+    ) -> bool:
         """Records the files that Modal saved when the sandbox ended as the thread's, like `save`. Returns False if
-        there are none, or another process was faster. Waits for the end of the sandbox; raises the SDK's errors."""
-        image_id = await self._find_exit_snapshot(record.provider_ref, seconds)
-        if image_id is None:
+        there are none, or another process was faster. Waits for the end of the sandbox, but does not wait forever for
+        one that `has_ended` long ago; raises the SDK's errors."""
+        ended_seconds = (
+            self._now() - record.last_used_at.timestamp() - self._plan.idle_timeout_seconds
+        )
+        gives_up = has_ended and ended_seconds >= EXIT_SNAPSHOT_SECONDS_MAX
+        seconds = min(seconds, self._plan.start_seconds / 2) if gives_up else seconds
+        try:
+            image_id = await self._find_exit_snapshot(record.provider_ref, seconds)
+        except modal.exception.TimeoutError:
+            if not gives_up:
+                raise
+            log.warning("Modal never saved the sandbox %s, which ended", record.provider_ref)
             return False
-        return await self._replace_snapshot(record, image_id, "stopped")
+        return image_id is not None and await self._replace_snapshot(record, image_id, "stopped")
 
     async def delete_exit_snapshot(
         self, thread_id: str, sandbox_id: str, *, seconds: float

@@ -83,7 +83,9 @@ async def exit_snapshot(
         raise GRPCError(Status.INVALID_ARGUMENT, "exit snapshot is not enabled for this Sandbox")
     with suppress(TimeoutError):
         await asyncio.wait_for(sandbox.ended.wait(), request.timeout or 0.001)
-    if sandbox.result is None:
+    if sandbox.result is None or world.pending_exit_snapshots:
+        if request.timeout and sandbox.result is not None:
+            await asyncio.sleep(request.timeout)
         return answer(pending=answer.Pending())
     if not sandbox.exit_image_id:
         return answer(error=answer.Error(error_code=answer.ERROR_CODE_FILESYSTEM_INCONSISTENT))

@@ -118,6 +118,7 @@ class World:
         self.sandboxes_max: int | None = None
         self.refusal: str = NO_ROOM
         self.failing_builds = 0
+        self.pending_exit_snapshots = False
         self.apps: dict[str, str] = {}
         self.deployed: dict[str, list[api_pb2.FunctionCreateRequest]] = {}
         self.mounted_files: set[str] = set()

@@ -146,6 +146,26 @@ async def test_one_that_is_joined_while_it_is_about_to_be_stopped_goes_on(stage:
     assert stage.snapshots == []
 
 
+@pytest.mark.parametrize("is_saved", [True, False])
+async def test_an_exit_snapshot_that_never_comes_is_given_up(stage: Stage, is_saved: bool) -> None:
+    worker = stage.worker(start_seconds=2)
+    sandbox = await worker.open("thread", fence=1)
+    if is_saved:
+        await sandbox.files.write("file", pieces(b"saved"))
+        worker.release("thread")
+        await worker.wait_for_saves()
+    stage.modal.world.pending_exit_snapshots = True
+    await stage.modal.world.end(stage.modal.world.living()[0], OUT_OF_MEMORY)
+    with pytest.raises(SandboxUnavailable, match="still being saved"):
+        await worker.open("thread", fence=1)
+    await stage.clock.advance(2 * HOUR)
+    expected = "as they were last saved" if is_saved else "before its files were saved"
+    with pytest.raises(SandboxUnavailable, match=expected):
+        await worker.open("thread", fence=1)
+    names = [entry.path for entry in await (await worker.open("thread", fence=1)).files.list("")]
+    assert names == (["file"] if is_saved else [])
+
+
 async def test_a_forgotten_thread_leaves_nothing_of_one_that_still_starts(stage: Stage) -> None:
     worker = stage.worker()
     sandbox = await worker.open("thread", fence=1)
