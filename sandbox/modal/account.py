@@ -39,11 +39,7 @@ _TABLE: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, str], ..
         "The sandbox ended just now. Try again.",
         "Modal no longer has the sandbox, app or image: the next call looks for it anew",
     ),
-    (
-        exception.AuthError,
-        NOT_SET_UP,
-        "Modal refuses the token: check MODAL_TOKEN_ID and MODAL_TOKEN_SECRET",
-    ),
+    (exception.AuthError, NOT_SET_UP, "Modal refuses MODAL_TOKEN_ID and MODAL_TOKEN_SECRET"),
     (
         exception.PermissionDeniedError,
         NOT_SET_UP,
@@ -61,11 +57,7 @@ _TABLE: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, str], ..
         "Modal could not build the image of sandboxes: look at the build's log in its dashboard",
     ),
     (exception.VersionError, NOT_SET_UP, "Modal no longer accepts this SDK: update Threadhand"),
-    (
-        exception.InvalidError,
-        NOT_CREATED,
-        "Modal refuses the request: check the THREADHAND_MODAL settings",
-    ),
+    (exception.InvalidError, NOT_CREATED, "Modal refuses it: check the THREADHAND_MODAL settings"),
     (exception.ConnectionError, NO_ANSWER, "Modal cannot be reached"),
     ((exception.ServiceError, exception.InternalError), NO_ANSWER, "Modal answers with an error"),
     ((exception.TimeoutError, TimeoutError), NO_ANSWER, "Modal takes too long"),

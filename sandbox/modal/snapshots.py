@@ -158,13 +158,15 @@ class ModalSnapshots:
         gives_up = has_ended and ended_seconds >= EXIT_SNAPSHOT_SECONDS_MAX
         seconds = min(seconds, self._plan.start_seconds / 2) if gives_up else seconds
         try:
-            image_id = await self._find_exit_snapshot(record.provider_ref, seconds)
-        except modal.exception.TimeoutError:
+            image_id = await self._find_exit_snapshot(record.provider_ref, seconds, is_needed=True)
+            return bool(image_id) and await self._replace_snapshot(record, image_id, "stopped")
+        except modal.exception.DataLossError as error:
+            log.warning("the files of the sandbox %s are lost: %s", record.provider_ref, error)
+        except (modal.exception.TimeoutError, modal.exception.ConflictError):
             if not gives_up:
                 raise
             log.warning("Modal never saved the sandbox %s, which ended", record.provider_ref)
-            return False
-        return image_id is not None and await self._replace_snapshot(record, image_id, "stopped")
+        return False
 
     async def delete_exit_snapshot(
         self, thread_id: str, sandbox_id: str, *, seconds: float
@@ -207,7 +209,9 @@ class ModalSnapshots:
             await self.delete_snapshot(before.snapshot_ref)
         return True
 
-    async def _find_exit_snapshot(self, sandbox_id: str, seconds: float) -> str | None:
+    async def _find_exit_snapshot(
+        self, sandbox_id: str, seconds: float, *, is_needed: bool = False
+    ) -> str | None:
         client = await self._account.client()
 
         async def find() -> str:
@@ -218,6 +222,8 @@ class ModalSnapshots:
         try:
             return await look_up(find)
         except NO_EXIT_SNAPSHOT as error:
+            if is_needed and isinstance(error, modal.exception.ConflictError):
+                raise  # Modal refuses it now, and may have it
             log.debug("the sandbox %s left no exit snapshot: %s", sandbox_id, error)
             return None
 

@@ -146,6 +146,35 @@ async def test_one_that_is_joined_while_it_is_about_to_be_stopped_goes_on(stage:
     assert stage.snapshots == []
 
 
+@pytest.mark.parametrize("status", [Status.ABORTED, Status.FAILED_PRECONDITION])
+async def test_an_exit_snapshot_that_is_refused_in_passing_is_not_lost(
+    stage: Stage, status: Status
+) -> None:
+    sandbox = await stage.worker().open("thread", fence=1)
+    await sandbox.files.write("file", pieces(b"never saved by us"))
+    await stage.modal.world.end(stage.modal.world.living()[0], OUT_OF_MEMORY)
+    stage.modal.faults.arm("SandboxGetExitSnapshotV2", status, "not now")
+    other = stage.worker()
+    for told in ("Try again", "with all files as they were"):
+        with pytest.raises(SandboxUnavailable, match=told):
+            await other.open("thread", fence=2)
+    assert await content(await other.open("thread", fence=2), "file") == b"never saved by us"
+
+
+async def test_an_exit_snapshot_whose_image_is_gone_is_told_as_a_loss(stage: Stage) -> None:
+    worker = stage.worker()
+    sandbox = await worker.open("thread", fence=1)
+    await sandbox.files.write("file", pieces(b"saved"))
+    worker.release("thread")
+    await worker.wait_for_saves()
+    await stage.modal.world.end(stage.modal.world.living()[0], OUT_OF_MEMORY)
+    for image_id in stage.exit_snapshots:
+        await stage.modal.world.delete_image(image_id)
+    with pytest.raises(SandboxUnavailable, match="as they were last saved"):
+        await worker.open("thread", fence=1)
+    assert await content(await worker.open("thread", fence=1), "file") == b"saved"
+
+
 @pytest.mark.parametrize("is_saved", [True, False])
 async def test_an_exit_snapshot_that_never_comes_is_given_up(stage: Stage, is_saved: bool) -> None:
     worker = stage.worker(start_seconds=2)
