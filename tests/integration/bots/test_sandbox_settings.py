@@ -100,9 +100,11 @@ def test_the_settings_make_the_plan(tmp_path: Path) -> None:
             modal_memory_mebibytes_max="8192",
             modal_egress="*.example.com, 192.0.2.0/24",
             modal_snapshot_days="0",
+            modal_start_seconds="7",
             sandbox_stop_minutes="30",
         )
     )
+    assert plan.start_seconds == 7
     assert plan.cpu == (4, 4)  # never less at most than at least
     assert plan.memory_mebibytes == (512, 8192)
     assert plan.network() == NetworkRules(networks=["192.0.2.0/24"], names=["*.example.com"])

@@ -281,3 +281,7 @@ def test_whatever_opens_the_account_is_kept_out_of_logs(
 ) -> None:
     monkeypatch.setenv(f"MODAL_{name}", "of-a-test")
     assert "of-a-test" in ModalAccount("app").secrets
+
+
+async def test_the_account_uses_the_clients_own_connection(stage: Stage) -> None:
+    assert await stage.worker()._account.client() is await modal.Client.from_env.aio()
