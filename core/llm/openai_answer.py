@@ -140,11 +140,9 @@ class AnswerReader:
         return (*self._thoughts.flush(), *self._reasoning.news())
 
     def finished(self) -> ModelFinished:
-        """Returns the last delta, with the finish reason and the usage.
+        """Returns the last delta, and "tool_calls" for "stop" after calls, because some servers do not report them.
 
-        If the model called tools, a finish reason that is missing or "stop" becomes "tool_calls", because some servers
-        do not report it. Raises ModelUnavailable if the finish reason says that the service aborted the answer, and
-        AnswerRejected if it could not read the model's call."""
+        Raises ModelUnavailable if the service aborted the answer, and AnswerRejected if it could not read a call."""
         reason = _meaning(self._finish)
         if reason is AnswerRejected:
             is_endless = self._finish == "repetition"
@@ -153,9 +151,8 @@ class AnswerReader:
         if not isinstance(reason, str):
             detail = f"finish_reason {self._finish}"
             raise ModelUnavailable(error_mapping.ANSWER_BROKE_OFF, detail=detail)
-        if reason == "stop" and self._has_calls:
-            reason = "tool_calls"
-        return ModelFinished(finish_reason=reason, usage=self._usage)
+        is_silent = reason == "stop" and self._has_calls
+        return ModelFinished(finish_reason="tool_calls" if is_silent else reason, usage=self._usage)
 
     def _said(self, said: dict[str, object]) -> list[ModelDelta]:
         deltas: list[ModelDelta] = []
@@ -205,9 +202,7 @@ def _message(choice: dict[str, object]) -> dict[str, object]:
 
 
 def _calls(said: dict[str, object]) -> list[object]:
-    """Returns the raw tool calls, which some servers send without a list if there is only one.
-
-    Older servers send a single `function_call` without an id instead of `tool_calls`."""
+    """Returns the raw tool calls. Some servers send one without a list, older ones a `function_call` without an id."""
     calls, only = said.get("tool_calls"), said.get("function_call")
     if isinstance(calls, list | dict):
         return cast("list[object]", calls if isinstance(calls, list) else [calls])
@@ -229,7 +224,7 @@ def _call_delta(call: dict[str, object], position: int, halves: SurrogateJoiner)
         index=place,
         call_id=call_id if isinstance(call_id, str) and call_id else None,
         name=name if isinstance(name, str) and name else None,
-        arguments=halves.joined(place, _arguments_text(arguments)),
+        arguments=halves.joined(place, arguments_text(arguments)),
     )
 
 
@@ -238,7 +233,7 @@ def _place(call: dict[str, object], position: int) -> int:
     return index if isinstance(index, int) else position
 
 
-def _arguments_text(arguments: object) -> str:
+def arguments_text(arguments: object) -> str:
     if isinstance(arguments, str):
         return arguments
     if isinstance(arguments, dict):
@@ -278,23 +273,19 @@ def parse_error_body(
 ) -> ErrorResponse:
     """Parses an error body, which may be an object or a text under `error`, or only a message."""
     code, message, upstream = "", "", ""
-    if isinstance(body, dict):
-        outer = cast(dict[str, object], body)
-        inner = outer.get("error", outer)
-        if isinstance(inner, dict):
-            facts = cast(dict[str, object], inner)
-            code = str(facts.get("code") or facts.get("type") or "")
-            said = facts.get("message") or facts.get("detail") or facts.get("msg")
-            message = str(said or ("" if code else facts or ""))
-            # beside the message, OpenRouter repeats the words of the upstream provider, and Gemini tells the wait
-            quoted = (json_fields(facts.get("metadata")).get("raw"), facts.get("details"))
-            upstream = " ".join(str(one) for one in quoted if one)
-            if failed := facts.get("failed_generation"):
-                message = f"{message} The model wrote: {failed}"
-        else:
-            message = str(inner)
-    elif isinstance(body, str):
-        message = body
+    inner = json_fields(body).get("error", body)
+    if isinstance(inner, dict):
+        facts = cast(dict[str, object], inner)
+        code = str(facts.get("code") or facts.get("type") or "")
+        said = facts.get("message") or facts.get("detail") or facts.get("msg")
+        message = str(said or ("" if code else facts or ""))
+        # beside the message, OpenRouter repeats the words of the upstream provider, and Gemini tells the wait
+        quoted = (json_fields(facts.get("metadata")).get("raw"), facts.get("details"))
+        upstream = " ".join(str(one) for one in quoted if one)
+        if failed := facts.get("failed_generation"):
+            message = f"{message} The model wrote: {failed}"
+    elif isinstance(body, str | dict):
+        message = str(inner)
     return ErrorResponse(
         status=status,
         code=code[:100],
@@ -374,8 +365,7 @@ class ServerSentEventReader:
     def close(self) -> Iterator[ModelDelta]:
         """Yields the remaining deltas after the stream has ended, even if its last line has no line break.
 
-        Raises ModelUnavailable if the stream ended before the answer did, or was no stream but a web page, for example.
-        """
+        Raises ModelUnavailable if the stream ended before the answer did, or was no stream but, say, a web page."""
         if not self.is_over:
             yield from self.feed(b"\n\n")
         if not self.is_over and not self._answer.is_finished:

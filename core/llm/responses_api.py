@@ -15,7 +15,14 @@ from core.domain.threads import Usage
 from core.llm import error_mapping
 from core.llm.call_ids import with_usable_call_ids
 from core.llm.error_mapping import to_model_error
-from core.llm.openai_answer import SurrogateJoiner, parse_error_body, parse_usage, to_json
+from core.llm.openai_answer import (
+    FinishReason,
+    SurrogateJoiner,
+    arguments_text,
+    parse_error_body,
+    parse_usage,
+    to_json,
+)
 from core.llm.openai_request import RequestEncoder
 from core.llm.reasoning import ReasoningOrigin, json_fields, kept_fields, snapshot
 from core.ports import (
@@ -33,6 +40,7 @@ the calls are in the message."""
 _TEXT_EVENTS = ("response.output_text.delta", "response.refusal.delta")
 _THINKING_EVENTS = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
 _INCLUDED = re.compile("encrypted content", re.IGNORECASE)
+_CUTS: dict[str, FinishReason] = {"max_output_tokens": "length", "content_filter": "content_filter"}
 _FINAL_EVENTS = ("response.completed", "response.incomplete", "response.failed")
 
 
@@ -130,8 +138,8 @@ class ResponsesReader:
     """Reads the events of one answer, or a whole answer."""
 
     __slots__ = (
-        "_argued", "_end", "_halves", "_has_calls",
-        "_has_text", "_layout", "_origin", "_started", "_told", "_usage",
+        "_argued", "_end", "_halves", "_layout", "_origin", "_places", "_speaker", "_told",
+        "_usage",
     )  # fmt: skip
 
     def __init__(self, origin: ReasoningOrigin) -> None:
@@ -140,8 +148,8 @@ class ResponsesReader:
         self._layout: list[JsonValue] = []
         self._told = 0
         self._argued: set[int] = set()
-        self._started: set[int] = set()
-        self._has_text = self._has_calls = False
+        self._speaker: int | None = None
+        self._places: dict[str, list[int]] = {"reasoning": [], "message": [], "function_call": []}
         self._end: dict[str, object] | None = None
         self._usage: Usage | None = None
 
@@ -157,14 +165,13 @@ class ResponsesReader:
             raise to_model_error(parse_error_body(body))
         if kind in _FINAL_EVENTS:
             return self._whole(json_fields(body.get("response")))
+        index = body.get("output_index")
+        place = index if isinstance(index, int) else len(self._layout)
         if kind in _TEXT_EVENTS:
-            self._has_text = True
-            text = self._halves.joined("text", str(body.get("delta") or ""))
-            return (TextDelta(text=text),) if text else ()
+            return self._text(str(body.get("delta") or ""), place)
         if kind in _THINKING_EVENTS:
             text = self._halves.joined("thought", str(body.get("delta") or ""))
             return (ThinkingDelta(text=text),) if text else ()
-        place = index if isinstance(index := body.get("output_index"), int) else 0
         if kind == "response.output_item.added":
             return self._begun(json_fields(body.get("item")), place)
         if kind == "response.function_call_arguments.delta":
@@ -177,85 +184,86 @@ class ResponsesReader:
         """Ends the answer as if it had reached its length limit."""
         self._end = {"incomplete_details": {"reason": "max_output_tokens"}}
 
-    def flush(self) -> Sequence[ModelDelta]:
-        """Returns the reasoning, after all events were read."""
-        return self._news()
-
     def finished(self) -> ModelFinished:
         """Returns the last delta. Raises ModelError if the service could not complete the answer."""
         end = self._end or {}
         if end.get("status") == "failed":
             raise to_model_error(parse_error_body(end))
         if end.get("status") == "cancelled":
-            raise ModelUnavailable(
-                error_mapping.ANSWER_BROKE_OFF, detail="the response was cancelled"
-            )
-        why = json_fields(end.get("incomplete_details")).get("reason")
-        if why == "max_output_tokens":
-            return ModelFinished(finish_reason="length", usage=self._usage)
-        if why == "content_filter":
-            return ModelFinished(finish_reason="content_filter", usage=self._usage)
-        reason = "tool_calls" if self._has_calls else "stop"
+            raise ModelUnavailable(error_mapping.ANSWER_BROKE_OFF, detail="it was cancelled")
+        why = str(json_fields(end.get("incomplete_details")).get("reason"))
+        reason = _CUTS.get(why, "tool_calls" if self._places["function_call"] else "stop")
         return ModelFinished(finish_reason=reason, usage=self._usage)
+
+    def _text(self, piece: str, place: int) -> Sequence[ModelDelta]:
+        """Returns the next piece of a message, with a blank line before the second message and later ones."""
+        text, messages = self._halves.joined("text", piece), self._places["message"]
+        if place not in messages:
+            messages.append(place)
+        if not text:
+            return ()
+        is_next, self._speaker = self._speaker not in (None, place), place
+        return (TextDelta(text=f"\n\n{text}" if is_next else text),)
 
     def _begun(self, item: dict[str, object], place: int) -> Sequence[ModelDelta]:
         if item.get("type") != "function_call":
             return ()
-        self._has_calls = True
-        self._started.add(place)
-        call = ToolCallDelta(
-            index=place,
-            call_id=str(item.get("call_id") or "") or None,
-            name=str(item.get("name") or ""),
-        )
-        return (*self._news(), call, *self._arguments(item.get("arguments"), place))
+        self._places["function_call"].append(place)
+        self._argued.discard(place)
+        name, call_id = str(item.get("name") or ""), str(item.get("call_id") or "")
+        call = ToolCallDelta(index=place, call_id=call_id or None, name=name)
+        return (*self.flush(), call, *self._arguments(item.get("arguments"), place))
 
     def _arguments(self, piece: object, place: int) -> Sequence[ModelDelta]:
-        if not isinstance(piece, str) or not piece:
+        if not (text := arguments_text(piece)):
             return ()
         self._argued.add(place)
-        return (ToolCallDelta(index=place, arguments=self._halves.joined(place, piece)),)
+        return (ToolCallDelta(index=place, arguments=self._halves.joined(place, text)),)
 
     def _item_done(self, item: dict[str, object], place: int) -> Sequence[ModelDelta]:
-        kind = item.get("type")
+        """Keeps the layout of the item. Returns what no event has told of it yet."""
+        kind = str(item.get("type"))
+        if kind not in self._places:
+            return ()
+        names = item.keys() - {"status"} if kind == "reasoning" else ("type", "phase")
+        kept = {key: one for key, one in item.items() if one is not None and key in names}
+        self._layout.append(cast(JsonObject, kept))
+        is_new = place not in self._places[kind]
         if kind == "reasoning":
-            kept = {key: one for key, one in item.items() if one is not None and key != "status"}
-            self._layout.append(cast(JsonObject, kept))
-        elif kind in ("message", "function_call"):
-            shape: JsonObject = {"type": str(kind)}
-            if isinstance(phase := item.get("phase"), str):
-                shape["phase"] = phase
-            self._layout.append(shape)
-        if kind == "message" and not self._has_text:
-            return [TextDelta(text=text) for text in _texts(item) if text]
-        if place not in self._started:
-            return self._begun(item, place)
-        return () if place in self._argued else self._arguments(item.get("arguments"), place)
+            self._places[kind].append(place)
+        if kind == "message" and is_new:
+            return self._text(_said(item), place)
+        if is_new or place in self._argued:
+            return self._begun(item, place) if is_new else ()
+        return self._arguments(item.get("arguments"), place)
 
     def _whole(self, body: dict[str, object]) -> list[ModelDelta]:
-        """Reads an answer that was not streamed, or the last event of a stream, which may be its only one."""
+        """Reads an answer that was not streamed, or the last event of a stream, which repeats all of it or is its only
+        one. The items are told apart by their order, because services do not all count them alike in events."""
         self._end = body
         if usage := json_fields(body.get("usage")):
             self._usage = parse_usage(usage)
         output = body.get("output")
-        if self._layout or self._has_text or self._has_calls or not isinstance(output, list):
-            return []
-        items = enumerate(map(json_fields, cast(list[object], output)))
-        return [delta for place, item in items for delta in self._item_done(item, place)]
+        known = {kind: [*places] for kind, places in self._places.items()}
+        new = 1 + max((one for places in known.values() for one in places), default=-1)
+        deltas: list[ModelDelta] = []
+        for item in cast(list[object], output) if isinstance(output, list) else ():
+            item, new = json_fields(item), new + 1
+            if not (places := known.get(str(item.get("type")))):
+                deltas += self._item_done(item, new)
+            elif (place := places.pop(0)) not in self._argued:
+                deltas += self._arguments(item.get("arguments"), place)
+        return deltas
 
-    def _news(self) -> Sequence[ModelDelta]:
+    def flush(self) -> Sequence[ModelDelta]:
         """Returns the items so far, if they contain reasoning and have changed since the last call."""
-        has_reasoning = any(
-            isinstance(one, dict) and one.get("type") == "reasoning" for one in self._layout
-        )
-        if len(self._layout) == self._told or not has_reasoning:
+        if len(self._layout) == self._told or not self._places["reasoning"]:
             return ()
         self._told = len(self._layout)
         return (snapshot(self._origin, {LAYOUT: list(self._layout)}),)
 
 
-def _texts(item: dict[str, object]) -> Iterator[str]:
+def _said(item: dict[str, object]) -> str:
     content = item.get("content")
-    for part in cast(list[object], content) if isinstance(content, list) else ():
-        known = json_fields(part)
-        yield str(known.get("text") or known.get("refusal") or "")
+    parts = map(json_fields, cast(list[object], content) if isinstance(content, list) else ())
+    return "".join(str(one.get("text") or one.get("refusal") or "") for one in parts)
