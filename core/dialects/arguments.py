@@ -25,8 +25,8 @@ _GEMMA_KEY = re.compile(r"([{,]\s{0,9})([A-Za-z_][\w-]{0,63})\s{0,9}:")
 _TRAILING_COMMA = re.compile(r",(\s*+)(?=[}\]])")
 _CLOSERS = {"{": "}", "[": "]"}
 NAME_KEYS = ("name", "tool_name", "tool", "action", "function")
+WRAPPING_KEYS = ("function", "function_call", "tool_call", "tool_calls")
 ARGUMENT_KEYS = ("arguments", "parameters", "args", "kwargs", "params", "input", "action_input")
-_NOTHING: JsonObject = {}
 _DECODER = json.JSONDecoder()
 
 
@@ -101,17 +101,20 @@ def _python_call(call: ast.Call) -> tuple[str, JsonObject]:
     return ast.unparse(call.func), cast(JsonObject, json.loads(json.dumps(given)))
 
 
-def called_function(value: JsonObject) -> JsonObject:
-    """Returns the object that names the tool, which may stand inside another one."""
-    inner = value.get("function")
-    return inner if isinstance(inner, dict) else value
+def called_functions(value: JsonValue) -> list[JsonObject]:
+    """Returns the objects that name tools, which may stand inside others."""
+    calls = value.get("tool_calls") if isinstance(value, dict) and len(value) == 1 else None
+    return [
+        next((inner for key in WRAPPING_KEYS if isinstance(inner := one.get(key), dict)), one)
+        for one in (calls if isinstance(calls, list) else [value])
+        if isinstance(one, dict)
+    ]
 
 
-def json_call(value: JsonObject) -> ToolCall | None:
+def json_call(function: JsonObject) -> ToolCall | None:
     """Returns the call that an object with name and arguments describes; None if it describes none."""
-    function = called_function(value)
     name = next((function[key] for key in NAME_KEYS if key in function), None)
-    given = next((function[key] for key in ARGUMENT_KEYS if key in function), _NOTHING)
+    given = next((function[key] for key in ARGUMENT_KEYS if key in function), None) or ""
     try:
         # some models write the arguments as JSON inside JSON
         arguments = parse_arguments(given) if isinstance(given, str) else given
@@ -231,20 +234,13 @@ def fit_arguments(
 def _unwrapped(arguments: Mapping[str, JsonValue], schema: JsonObject) -> Mapping[str, JsonValue]:
     """Returns the arguments inside a single one that the schema does not know, such as `{"input": {...}}`."""
     key, value = next(iter(arguments.items()), ("", None))
-    known = schema.get("properties")
-    if (
-        len(arguments) != 1
-        or key not in ARGUMENT_KEYS
-        or not isinstance(known, dict)
-        or key in known
-    ):
+    properties = schema.get("properties")
+    known = properties if isinstance(properties, dict) else {key: None}
+    if len(arguments) != 1 or key not in ARGUMENT_KEYS or key in known:
         return arguments
     inner = _structure(value.strip(), dict) if isinstance(value, str) else value
-    return (
-        cast(JsonObject, inner)
-        if isinstance(inner, dict) and inner.keys() <= known.keys()
-        else arguments
-    )
+    is_meant = isinstance(inner, dict) and inner.keys() <= known.keys()
+    return cast(JsonObject, inner) if is_meant else arguments
 
 
 def _fitted(
@@ -283,11 +279,7 @@ def _converted(text: str, options: Sequence[JsonObject]) -> JsonValue:
 
 
 _ORDER = ("array", "object", "string", "null", "boolean", "integer", "number")
-"""The order in which the types of a union are tried.
-
-Arrays and objects come before strings, and strings before all other types, so "007" stays a string if the schema
-allows one.
-"""
+"""The order in which the types of a union are tried: "007" stays a string if the schema allows one."""
 
 
 def _options(schema: JsonValue, root: JsonObject) -> list[JsonObject]:

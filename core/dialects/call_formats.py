@@ -14,7 +14,8 @@ from pydantic import JsonValue
 from core.dialects.arguments import (
     ARGUMENT_KEYS,
     NAME_KEYS,
-    called_function,
+    WRAPPING_KEYS,
+    called_functions,
     fit_arguments,
     gemma_to_json,
     json_call,
@@ -116,9 +117,9 @@ def _read_json(body: str, tools: Tools) -> Iterator[ToolCall]:
                 yield unreadable(body[start:])
             return  # what stands inside half a call is no call
         name = _name_before(body[max(0, start - HEAD_CHARACTERS) : start])
-        call = None if find_tool_name(name, tools) in tools else json_call(value)
-        if call or name:
-            yield call or ToolCall(name=name, arguments=value, call_id="")
+        inner = () if find_tool_name(name, tools) in tools else called_functions(value)
+        calls = [*filter(None, map(json_call, inner))]
+        yield from calls or ([ToolCall(name=name, arguments=value, call_id="")] if name else ())
 
 
 def _read_gemma(body: str, tools: Tools) -> Iterator[ToolCall]:
@@ -184,8 +185,9 @@ def _read_python(body: str, tools: Tools) -> Iterable[ToolCall]:
 
 
 _BARE_KEYS = frozenset({*NAME_KEYS, *ARGUMENT_KEYS, "type", "id"})
-BARE_CALL = re.compile(rf'\s{{0,9}}\[?\s{{0,9}}\{{\s{{0,9}}"(?:{"|".join(sorted(_BARE_KEYS))})"')
-MAY_BE_BARE = re.compile(r'\s{0,9}(?:\[?\s{0,9}(?:\{\s{0,9}(?:"\w{0,12})?)?)?')
+_FIRST_KEYS = "|".join(sorted({*_BARE_KEYS, *WRAPPING_KEYS}))
+BARE_CALL = re.compile(rf'\s{{0,9}}\[?\s{{0,9}}\{{\s{{0,9}}"(?:{_FIRST_KEYS})"')
+MAY_BE_BARE = re.compile(r'\s{0,9}(?:\[?\s{0,9}(?:\{\s{0,9}(?:"\w{0,13})?)?)?')
 _BARE_NAME = re.compile(rf'"(?:{"|".join(NAME_KEYS)})"\s{{0,9}}:\s{{0,9}}"([^"]{{1,100}})"')
 _ARGUMENTS_FIRST = re.compile(rf'[\s\[]{{0,20}}\{{\s{{0,9}}"(?:{"|".join(ARGUMENT_KEYS)})"')
 _CONTROL = re.compile(r"[\x00-\x1f]")
@@ -204,9 +206,9 @@ def read_bare(text: str, tools: Tools, *, is_cut: bool) -> tuple[list[ToolCall],
             half, end = text[place:], getattr(error, "pos", place) - place
             is_half = _begins_call(half, end, tools, is_cut=is_cut)
             return ([*calls, unreadable(half)], "") if is_half else ([], text)
-        if (call := _bare_call(value, tools)) is None:
+        if not (found := _bare_calls(value, tools)):
             return [], text
-        calls.append(call)
+        calls += found
         place = end
         while text[place : place + 1] in _AFTER_BARE:
             place += 1
@@ -218,12 +220,13 @@ def read_bare(text: str, tools: Tools, *, is_cut: bool) -> tuple[list[ToolCall],
 def _begins_call(text: str, end: int, tools: Tools, *, is_cut: bool) -> bool:
     """Returns whether JSON that can be read only until `end` begins like a call. If a limit has cut it off, it may even
     end before it names a tool."""
-    function: JsonObject = {"": None}
+    functions: list[JsonObject] = [{"": None}]
     for half in (text, text[:end]):
         with suppress(ValueError):
             content = _CONTROL.sub(" ", half).encode("utf-8", "replace")
-            function = called_function(jiter.from_json(content, partial_mode="trailing-strings"))
+            functions += called_functions(jiter.from_json(content, partial_mode="trailing-strings"))
             break
+    function = functions[-1]
     if not function.keys() <= _BARE_KEYS:
         return False
     name = next((str(function[key]) for key in NAME_KEYS if key in function), "")
@@ -233,13 +236,17 @@ def _begins_call(text: str, end: int, tools: Tools, *, is_cut: bool) -> bool:
     return (is_cut and text.endswith(name)) or find_tool_name(name, tools) in tools
 
 
-def _bare_call(value: JsonValue, tools: Tools) -> ToolCall | None:
-    function = called_function(value) if isinstance(value, dict) else {}
-    if not function.keys() <= _BARE_KEYS or function.keys().isdisjoint(ARGUMENT_KEYS):
-        return None  # it is something else, or only names the tool
-    call = json_call(function)
-    tool = tools.get(find_tool_name(call.name, tools)) if call else None
-    return call if call and tool and _fits_tool(call.arguments, (tool,)) else None
+def _bare_calls(value: JsonValue, tools: Tools) -> list[ToolCall]:
+    """Returns the calls of an object; none if a part of it is something else, or only names a tool."""
+    calls = list[ToolCall]()
+    for function in called_functions(value):
+        is_call = function.keys() <= _BARE_KEYS and not function.keys().isdisjoint(ARGUMENT_KEYS)
+        call = json_call(function) if is_call else None
+        tool = tools.get(find_tool_name(call.name, tools)) if call else None
+        if not (call and tool and _fits_tool(call.arguments, (tool,))):
+            return []
+        calls.append(call)
+    return calls
 
 
 def _fits_tool(arguments: JsonValue, tools: Iterable[ToolSpec]) -> bool:
@@ -280,7 +287,7 @@ _OTHER_NAMES = ("toolcall", "functioncall", "seed:tool_call", "longcat_tool_call
 _PREFIXES = ("", "antml:", "minimax:", *(f"{bar}dsml{bar}" for bar in ("|", "||", "｜", "｜｜")))
 _FORMATS = (
     *(CallFormat(f"<{p}{name}>", f"</{re.escape(p)}{name}>") for p in _PREFIXES for name in _NAMES),
-    *(CallFormat(f"<{p}invoke name=", f"</{re.escape(p)}invoke>") for p in _PREFIXES),
+    *(CallFormat(f"<{p}invoke name=", rf'</{re.escape(p)}invoke>|(?<=")\s{{0,9}}/>') for p in _PREFIXES),
     *(CallFormat(f"<{name}>", f"</{name}>") for name in _OTHER_NAMES),
     CallFormat("[tool_request]", r"\[END_TOOL_REQUEST\]"),
     CallFormat("<function=", "</function>"),

@@ -33,10 +33,20 @@ from tests.unit.core.dialects.test_written_calls import (
         ('{"tool_name": "echo", "input": {"text": "a", "count": 2}}', 1),
         ('{"action": "echo", "action_input": {"text": "a", "count": 2}}', 1),
         ('{"function": "echo", "parameters": {"text": "a", "count": 2}}', 1),
+        (f'{{"function_call": {JSON_CALL}}}', 1),
+        (f'{{"tool_call": {JSON_CALL}}}', 1),
+        (f'{{"tool_calls": [{JSON_CALL}, {{"id": "1", "function": {JSON_CALL}}}]}}', 2),
     ],
 )
 def test_an_answer_that_is_nothing_but_json_calls_is_run(text: str, calls: int) -> None:
     assert outcome(text) == outcome(*text) == ("", [("echo", ARGUMENTS)] * calls)
+
+
+@pytest.mark.parametrize("nothing", ["null", "{}", "[]", '""', '"{}"', '"null"'])
+@pytest.mark.parametrize("around", ["{}", "<tool_call>{}</tool_call>", "[TOOL_CALLS][{}]"])
+def test_no_arguments_may_be_written_in_any_way(nothing: str, around: str) -> None:
+    call = around.replace("{}", f'{{"name": "list_commands", "arguments": {nothing}}}')
+    assert outcome(call) == outcome(*call) == ("", [("list_commands", {})])
 
 
 NARRATION = "Now I wait for its output. Its `count` is 2."
@@ -72,6 +82,9 @@ def test_json_calls_before_words_are_run_and_only_the_words_are_shown(
         f'{{"name": "echo", "count": 2}}\n{NARRATION}',
         '{"action": "echo", "input": "a"}',
         '{"action": "build", "input": {"text": "a"}}',
+        f'{{"tool_calls": [{JSON_CALL}], "total": 1}}',
+        f'{{"tool_calls": [{JSON_CALL}, {{"name": "Ann"}}]}}',
+        '{"tool_calls": []}',
         f"{NARRATION}\n{JSON_CALL}\n{NARRATION}",
     ],
 )
@@ -97,6 +110,7 @@ FORMS = [
     '{"name": "functions.echo", "parameters": {"text": "a\nb", "count": 2}}',
     '{"arguments": {"text": "a", "count": 2}, "name": "echo"}',
     '{"tool": "echo", "args": {"text": "a", "count": 2}}',
+    f'{{"function_call": {JSON_CALL}}}',
 ]
 
 

@@ -367,6 +367,27 @@ def test_what_cannot_be_read_is_told_to_the_model_and_not_shown() -> None:
     assert shown(found) == ""
 
 
+@pytest.mark.parametrize(
+    "call", [f'{{"tool_calls": [{JSON_CALL}]}}', f'{{"function_call": {JSON_CALL}}}']
+)
+def test_calls_between_marks_may_stand_in_one_more_object(call: str) -> None:
+    written = f"<tool_call>{call}</tool_call>"
+    assert outcome(written) == outcome(*written) == ("", [("echo", ARGUMENTS)])
+
+
+@pytest.mark.parametrize("dialect", [NativeDialect(), XmlDialect(), ReactDialect()])
+@pytest.mark.parametrize("end", ["/>", " />"])
+def test_text_after_a_call_that_ends_in_its_only_tag_is_shown(
+    dialect: NativeDialect | XmlDialect | ReactDialect, end: str
+) -> None:
+    text = f'<invoke name="list_commands"{end}\nI wait.'
+    for pieces in (text, [text]):
+        parser = dialect.parser(TOOLS)
+        found = [part for piece in pieces for part in parser.feed(TextDelta(text=piece))]
+        found += parser.close(is_whole=True)
+        assert (called(found), shown(found).strip()) == ([("list_commands", {})], "I wait.")
+
+
 def test_what_gemma_writes_around_and_inside_a_call_is_read() -> None:
     text = 'I look.<|tool_call>call:echo{text:<|"|>{a:1, b:"c}<|"|>}<tool_call|>'
     text += "<|tool_call>call:list_commands{}<tool_call|>"
