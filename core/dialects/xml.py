@@ -158,7 +158,8 @@ class TextCallParser:
         if text := self._written.close(is_whole=is_whole, cut=cut):
             parsed.append(DisplayText(text=text))
         for call in self._written.calls if is_whole or cut else ():
-            if not (call.problem == UNREADABLE and self._calls_count):
+            is_mark = call.problem == UNREADABLE and "{" not in call.raw
+            if not (is_mark and self._calls_count):
                 parsed.append(CallComplete(index=self._calls_count, call=call))
                 self._calls_count += 1
         return parsed
