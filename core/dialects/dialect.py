@@ -35,8 +35,7 @@ class DisplayText:
 class CallProgress:
     """The state of a native call that is still streaming.
 
-    `arguments` is the JSON text received so far. The parser reports progress at growing intervals, so that the total
-    work is linear in the length of the text."""
+    `arguments` is the JSON text received so far. It is reported at growing intervals, so that the work is linear."""
 
     index: int
     call_id: str
@@ -140,6 +139,7 @@ def cut_off_call(call: ToolCall, problem: str) -> ToolCall:
 _WRAPPED_CHARACTERS_MAX = 200
 _QUOTES = " \t\r\n`'\"*()[]<>"
 _CALL_NUMBER = re.compile(r":\d{1,6}\Z")
+_OF_SERVER = re.compile(r"(?i)(?:\A|[\W_])mcp(?=[\W_])")
 _NAMESPACES = (re.compile(r"^.*[.:/=]", re.DOTALL), re.compile(r"^.*__", re.DOTALL))
 
 
@@ -150,7 +150,9 @@ def find_tool_name(name: str, tools: Collection[str]) -> str:
         return name
     bare = _CALL_NUMBER.sub("", name.partition("<|")[0].strip(_QUOTES))
     for wanted in (bare, *(namespace.sub("", bare) for namespace in _NAMESPACES)):
-        meant = [tool for tool in tools if _plain_name(tool) == _plain_name(wanted)]
+        # the tool of a server that is gone is none of ours, although one may have its name
+        is_lost = _OF_SERVER.search(bare.removesuffix(wanted))
+        meant = [one for one in tools if not is_lost and _plain_name(one) == _plain_name(wanted)]
         if len(meant) == 1:
             return meant[0]
     return name

@@ -68,8 +68,12 @@ def test_the_odd_name_is_not_kept_in_the_history() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "functions.", "ASK", "unknown", "functions.unknown", "x" * 300, "read_file.it"]
-)
+    "name",
+    [
+        "", "functions.", "ASK", "unknown", "functions.unknown", "x" * 300, "read_file.it",
+        "mcp__files__read_file", "mcp_files.read_file", "functions.mcp_files/read_file", "MCP:read_file",
+    ],
+)  # fmt: skip
 def test_a_name_that_means_no_tool_or_several_stays(name: str) -> None:
     assert find_tool_name(name, TOOLS) == name
 
@@ -77,3 +81,9 @@ def test_a_name_that_means_no_tool_or_several_stays(name: str) -> None:
 @pytest.mark.parametrize("name", ["notes__read", "functions.notes__read", "functions/notes__read"])
 def test_a_name_with_a_namespace_of_its_own_is_found_whole(name: str) -> None:
     assert find_tool_name(name, TOOLS) == "notes__read"
+
+
+def test_a_tool_of_a_server_that_is_there_is_found_in_every_namespace() -> None:
+    tools = ("mcp_files_read", "read")
+    for name in ("mcp__files__read", "functions.mcp_files_read", "functions__mcp_files_read"):
+        assert find_tool_name(name, tools) == "mcp_files_read"
