@@ -8,6 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from core.dialects.dialect import Dialect
+from core.dialects.native import NativeDialect
+from core.dialects.react import ReactDialect
+from core.dialects.xml import XmlDialect, format_call
 from core.domain.messages import JsonObject, ToolCall
 from core.loop.calls import execute_call
 from core.loop.run_context import LoopPolicy
@@ -33,7 +37,7 @@ from core.tools.workspace.files import (
 from core.tools.workspace.reading import read_file
 from tests.fakes.memory_run import MemoryRun
 from tests.fakes.sandbox_memory import MemorySandbox, MemorySandboxes, Script, Terminal
-from tests.fakes.streamed_model import StreamedModel, calls, text
+from tests.fakes.streamed_model import StreamedModel, calls, pieces, text
 
 TOOLS = [create_file, delete_file, full_file_rewrite, read_file, str_replace, execute_command]
 PATHS = ("a.txt", "b.txt")
@@ -49,8 +53,19 @@ async def append_line(terminal: Terminal) -> int:
     return 0
 
 
+DIALECTS = st.sampled_from([NativeDialect(), XmlDialect(), ReactDialect()])
+
+
+def written(answered: list[Call], dialect: Dialect) -> str:
+    if dialect.name == "react":
+        return "\n".join(
+            f"Action: {name}\nAction Input: {json.dumps(given)}" for name, given in answered
+        )
+    return "\n".join(format_call(*one) for one in answered)
+
+
 async def one_answer(
-    answered: list[Call], strategy: Strategy
+    answered: list[Call], strategy: Strategy, dialect: Dialect
 ) -> tuple[dict[str, bytes], list[JsonObject]]:
     """Runs the calls as one answer of a model. The command `stop` stops the run. Returns the files and the results in
     call order."""
@@ -63,9 +78,12 @@ async def one_answer(
 
     machine, sandbox = await open_machine({"stop": stop})
     played = calls(*((name, json.dumps(arguments)) for name, arguments in answered))
+    if dialect.name != "native":
+        played = text(*pieces(written(answered, dialect)))
     run = MemoryRun(
         StreamedModel([played, text("done")]),
         tools=TOOLS,
+        dialect=dialect,
         sandbox=sandbox,
         policy=LoopPolicy(strategy=strategy),
         switch=switch,
@@ -113,11 +131,11 @@ any_call = st.one_of(
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(any_call, min_size=2, max_size=8), st.sampled_from(get_args(Strategy)))
+@given(st.lists(any_call, min_size=2, max_size=8), st.sampled_from(get_args(Strategy)), DIALECTS)
 def test_an_answer_leaves_the_workspace_as_if_its_calls_had_run_in_turn(
-    answered: list[Call], strategy: Strategy
+    answered: list[Call], strategy: Strategy, dialect: Dialect
 ) -> None:
-    at_once = asyncio.run(one_answer(answered, strategy))
+    at_once = asyncio.run(one_answer(answered, strategy, dialect))
     assert at_once == asyncio.run(one_by_one(answered))
 
 
@@ -129,12 +147,13 @@ stop_call: Call = ("execute_command", {"command": "stop", "blocking": True})
     st.lists(any_call, max_size=5),
     st.lists(any_call, max_size=5),
     st.sampled_from(get_args(Strategy)),
+    DIALECTS,
 )
 def test_a_stop_leaves_what_the_calls_with_results_did_and_nothing_else(
-    before: list[Call], after: list[Call], strategy: Strategy
+    before: list[Call], after: list[Call], strategy: Strategy, dialect: Dialect
 ) -> None:
     answered = [*before, stop_call, *after]
-    content, results = asyncio.run(one_answer(answered, strategy))
+    content, results = asyncio.run(one_answer(answered, strategy, dialect))
     is_cut = ["Stopped by a person" in str(one["error"]) for one in results]
     assert is_cut[len(before)]
     done = [at for at, cut in enumerate(is_cut) if not cut]
