@@ -204,7 +204,7 @@ def _message(choice: dict[str, object]) -> dict[str, object]:
 def _calls(said: dict[str, object]) -> list[object]:
     """Returns the raw tool calls. Some servers send one without a list, older ones a `function_call` without an id."""
     calls, only = said.get("tool_calls"), said.get("function_call")
-    if isinstance(calls, list | dict):
+    if calls and isinstance(calls, list | dict):
         return cast("list[object]", calls if isinstance(calls, list) else [calls])
     return [{"index": 0, "function": only}] if isinstance(only, dict) else []
 
@@ -219,7 +219,8 @@ def _joined(parts: list[object]) -> str:
 def _call_delta(call: dict[str, object], position: int, halves: SurrogateJoiner) -> ToolCallDelta:
     call_id, place = call.get("id"), _place(call, position)
     named = json_fields(call.get("function")) or call
-    name, arguments = named.get("name"), named.get("arguments")
+    name = named.get("name")
+    arguments = named.get("arguments") or named.get("parameters") or named.get("input")
     return ToolCallDelta(
         index=place,
         call_id=call_id if isinstance(call_id, str) and call_id else None,
@@ -236,10 +237,8 @@ def _place(call: dict[str, object], position: int) -> int:
 def arguments_text(arguments: object) -> str:
     if isinstance(arguments, str):
         return arguments
-    if isinstance(arguments, dict):
-        # Ollama sends the arguments as an object instead of a JSON text
-        return to_json(cast(object, arguments)).decode()
-    return ""
+    # Ollama sends the arguments as an object instead of a JSON text
+    return to_json(cast(object, arguments)).decode() if isinstance(arguments, dict) else ""
 
 
 def parse_usage(usage: dict[str, object]) -> Usage:

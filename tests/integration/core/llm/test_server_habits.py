@@ -150,6 +150,22 @@ async def test_a_call_may_name_its_tool_without_a_function(*, is_streamed: bool)
     assert answer.reasoning is None
 
 
+@pytest.mark.parametrize("is_streamed", [True, False])
+@pytest.mark.parametrize("key", ["parameters", "input"])
+async def test_the_arguments_of_a_call_may_have_another_name(
+    key: str, *, is_streamed: bool
+) -> None:
+    one = {"tool_calls": [{"id": "x", "function": {"name": "look_up", key: json.loads(WHOLE)}}]}
+    body = stream(chunk(one), chunk({}, "tool_calls")) if is_streamed else whole(one)
+    assert called(await ask("direct", body)) == CALLED
+
+
+@pytest.mark.parametrize("empty", [[], {}, None])
+async def test_a_call_of_the_older_interface_counts_beside_an_empty_list(empty: object) -> None:
+    one = {"function_call": {"name": "look_up", "arguments": WHOLE}, "tool_calls": empty}
+    assert called(await ask("direct", whole(one, "function_call"))) == CALLED
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("arguments", [{"place": "Oslo", "days": 2}, WHOLE, WHOLE * 2])
 async def test_the_arguments_of_a_whole_answer_may_be_an_object_and_twice(
@@ -340,93 +356,6 @@ async def test_an_answer_that_was_ended_because_it_repeats_itself_is_rejected(
     body = stream(chunk(said), chunk({}, "repetition"))
     with pytest.raises(AnswerRejected, match=ENDLESS):
         await ask(kind, body if is_streamed else whole(said, "repetition"))
-
-
-MESSAGE: Json = {"type": "message", "content": [{"type": "output_text", "text": "Hi"}]}
-CALL: Json = {"type": "function_call", "call_id": "c", "name": "look_up", "arguments": WHOLE}
-DONE_ITEMS: list[Json] = [
-    {"type": "response.output_item.done", "output_index": at, "item": one}
-    for at, one in enumerate((MESSAGE, CALL))
-]
-TOLD: list[Json] = [
-    {"type": "response.output_text.delta", "output_index": 0, "delta": "Hi"},
-    {"type": "response.output_item.added", "output_index": 1, "item": CALL | {"arguments": ""}},
-    {"type": "response.function_call_arguments.delta", "output_index": 1, "delta": WHOLE},
-]
-
-
-@pytest.mark.parametrize("events", [[], DONE_ITEMS, TOLD, TOLD + DONE_ITEMS])
-async def test_an_answer_of_the_responses_api_is_read_once_from_wherever_it_stands(
-    events: list[Json],
-) -> None:
-    response = {"status": "completed", "output": [MESSAGE, CALL]}
-    last = {"type": "response.completed", "response": response}
-    for body in (stream(*events, last), json.dumps(response).encode()):
-        async with client("responses", body) as llm:
-            asked: JsonObject = {"role": "user", "content": "hi"}
-            is_streamed = not body.startswith(b"{")
-            request = ModelRequest(model="m", messages=(asked,), is_streamed=is_streamed)
-            answer = read([delta async for delta in llm.stream(request)])
-        assert (answer.text, called(answer)) == ("Hi", CALLED)
-        assert answer.finished.finish_reason == "tool_calls"
-
-
-THOUGHT: Json = {"type": "reasoning", "id": "r", "encrypted_content": "secret"}
-FIRST, SECOND = (
-    {"type": "message", "content": [{"type": "output_text", "text": text}]} for text in ("A.", "B.")
-)
-CALLS = [CALL | {"call_id": call_id} for call_id in ("c1", "c2")]
-
-
-def told(text: str, place: int | None = None) -> Json:
-    index = {} if place is None else {"output_index": place}
-    return {"type": "response.output_text.delta", "delta": text} | index
-
-
-def done(item: Json, place: int | None = None) -> Json:
-    index = {} if place is None else {"output_index": place}
-    return {"type": "response.output_item.done", "item": item} | index
-
-
-def begun(item: Json, place: int | None = None) -> Json:
-    empty = done(item | {"arguments": ""}, place)
-    return empty | {"type": "response.output_item.added"}
-
-
-@pytest.mark.parametrize(
-    "events",
-    [
-        [],
-        [told("A.", 0), told("B.", 1)],
-        [told("A.", 0), done(FIRST, 0), done(SECOND, 1)],
-        [done(FIRST, 0), told("B.", 1), done(SECOND, 1)],
-        [told("A."), done(FIRST), told("B."), done(SECOND)],
-        [told("A.", 0), done(FIRST, 0)],
-        [told("A.", 0), done(FIRST, 0), begun(CALLS[0], 2)],
-        [told("A.", 1), done(FIRST, 1), begun(CALLS[0], 3), done(CALLS[0], 3)],
-        [begun(CALLS[0]), done(CALLS[0]), begun(CALLS[1]), done(CALLS[1])],
-    ],
-)
-@pytest.mark.parametrize("first", [[], [THOUGHT], [{"type": "message", "content": []}]])
-async def test_every_item_of_the_responses_api_is_told_once_however_much_was_streamed(
-    events: list[Json], first: list[Json]
-) -> None:
-    response = {"status": "completed", "output": [*first, FIRST, SECOND, *CALLS]}
-    last = {"type": "response.completed", "response": response}
-    shift = len(first)
-    moved = [
-        one | {"output_index": one["output_index"] + shift} if "output_index" in one else one
-        for one in events
-    ]
-    streamed = [done(one, 0) for one in first]
-    for body in (stream(*streamed, *moved, last), json.dumps(response).encode()):
-        async with client("responses", body) as llm:
-            asked: JsonObject = {"role": "user", "content": "hi"}
-            is_streamed = not body.startswith(b"{")
-            request = ModelRequest(model="m", messages=(asked,), is_streamed=is_streamed)
-            answer = read([delta async for delta in llm.stream(request)])
-        assert (answer.text, called(answer)) == ("A.\n\nB.", CALLED * 2)
-        assert (answer.reasoning is not None) == (first == [THOUGHT])
 
 
 HI = [chunk({"content": "Hi"}), chunk({}, "stop")]
