@@ -261,11 +261,8 @@ async def _send_text_file(
 
 
 async def _deliver_file(file: Delivery, run: Run, poster: Poster, deps: DeliveryDeps) -> None:
-    """Uploads a file from the sandbox.
-
-    If the file cannot be read or uploaded, posts a notice with the reason instead. The notice for a file that the
-    platform does not accept, for example because of its size, includes a download link if links are available.
-    """
+    """Uploads a file from the sandbox. If that fails, posts a notice with the reason, and with a download link if the
+    platform does not accept the file and links are available."""
     if poster.newest(file).state in ("delivered", "failed"):
         return
     path = str(file.body.get("path", ""))
@@ -364,9 +361,9 @@ async def tell_refusal(run: Run, planned: Sequence[Delivery], poster: Poster) ->
     The message has a Retry button, which posts the kept answer, or starts the run again if it was not begun.
     """
     refused = poster.refused_posts(planned)
-    results = [one for one in planned if one.slot in ("answer", "ask")]
-    if results:
-        refused = [one for one in refused if one.slot in ("answer", "ask")]
+    every = (*planned, *refused)
+    results = [one for one in every if one.slot in ("answer", "ask") or "path" in one.body]
+    refused = [one for one in refused if not results or one in results]
     if not refused:
         return False
     reasons = poster.surface.closed_reasons

@@ -202,6 +202,22 @@ async def test_a_refused_question_of_a_run_that_goes_on_stays_refused(stores: St
     assert not await stores.deliveries.reopen("no such run")
 
 
+async def test_a_refused_file_of_the_sandbox_is_a_result_and_a_text_file_is_none(
+    stores: Stores,
+) -> None:
+    lease, rendering = await _showing(stores)
+    drafts = [
+        DeliveryDraft(slot="file", body={"path": "a"}),
+        DeliveryDraft(slot="file", ordinal=1000, body={"name": "answer.md"}),
+    ]
+    assert await stores.finish(lease, replace(COMPLETED, deliveries=tuple(drafts)))
+    file, text_file = await stores.deliveries.plan(rendering, [])
+    for refused, is_reopened in ((text_file, False), (file, True)):
+        failed = replace(refused, state="failed", error="is_archived")
+        await stores.deliveries.record(rendering, failed)
+        assert await stores.deliveries.reopen(lease.run_id) is is_reopened
+
+
 async def test_refused_messages_are_made_pending_again(stores: Stores) -> None:
     lease, rendering = await _showing(stores)
     assert not await stores.deliveries.reopen(lease.run_id)

@@ -60,6 +60,7 @@ class FakeSurface:
         self.is_typing = self.was_typing = False
         self.closed: set[Address] = set()
         self.on_edit: Callable[[Posted, Content], None] = lambda _posted, _content: None
+        self.on_post: Callable[[], None] = lambda: None
 
     async def post(
         self,
@@ -80,6 +81,7 @@ class FakeSurface:
                 raise SurfaceRefused("no", code="is_archived")
             ref = f"m{next(self._numbers)}"
             self.posted.append(Posted(ref, delivery_id, address, [content], files=sent))
+            self.on_post()
             return ref
 
         return await self._do("post with files" if files else "post", carry_out, precondition)
@@ -114,6 +116,8 @@ class FakeSurface:
         whole = b"".join([piece async for piece in file.pieces])
 
         def carry_out() -> str:
+            if address in self.closed:
+                raise SurfaceRefused("no", code="is_archived")
             ref = f"f{next(self._numbers)}"
             self.posted.append(Posted(ref, delivery_id, address, [], file.name, whole))
             return ref

@@ -108,7 +108,9 @@ _REFUSED = CompiledStatement(
         runs.c.finished_at.is_not(None),
         deliveries.c.state == "failed",
         deliveries.c.message_ref.is_(None),
-        (deliveries.c.slot == "answer") | (deliveries.c.slot == "ask"),
+        (deliveries.c.slot == "answer")
+        | (deliveries.c.slot == "ask")
+        | deliveries.c.body["path"].as_string().is_not(None),
     )
 )
 _RETRY_REFUSED = CompiledStatement(

@@ -1,6 +1,9 @@
 """What happens if the platform does not let the bot write: the requester learns why, and the answer is kept."""
 
 import asyncio
+import json
+
+import pytest
 
 from bots.delivery.content import AnswerPart, RunStatus
 from core.domain.errors import SurfaceRefused
@@ -110,4 +113,36 @@ async def test_a_status_that_may_no_longer_be_edited_is_followed_by_its_end(stag
         one.newest.view.state for one in stage.of(RunStatus) if isinstance(one.newest, RunStatus)
     ]
     assert states == ["completed"]
+    assert stage.surface.reactions[-1][1] == "done"
+
+
+@pytest.mark.parametrize("missing", ["part", "file"])
+async def test_what_is_refused_after_the_first_message_is_kept_and_told(
+    stage: Stage, missing: str
+) -> None:
+    """The permission goes between two parts of an answer, or between the answer and its last file."""
+    names = [f"{letter}.txt" for letter in "abc"] if missing == "file" else []
+    words = " ".join(["word"] * (350 if missing == "part" else 1))
+    arguments = json.dumps({"text": words, "attachments": ", ".join(names)})
+    stage.world.model.turns = [calls(("complete", arguments))]
+    run_id = await stage.world.say("go")
+    for name in names:
+        await stage.put_file(run_id, name, b"numbers")
+    stage.surface.on_post = lambda: stage.surface.closed.add(stage.world.address)
+    await stage.use_status_after(3600)
+    stage.delivery.wake(run_id)
+    await execute(run_id, stage.world.deps)
+    await stage.shown()
+    (status,) = told(stage.surface)
+    assert "the channel is archived" in status.view.message
+    assert stage.surface.reactions[-1][1] == "failed"
+    assert len(stage.of(AnswerPart)) == 1
+
+    stage.surface.closed.clear()
+    stage.surface.on_post = lambda: None
+    assert await SqlDeliveries(stage.world.database).reopen(run_id)
+    stage.delivery.wake(run_id)
+    await stage.shown()
+    assert len(stage.of(AnswerPart)) == (2 if missing == "part" else 1)
+    assert sorted(name for name, _ in stage.surface.all_files()) == names
     assert stage.surface.reactions[-1][1] == "done"
