@@ -42,10 +42,9 @@ class ActorContext:
     """Facts about the acting user that the platform reports with an action.
 
     `is_known` is False if the platform did not report them. `groups` are the IDs of the user's roles or user groups,
-    or None if the platform did not list them. `home_id` is the user's own workspace if it differs from the workspace
-    of the action. `organisation_id` is the organisation of the action's workspace, if any. `expects_answer` is true for
-    clicks and slash commands, which the platform shows as failed if they get no response. `app_ids` are the ids by
-    which the platform knows the app that wrote the message, or none if a person did.
+    or None if it did not list them. `home_id` is the user's own workspace if it differs from the action's.
+    `organisation_id` is the organisation of the latter, if any. `expects_answer` is true for clicks and slash commands,
+    which the platform shows as failed if they get no response. `app_ids` are the ids of the app that wrote the message.
     """
 
     is_known: bool = True
@@ -68,9 +67,9 @@ class IncomingMessage:
     `text` omits the mention of the agent and shows mentions of users as @name. `agent_id` is the agent that the
     message requests by name. `is_addressed` is true if the message mentions the agent, replies to it, comes from a
     slash command, or is a direct message. `is_to_others` is true if it begins with a mention of another person or
-    replies to another person's message. `edited_at` is when this version of the text was written, if it is an edit.
-    `is_missed` is true if it was read from the history, because no bot received it when it was written. `prepare` is
-    awaited after a new run is stored and before a worker begins it.
+    replies to another person's message. `reply_ref` is the message that it replies to. `edited_at` is when this
+    version of the text was written, if it is an edit. `is_missed` is true if it was read from the history. `prepare`
+    is awaited after a new run is stored and before a worker begins it.
     """
 
     address: Address
@@ -81,6 +80,7 @@ class IncomingMessage:
     sent_at: datetime
     is_addressed: bool
     is_to_others: bool = False
+    reply_ref: str = ""
     files: tuple[IncomingFile, ...] = ()
     agent_id: str | None = None
     edited_at: datetime | None = None
@@ -277,9 +277,7 @@ def _decide_message(
     if snapshot is None and not message.is_addressed:
         return Ignore(reason="not addressed")
     if not message.text.strip() and not message.files:
-        if snapshot is None or message.is_addressed:
-            return Ignore(reason="empty", notice=SHORT_HELP)
-        return Ignore(reason="empty")
+        return Ignore(reason="empty", notice=SHORT_HELP if message.is_addressed else "")
     if (refusal := _refuse_agent(message, snapshot, agents)) is not None:
         return refusal
     if snapshot is None:
@@ -312,9 +310,11 @@ def _decide_reply(message: IncomingMessage, snapshot: ThreadSnapshot) -> Accept 
 
     Only messages to the agent, and words of the person who was asked, can be answers. While others are talking, and
     if others are there and a question has options, the asked person's words must take it up: they may be for others.
+    So may replies to other messages of the agent than the question.
     """
     ask = snapshot.open_ask
-    if ask is None or message.is_to_others:
+    is_elsewhere = ask is not None and message.reply_ref not in ("", ask.message_ref)
+    if ask is None or message.is_to_others or (is_elsewhere and ask.kind == "approval"):
         return None
     from bots.inbound.audience import (
         answers_nothing,
@@ -331,7 +331,7 @@ def _decide_reply(message: IncomingMessage, snapshot: ThreadSnapshot) -> Accept 
         has_others = any(one.person_id != message.author.person_id for one in talk.participants)
         has_turn &= not (has_others and ask.options)
         has_turn = has_turn or reads_as_answer(message.text, ask)
-    if not (message.is_addressed or is_option or has_turn):
+    if not ((message.is_addressed and not is_elsewhere) or is_option or has_turn):
         return None
     if ask.kind == "approval":
         return _decide_approval(message, ask)

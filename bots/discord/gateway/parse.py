@@ -114,6 +114,7 @@ def parse_message(
         sent_at=message.created_at,
         is_addressed=is_addressed,
         is_to_others=is_to_others,
+        reply_ref=str(message.reference.message_id) if message.reference and reply_to else "",
         files=(*parse_files(message), *(parse_files(quoted) if quoted else ())),
         agent_id=agent_id,
         edited_at=message.edited_at,

@@ -136,15 +136,26 @@ async def test_a_thumb_down_of_who_may_approve_denies_and_one_of_somebody_else_d
 
 @BOTH
 async def test_a_yes_that_replies_to_the_card_approves_once(platform: PlatformName) -> None:
-    """Discord's own reply is for the agent, whoever writes it. In Slack, one replies in the thread."""
+    """Discord's own reply to the card is for the agent, whoever writes it, and one to another message of the agent
+    is no consent. In Slack, one replies in the thread."""
     async with asking(platform) as stage:
         await said(stage, ["bob: yes"])
         assert (heard(stage), stage.runs(), notebook(stage)) == (1, ["waiting"], [])
         if isinstance(stage.platform, DiscordSimulator):
-            card = question(stage).message_id
-            await stage.platform.say(
-                "bob", stage.channel_id, "yes", thread_id=stage.thread_id, reply_to=card
-            )
+            for replied in (status(stage), question(stage)):
+                assert (stage.runs(), notebook(stage)) == (["waiting"], [])
+                before = taken(stage)
+                await stage.platform.say(
+                    "bob",
+                    stage.channel_id,
+                    "yes",
+                    thread_id=stage.thread_id,
+                    reply_to=replied.message_id,
+                )
+                await stage.until(
+                    lambda seen=before: taken(stage) > seen or stage.runs() != ["waiting"],
+                    "it is taken",
+                )
         else:
             await stage.say(f"@{stage.view().bot_name} yes")
         await answered(stage)

@@ -1,5 +1,6 @@
 """An open question with options, and three people in the thread: whose words answer it."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -115,3 +116,23 @@ def test_a_pleasantry_answers_nothing_though_it_mentions_the_agent(
 @pytest.mark.parametrize("author", [ALICE, BOB], ids=lambda one: one.name)
 def test_a_mention_answers_in_any_words(author: Person) -> None:
     assert answers(decide_message(said("as a Word file", author, is_addressed=True), snapshot(BOB)))
+
+
+APPROVAL = Ask(ask_id="a1", run_id="r1", kind="approval", text="Run it?", message_ref="card")
+
+
+@pytest.mark.parametrize("author", [ALICE, BOB], ids=lambda one: one.name)
+def test_consent_counts_in_a_reply_to_the_card_and_not_to_another_message(author: Person) -> None:
+    asking = replace(snapshot(BOB), open_ask=APPROVAL)
+    yes = said("yes", author, is_addressed=True)
+    assert answers(decide_message(replace(yes, reply_ref="card"), asking))
+    other = decide_message(replace(yes, reply_ref="an answer of yesterday"), asking)
+    assert isinstance(other, Accept)
+    assert not answers(other)
+
+
+def test_a_reply_to_another_message_answers_a_question_only_by_who_was_asked() -> None:
+    asking = snapshot(BOB)
+    for author in (ALICE, BOB):
+        reply = replace(said("Excel file", author, is_addressed=True), reply_ref="other")
+        assert answers(decide_message(reply, asking)) is (author is ALICE)
