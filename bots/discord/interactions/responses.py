@@ -133,9 +133,8 @@ class InteractionHandler:
         The interaction token is valid for 15 minutes, so everything after the first edit is an ordinary message.
         """
         location = locate_channel(interaction.channel, interaction.guild_id)
-        if problem := _why_no_run(interaction, location):
+        if (problem := _why_no_run(interaction, location)) or location is None:
             await respond(interaction, _ready_outcome(Outcome(notice=problem)))
-        if problem or location is None:
             return
         message_id = await _defer(interaction)
         named, request = (agent, prompt) if agent else split_agent_prefix(prompt)
@@ -202,10 +201,11 @@ class InteractionHandler:
         await respond(interaction, _ready_outcome(Outcome(notice=UNKNOWN_CONTROL)))
 
     async def on_ask_answer(self, interaction: AnyInteraction, ask_id: str, value: str) -> None:
-        """Handles a chosen option or a submitted form."""
+        """Handles a chosen option or a submitted form. Where the bot may not write, the question stays open."""
         location = locate_channel(interaction.channel, interaction.guild_id)
-        if location is None:
-            await respond(interaction, _ready_outcome(Outcome(notice=UNSUPPORTED_CHANNEL)))
+        unknown = "" if value.strip() else UNKNOWN_CONTROL
+        if (problem := _why_no_run(interaction, location) or unknown) or location is None:
+            await respond(interaction, _ready_outcome(Outcome(notice=problem)))
             return
         answered = AskAnswered(
             address=location.address(interaction.message.id if interaction.message else 0),

@@ -6,6 +6,7 @@ import pytest
 
 from bots.delivery.content import AskPrompt, RunStatus
 from bots.delivery.run_view import RunView
+from bots.discord.permissions import MISSING_WRITE_PERMISSION, THREAD_LOCKED
 from bots.discord.render.components import SUPPRESS_EMBEDS, render_content
 from bots.inbound.actions import (
     NOT_STORED,
@@ -23,6 +24,7 @@ from simulator.discord.people.interactions import (
     start_interaction,
     wait_for_answer,
 )
+from simulator.discord.rules.permissions import SEND_IN_THREADS
 from simulator.view import Button, Select, SentFile
 
 ASK_ID = "019a0000-0000-7000-8000-000000000001"
@@ -243,6 +245,32 @@ async def test_an_own_answer_is_written_in_a_form(world) -> None:
     assert (answer.ask_id, answer.value) == (ASK_ID, "green\nor so")
 
 
+async def test_a_blank_form_and_a_control_without_its_option_answer_nothing(world) -> None:
+    message_id = await asked(world, "red", "blue")
+    await press(world, message_id, "write")
+    await world.until(lambda: world.discord.view().forms)
+    (form,) = world.discord.view().forms
+    await world.discord.submit("bob", form.form_id, {"answer": " \n"})
+    await world.until(lambda: told_privately(world.thread) == [UNKNOWN_CONTROL])
+    assert len(world.program.received) == 1
+
+
+@pytest.mark.parametrize("way", ["locked", "forbidden"])
+async def test_an_answer_waits_where_the_bot_may_not_write(world, way: str) -> None:
+    """The question stays open, so that it can be answered once the bot may write there."""
+    message_id = await asked(world, "red", "blue")
+    if way == "locked":
+        world.discord.lock_thread(world.thread.thread_id)
+        await world.received(2)
+    else:
+        world.discord.allow("4001", denied=SEND_IN_THREADS)
+    before = len(world.program.received)
+    await press(world, message_id, "1")
+    why = THREAD_LOCKED if way == "locked" else MISSING_WRITE_PERMISSION
+    await world.until(lambda: told_privately(world.thread) == [why])
+    assert len(world.program.received) == before
+
+
 async def test_buttons_and_forms_work_after_a_restart(world, connect) -> None:
     message_id = await asked(world, "red", "blue")
     await press(world, message_id, "write")
@@ -315,7 +343,7 @@ async def test_a_control_that_the_bot_does_not_know_is_answered(world, control) 
         channel_id=world.general.channel_id,
     )
     await world.discord.press("bob", world.general.channel_id, str(posted["id"]), control)
-    assert told_privately(world) == [UNKNOWN_CONTROL]
+    assert told_privately(world.general) == [UNKNOWN_CONTROL]
     assert world.program.received == []
 
 
@@ -328,15 +356,15 @@ async def test_a_command_and_a_form_that_the_bot_does_not_know_are_answered(worl
     form = {"custom_id": "th:another:form", "components": []}
     sent = start_interaction(simulated, MODAL_SUBMIT, *place, form, opened_by=called)
     await wait_for_answer(simulated, sent)
-    assert told_privately(world) == [UNKNOWN_CONTROL, UNKNOWN_CONTROL]
+    assert told_privately(world.general) == [UNKNOWN_CONTROL, UNKNOWN_CONTROL]
     assert not [one for one in caplog.records if one.levelname == "ERROR"]
     for name in ("of_another_version", "th:another:form"):
         assert any(name in one for one in caplog.messages)
     assert world.program.received == []
 
 
-def told_privately(world) -> list[str]:
-    shown = [one for one in world.general.messages if one.visible_to is not None]
+def told_privately(place) -> list[str]:
+    shown = [one for one in place.messages if one.visible_to is not None]
     return [one.elements[0].text for one in shown]
 
 
