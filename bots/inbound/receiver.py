@@ -53,6 +53,7 @@ NO_DETAILS = "The steps of this run are no longer kept: they are deleted a day a
 POLL_SECONDS = 0.2
 POLLS_MAX = 10
 """Maximum number of polls. All polls together take less than the three seconds that platforms allow for a response."""
+PREPARE_SECONDS_MAX = 30.0
 NOT_OF_THIS = "That is not a run of this conversation."
 
 
@@ -177,9 +178,8 @@ class ActionReceiver:
         snapshot = await self.commands.conversations.find(called.address)
         if snapshot is None or snapshot.open_ask is None:
             return None
-        is_option = called.message.text.strip().casefold() in map(
-            str.casefold, snapshot.open_ask.options
-        )
+        options = map(str.casefold, snapshot.open_ask.options)
+        is_option = called.message.text.strip().casefold() in options
         is_agent = called.name != "use" or called.argument.strip("`").lower() in (
             await self.commands.roster.agents()
         )
@@ -231,21 +231,15 @@ class ActionReceiver:
         )
 
     async def _is_notice_due(self, action: "Storable", notice: str) -> bool:
-        """Whether to show the notice about an ignored action.
-
-        A notice about a message in chat is shown only once, even if it is redelivered. Clicks and programs always
-        get a notice.
-        """
+        """Whether to show the notice about an ignored action. One about a message in chat is shown only once, even if
+        the message is redelivered."""
         is_in_chat = action.address.platform != "api"
         if not notice or not isinstance(action, IncomingMessage) or not is_in_chat:
             return True
         return await self.inbox.claim(f"{action.dedupe_key}:told")
 
     async def _wake(self, receipt: Receipt, action: "Storable") -> None:
-        """Wakes the worker and the delivery after an action is stored.
-
-        If the process dies before this call, periodic jobs find the run.
-        """
+        """Wakes the worker and the delivery. If the process dies before this call, periodic jobs find the run."""
         if receipt.is_duplicate or receipt.run_id is None:
             return
         if receipt.answered_ask is not None:
@@ -255,7 +249,11 @@ class ActionReceiver:
         self.wake_delivery(receipt.run_id)
         if receipt.is_new_run:
             if isinstance(action, IncomingMessage) and action.prepare is not None:
-                await action.prepare()
+                try:
+                    async with asyncio.timeout(PREPARE_SECONDS_MAX):
+                        await action.prepare()
+                except Exception:  # what is missing is made up for when its first message is posted
+                    log.exception("run %s begins unprepared", receipt.run_id)
             await self.queue.put(receipt.run_id)
 
     async def _handle_button(self, button: RunButtonPressed) -> Outcome:

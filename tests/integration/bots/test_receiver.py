@@ -1,5 +1,6 @@
 """What is made of the things that people do: stored once, refused politely, answered at once where possible."""
 
+import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal
@@ -17,7 +18,7 @@ from bots.inbound.actions import (
     StopRequested,
 )
 from bots.settings import load_settings
-from core.domain.errors import ConfigurationError
+from core.domain.errors import ConfigurationError, StorageUnavailable
 from core.domain.threads import Address, IncomingFile, Platform
 from core.stores import DeliveryDraft
 from storage.sql.stores.deliveries import SqlDeliveries
@@ -40,6 +41,42 @@ async def test_a_mention_makes_a_run_and_wakes_worker_and_delivery(stage: Receiv
     assert outcome.run_id is not None
     assert await stage.receiver.queue.claim() == outcome.run_id
     assert stage.woken == [outcome.run_id]
+
+
+async def test_a_run_begins_once_it_is_prepared(stage: ReceiverStage) -> None:
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def prepare() -> None:
+        begun.set()
+        await may_end.wait()
+
+    receiving = asyncio.ensure_future(stage.receiver.receive(replace(message(), prepare=prepare)))
+    await begun.wait()
+    claim = asyncio.ensure_future(stage.receiver.queue.claim())
+    await asyncio.sleep(0.05)
+    assert not claim.done()
+    may_end.set()
+    assert await claim == (await receiving).run_id
+
+
+@pytest.mark.parametrize("way", ["raises", "hangs"])
+async def test_a_run_that_could_not_be_prepared_begins_all_the_same(
+    stage: ReceiverStage, way: str, monkeypatch: pytest.MonkeyPatch, caplog
+) -> None:
+    """Its delivery opens the thread, or tells why that is not allowed."""
+    monkeypatch.setattr("bots.inbound.receiver.PREPARE_SECONDS_MAX", 0.05)
+
+    async def prepare() -> None:
+        if way == "raises":
+            raise StorageUnavailable("the database is away")
+        await asyncio.Event().wait()
+
+    async with asyncio.timeout(10):
+        outcome = await stage.receiver.receive(replace(message(), prepare=prepare))
+        assert outcome.run_id is not None
+        assert not outcome.is_ignored
+        assert await stage.receiver.queue.claim() == outcome.run_id
+    assert f"run {outcome.run_id} begins unprepared" in caplog.text
 
 
 async def test_a_second_delivery_changes_nothing(stage: ReceiverStage) -> None:
