@@ -32,7 +32,7 @@ _PHRASES: dict[Meaning, str] = {
         definitely | by all means | ship it | granted | permission granted | allow | allowed | allow it
         i allow it
         you may | you may do it | you may do that | you may proceed | ok with me | that's ok | that's okay
-        yes do it
+        yes do it | yea | yess | ok go | you can go ahead | go ahead and do it | sounds good to me
         green light | affirmative
         ja | jo | jep | jawohl | klar | na klar | aber klar | gern | gerne | ja gerne | natürlich
         selbstverständlich
@@ -180,7 +180,7 @@ _PHRASES: dict[Meaning, str] = {
 _CJK = r"[\u3040-\u30ff\u3400-\u9fff]"
 _EMOJI = "👍✅👌✔👎❌🚫⛔🛑✋🙂😀😊🎉🙏🚀"
 _TOKEN = re.compile(
-    rf":[a-z0-9_+-]+:|{_CJK}|[{_EMOJI}]|(?:(?!{_CJK})\w)+(?:['-](?:(?!{_CJK})\w)+)*|[^\s\w.,;:!()\"~*_¡…。、！，；：]"
+    rf":[a-z0-9_+-]+:|{_CJK}|[{_EMOJI}]|(?:(?!{_CJK})\w)+(?:['-](?:(?!{_CJK})\w)+)*|[^\s\w.,;:!()~*_¡…。、！，；：]"
 )
 _IN_CHANNEL = re.compile(
     r"\s+(?:in (?:this|the whole|the) channel|in diesem (?:kanal|channel)|dans ce (?:canal|salon)|en este canal|"
