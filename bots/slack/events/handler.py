@@ -203,6 +203,7 @@ class EventHandler:
             take=partial(self._take, is_click=True),
             admits=self._is_admitted,
             tell_thread=partial(self._notices.send, is_thread_open=True),
+            tell_privately=self._notices.send_directly,
         )
 
     async def on_event(self, event: JsonObject, *, is_missed: bool = False) -> None:
@@ -273,7 +274,7 @@ class EventHandler:
             inbound = parse_safely(partial(parse_click, payload, context))
             if isinstance(inbound, Ignored):
                 (action, *_) = get_objects(payload, "actions") or [{}]
-                await self._shortcuts.refuse_unknown(payload, get_text(action, "action_id"))
+                self._shortcuts.refuse_unknown(payload, get_text(action, "action_id"))
             is_taken = await self._receive_inbound(inbound, is_thread_open=True, is_click=True)
             if is_taken and isinstance(inbound, FeedbackGiven) and not inbound.is_good:
                 await self._shortcuts.ask_reason(payload, inbound)

@@ -71,12 +71,13 @@ class Shortcuts:
     take: Take
     admits: Callable[[UserAction], Awaitable[bool]]
     tell_thread: Callable[[UserAction, Outcome], None]
+    tell_privately: Callable[[str, str], None]
 
     async def open_form(self, payload: JsonObject) -> None:
         """Opens the form of a shortcut. Slack shows nothing if it cannot be opened, so the person is told."""
         callback_id = get_text(payload, "callback_id")
         if callback_id not in (ASK_MESSAGE, ASK_ANYWHERE):
-            await self.refuse_unknown(payload, callback_id)
+            self.refuse_unknown(payload, callback_id)
             return
         place = {
             "channel": get_text(payload, "channel", "id"),
@@ -98,21 +99,12 @@ class Shortcuts:
                     await self.client.write("views.open", body)
         except (SurfaceError, TimeoutError) as error:
             log.warning("slack: a form was not opened: %s", error or type(error).__name__)
-            await self._tell_privately(get_text(payload, "user", "id"), FORM_REFUSED)
+            self.tell_privately(get_text(payload, "user", "id"), FORM_REFUSED)
 
-    async def refuse_unknown(self, payload: JsonObject, name: str) -> None:
+    def refuse_unknown(self, payload: JsonObject, name: str) -> None:
         """Tells the person and the log that this version does not know what they used."""
         log.warning("slack: someone used an unknown control or shortcut: %r", name)
-        await self._tell_privately(get_text(payload, "user", "id"), UNKNOWN_CONTROL)
-
-    async def _tell_privately(self, user: str, sentence: str) -> None:
-        try:
-            async with asyncio.timeout(seconds_left(2.0)):
-                opened = await self.client.write("conversations.open", {"users": user})
-                channel = get_text(opened, "channel", "id")
-                await self.client.write("chat.postMessage", {"channel": channel, "text": sentence})
-        except (SurfaceError, TimeoutError) as error:
-            log.warning("slack: not told %r: %s", sentence, error or type(error).__name__)
+        self.tell_privately(get_text(payload, "user", "id"), UNKNOWN_CONTROL)
 
     async def ask_reason(self, payload: JsonObject, given: FeedbackGiven) -> None:
         """Asks why the answer was bad. The feedback counts without a reason, too."""

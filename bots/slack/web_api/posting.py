@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Literal
 
 from bots.delivery.content import AnswerPart, Notice
 from bots.delivery.markdown import truncate
-from bots.inbound.actions import IncomingMessage, MessageDeleted, MessageEdited, Outcome, UserAction
+from bots.inbound.actions import Outcome, UserAction, acting_person
 from bots.slack import limits
 from bots.slack.events.payload_fields import get_text
 from bots.slack.render.block_kit import blocks_to_mrkdwn, simplify_blocks
@@ -16,11 +17,11 @@ from bots.slack.render.mrkdwn import neutralize_mentions
 from bots.slack.web_api.client import SlackClient
 from core.domain.errors import SurfaceError, SurfaceRefused, SurfaceUnclear
 from core.domain.messages import JsonObject
-from core.domain.threads import Address, Person
+from core.domain.threads import Address
 from core.failpoints import Failpoint
 from core.ports import Precondition
 from core.stores import Delivery
-from core.tasks import spawn
+from core.tasks import cancel, spawn
 
 log = logging.getLogger(__name__)
 
@@ -72,9 +73,24 @@ class NoticeSender:
 
         `is_thread_open`: the thread has a reply. Slack shows ephemeral messages only in a thread that has one.
         """
-        task = spawn(self._send(inbound, outcome, is_thread_open), name="slack-notice")
+        self._start(self._send(inbound, outcome, is_thread_open))
+
+    def send_directly(self, user: str, sentence: str) -> None:
+        """Starts sending the sentence to the person's direct messages."""
+        self._start(self._send_directly(user, sentence))
+
+    def _start(self, work: Coroutine[object, object, None]) -> None:
+        task = spawn(work, name="slack-notice")
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
+
+    async def _send_directly(self, user: str, sentence: str) -> None:
+        try:
+            opened = await self._client.write("conversations.open", {"users": user})
+            channel = get_text(opened, "channel", "id")
+            await self._client.write("chat.postMessage", {"channel": channel, "text": sentence})
+        except SurfaceError as error:
+            log.warning("slack: not told %r: %s", sentence, error)
 
     async def _send(self, inbound: UserAction, outcome: Outcome, is_thread_open: bool) -> None:
         drawing = render_content(Notice(markdown=outcome.notice))
@@ -85,12 +101,9 @@ class NoticeSender:
         if is_thread_open or not is_ephemeral:
             body["thread_ts"] = address.thread_key
         if is_ephemeral:
-            method, body = "chat.postEphemeral", {**body, "user": _person(inbound).person_id}
+            method, body = "chat.postEphemeral", {**body, "user": acting_person(inbound).person_id}
         else:
-            method, body = (
-                "chat.postMessage",
-                {**body, "unfurl_links": False, "unfurl_media": False},
-            )
+            method, body = "chat.postMessage", body | {"unfurl_links": False, "unfurl_media": False}
         try:
             with NOTICE:
                 await post_with_fallback(self._client, method, body, drawing)
@@ -102,15 +115,7 @@ class NoticeSender:
         if self._sending:
             _, late = await asyncio.wait(list(self._sending), timeout=CLOSE_SECONDS_MAX)
             for task in late:
-                task.cancel()
-            if late:
-                await asyncio.wait(late)
-
-
-def _person(inbound: UserAction) -> Person:
-    if isinstance(inbound, IncomingMessage | MessageEdited | MessageDeleted):
-        return inbound.author
-    return inbound.person
+                await cancel(task)
 
 
 START = Failpoint("slack.start_stream")

@@ -230,6 +230,16 @@ async def test_an_expired_trigger_breaks_nothing(slack: SlackSimulator):
         await form_of(slack)
 
 
+async def test_a_form_that_was_not_opened_is_told_however_slow_slack_is(slack: SlackSimulator):
+    async with running(slack, RecordingReceiver(outcome=RUN)):
+        slack.misbehave("expire_trigger", method="interactive", times=1)
+        slack.misbehave("slow", method="conversations.open", seconds=3, times=1)
+        began = time.monotonic()
+        await slack.use_shortcut("alice", ASK)
+        assert time.monotonic() - began < 2
+        await eventually(lambda: any("did not open the form" in one for one in texts_of(slack)))
+
+
 @pytest.mark.parametrize("person", ["alice", "bob"])
 async def test_the_same_form_twice_is_one_request(slack: SlackSimulator, person: str):
     receiver = RecordingReceiver(outcome=RUN)
