@@ -246,6 +246,5 @@ async def test_refused_messages_are_made_pending_again(stores: Stores) -> None:
         ("status", "pending", None),
         ("answer", "pending", None),
         ("file", "pending", None),
-        ("notice", "failed", "is_archived"),
     ]
     assert not await stores.deliveries.reopen(lease.run_id)

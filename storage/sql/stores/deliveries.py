@@ -9,6 +9,7 @@ from sqlalchemy import (
     Text,
     bindparam,
     case,
+    delete,
     false,
     literal_column,
     not_,
@@ -118,7 +119,6 @@ _RETRY_REFUSED = CompiledStatement(
     .where(
         _IN_PLAN,
         deliveries.c.state == "failed",
-        deliveries.c.slot != "notice",
         (deliveries.c.slot != "status") | (deliveries.c.ordinal == 0),
     )
     .values(state="pending", error=None)
@@ -256,11 +256,13 @@ def _lost(rendering: DeliveryLease) -> LeaseLost:
 
 
 def _reopen(connection: Connection, run_id: str) -> bool:
-    """Opens the rendering again. Locks its row first, as all transactions do."""
+    """Opens the rendering again. Locks its row first, as all transactions do. Another refusal will be told anew."""
     this = {"of_run": run_id}
     _HELD.fetch_tuples(connection, this)
     if not _REFUSED.fetch_tuples(connection, this):
         return False
+    notices = delete(deliveries).where(_IN_PLAN, deliveries.c.slot == "notice")
+    connection.execute(notices, this)
     _RETRY_REFUSED.execute(connection, this)
     _OPENED.execute(connection, this)
     return True

@@ -146,3 +146,16 @@ async def test_what_is_refused_after_the_first_message_is_kept_and_told(
     assert len(stage.of(AnswerPart)) == (2 if missing == "part" else 1)
     assert sorted(name for name, _ in stage.surface.all_files()) == names
     assert stage.surface.reactions[-1][1] == "done"
+
+
+async def test_a_retry_that_is_refused_again_is_told_again(stage: Stage) -> None:
+    stage.surface.closed.add(stage.world.address)
+    stage.world.model.turns = [text("The answer.")]
+    run_id = await stage.run()
+    assert len(told(stage.surface)) == 1
+    assert await SqlDeliveries(stage.world.database).reopen(run_id)
+    stage.delivery.wake(run_id)
+    await stage.shown()
+    first, again = told(stage.surface)
+    assert again.view.message == first.view.message
+    assert await SqlDeliveries(stage.world.database).reopen(run_id)
