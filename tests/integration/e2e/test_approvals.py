@@ -65,6 +65,12 @@ ASKING = (["question"], ["❓"])
 DONE = (["white_check_mark"], ["✅"])
 EDITS = {"slack": "chat.update", "discord": "PATCH */messages/*"}
 BOTH = pytest.mark.parametrize("platform", ["slack", "discord"])
+MOSTLY_SLACK = pytest.mark.parametrize(
+    "platform", ["slack", pytest.param("discord", marks=pytest.mark.slow)]
+)
+MOSTLY_DISCORD = pytest.mark.parametrize(
+    "platform", [pytest.param("slack", marks=pytest.mark.slow), "discord"]
+)
 
 
 def notebook(stage: Stage) -> list[str]:

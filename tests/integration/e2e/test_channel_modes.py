@@ -1,11 +1,9 @@
 """An admin says what the agent takes up in a whole channel, and everybody is told: in both platforms."""
 
-import pytest
-
 from tests.chaos.harness import PERSON, PlatformName, Stage, staged
 from tests.integration.e2e.test_access import id_of
+from tests.integration.e2e.test_approvals import MOSTLY_DISCORD
 
-BOTH = pytest.mark.parametrize("platform", ["slack", "discord"])
 SCENARIO = """
 conversations:
   - name: count
@@ -34,7 +32,7 @@ async def up(stage: Stage) -> None:
     await stage.connected()
 
 
-@BOTH
+@MOSTLY_DISCORD
 async def test_quiet_in_a_channel_holds_for_later_threads_until_an_admin_undoes_it(
     platform: PlatformName,
 ) -> None:

@@ -1,5 +1,7 @@
 """Where people may call the agent in Discord: it works there, or says why it does not."""
 
+from itertools import product
+
 import pytest
 
 from bots.demo.thread_reader import text_of
@@ -68,8 +70,19 @@ async def test_the_chat_of_a_voice_channel_says_why_it_does_not_work(
         assert (stage.runs(), list(stage.script.requests)) == ([], [])
 
 
-@NAMED
-@pytest.mark.parametrize("place", ["channel", "announcements", "forum", "private"])
+@pytest.mark.parametrize(
+    ("place", "is_channel_named"),
+    [
+        ("forum", True),
+        ("private", False),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in product(("channel", "announcements"), (True, False))
+        ),
+        pytest.param("forum", False, marks=pytest.mark.slow),
+        pytest.param("private", True, marks=pytest.mark.slow),
+    ],
+)
 async def test_a_run_works_where_there_are_threads(place: str, is_channel_named: bool) -> None:
     async with staged("discord", SCENARIO) as stage:
         discord = discord_of(stage)

@@ -2,13 +2,11 @@
 
 import re
 
-import pytest
-
 from bots.demo.thread_reader import text_of
 from simulator.view import SeenMessage
 from tests.chaos.harness import PlatformName, Stage, staged
+from tests.integration.e2e.test_approvals import MOSTLY_SLACK
 
-BOTH = pytest.mark.parametrize("platform", ["slack", "discord"])
 SCENARIO = """
 conversations:
   - name: server
@@ -57,7 +55,7 @@ async def asked(stage: Stage, text: str, runs: int) -> None:
     await stage.settled(runs)
 
 
-@BOTH
+@MOSTLY_SLACK
 async def test_a_background_command_and_a_failed_step_show_no_tick(platform: PlatformName) -> None:
     async with staged(platform, SCENARIO) as stage:
         stage.program.start()
@@ -76,7 +74,7 @@ async def test_a_background_command_and_a_failed_step_show_no_tick(platform: Pla
         assert not any(sign in server + failed for sign in ("☑", "✓", "complete"))
 
 
-@BOTH
+@MOSTLY_SLACK
 async def test_the_end_of_a_background_command_is_shown_with_its_exit_code(
     platform: PlatformName,
 ) -> None:
@@ -88,7 +86,7 @@ async def test_the_end_of_a_background_command_is_shown_with_its_exit_code(
         assert "Ran `exit 3` · exit code 3" in line
 
 
-@BOTH
+@MOSTLY_SLACK
 async def test_a_run_that_hits_a_limit_carries_a_warning_sign(platform: PlatformName) -> None:
     async with staged(platform, SCENARIO, max_turns="2") as stage:
         stage.program.start()
@@ -99,7 +97,7 @@ async def test_a_run_that_hits_a_limit_carries_a_warning_sign(platform: Platform
         assert [one.emoji for one in request.reactions] in (["warning"], ["⚠️"])
 
 
-@BOTH
+@MOSTLY_SLACK
 async def test_the_status_of_an_answered_question_closes_and_typed_words_stand_once(
     platform: PlatformName,
 ) -> None:
@@ -119,7 +117,7 @@ async def test_the_status_of_an_answered_question_closes_and_typed_words_stand_o
         assert "2024" not in plain(card)
 
 
-@BOTH
+@MOSTLY_SLACK
 async def test_a_greeting_leaves_its_answer_alone(platform: PlatformName) -> None:
     async with staged(platform, SCENARIO, status_after_seconds="20") as stage:
         stage.program.start()

@@ -9,6 +9,8 @@ from tests.chaos.harness import PERSON, PlatformName, Stage, staged
 from tests.fakes.spoken_lines import REQUESTS, SMALL_TALK
 from tests.integration.e2e.test_approvals import (
     BOTH,
+    MOSTLY_DISCORD,
+    MOSTLY_SLACK,
     answered,
     asking,
     notebook,
@@ -113,7 +115,7 @@ async def test_a_thumb_on_the_card_approves_once(platform: PlatformName) -> None
         assert stage.rows("SELECT answer FROM pending_ask") == [(APPROVE_ONCE,)]
 
 
-@BOTH
+@MOSTLY_SLACK
 async def test_a_thumb_down_of_who_may_approve_denies_and_one_of_somebody_else_does_nothing(
     platform: PlatformName,
 ) -> None:
@@ -134,7 +136,7 @@ async def test_a_thumb_down_of_who_may_approve_denies_and_one_of_somebody_else_d
         assert len(stage.ours()) == before + 1  # the answer; nothing is said about bob
 
 
-@BOTH
+@MOSTLY_DISCORD
 async def test_a_yes_that_replies_to_the_card_approves_once(platform: PlatformName) -> None:
     """Discord's own reply to the card is for the agent, whoever writes it, and one to another message of the agent
     is no consent. In Slack, one replies in the thread."""
@@ -173,8 +175,10 @@ conversations:
 """
 
 
-@pytest.mark.parametrize("words", ["please stop", "stop it now"])
-@BOTH
+@pytest.mark.parametrize(
+    "words", ["please stop", pytest.param("stop it now", marks=pytest.mark.slow)]
+)
+@MOSTLY_SLACK
 async def test_a_stop_without_a_mention_stops_and_one_for_somebody_else_does_not(
     platform: PlatformName, words: str
 ) -> None:
@@ -266,7 +270,7 @@ async def test_a_message_during_a_run_is_acknowledged_at_once(platform: Platform
         assert len(stage.runs()) == 1
 
 
-@BOTH
+@MOSTLY_SLACK
 async def test_an_edit_of_the_request_during_a_run_is_acknowledged_at_once(
     platform: PlatformName,
 ) -> None:
@@ -335,7 +339,7 @@ conversations:
 """
 
 
-@BOTH
+@MOSTLY_DISCORD
 async def test_who_was_asked_answers_in_words_while_others_are_talking(
     platform: PlatformName,
 ) -> None:

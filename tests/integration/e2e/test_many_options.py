@@ -8,8 +8,8 @@ import pytest
 from bots.demo.thread_reader import text_of
 from simulator.view import Select
 from tests.chaos.harness import PERSON, PlatformName, Stage, staged
+from tests.integration.e2e.test_approvals import MOSTLY_SLACK
 
-BOTH = pytest.mark.parametrize("platform", ["slack", "discord"])
 SHOWN_MAX = {"slack": 500, "discord": 425}
 """How many of 500 fit in menus. Discord allows 40 components in a message."""
 SCENARIO = """
@@ -60,8 +60,8 @@ async def heard(stage: Stage) -> str:
     return answers[-1].splitlines()[1]
 
 
-@pytest.mark.parametrize("way", ["click", "words"])
-@BOTH
+@pytest.mark.parametrize("way", ["click", pytest.param("words", marks=pytest.mark.slow)])
+@MOSTLY_SLACK
 async def test_the_last_of_101_options_is_chosen(platform: PlatformName, way: str) -> None:
     async with staged(platform, scenario(101)) as stage:
         assert await asked(stage) == customers(101)
@@ -80,7 +80,7 @@ async def test_the_last_of_101_options_is_chosen(platform: PlatformName, way: st
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["click", "words"])
-@BOTH
+@MOSTLY_SLACK
 async def test_500_options_are_shown_whole(platform: PlatformName, way: str) -> None:
     async with staged(platform, scenario(500)) as stage:
         shown = await asked(stage)

@@ -99,7 +99,13 @@ async def test_a_thread_that_cannot_be_opened_is_told_and_retried() -> None:
         assert any("Hello to you." in text_of(one) for one in thread.messages)
 
 
-@pytest.mark.parametrize("way", ["locked", "closed", "deleted", "purged"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "locked",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("closed", "deleted", "purged")),
+    ],
+)
 async def test_what_moderators_do_stops_the_run_and_reopens_nothing(way: str) -> None:
     async with staged("discord", SCENARIO) as stage:
         await working(stage)

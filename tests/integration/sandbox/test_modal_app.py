@@ -111,8 +111,12 @@ def test_a_function_imports_nothing_that_only_other_programs_need() -> None:
     ("configured", "wanted"),
     [
         ({}, set[str]()),
-        ({"THREADHAND_BUDGET_RUN_USD": "no number"}, set[str]()),
-        ({"THREADHAND_SLACK_BOT_TOKEN": "xoxb-alone"}, set[str]()),
+        pytest.param(
+            {"THREADHAND_BUDGET_RUN_USD": "no number"}, set[str](), marks=pytest.mark.slow
+        ),
+        pytest.param(
+            {"THREADHAND_SLACK_BOT_TOKEN": "xoxb-alone"}, set[str](), marks=pytest.mark.slow
+        ),
         (
             {
                 "THREADHAND_DATABASE_URL": "postgresql://nobody@localhost/none",
@@ -122,7 +126,9 @@ def test_a_function_imports_nothing_that_only_other_programs_need() -> None:
             },
             {"asyncpg", "redis.asyncio", "slack_sdk"},
         ),
-        ({"THREADHAND_DISCORD_TOKEN": "of-a-test"}, {"discord"}),
+        pytest.param(
+            {"THREADHAND_DISCORD_TOKEN": "of-a-test"}, {"discord"}, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_clients_that_are_configured_are_imported_before_the_memory_snapshot(
@@ -146,7 +152,16 @@ def test_clients_that_are_configured_are_imported_before_the_memory_snapshot(
     assert set(said.stdout.split()) == wanted
 
 
-@pytest.mark.parametrize("first", ["sandbox", "sandbox/../sandbox", str(REPOSITORY / "sandbox")])
+@pytest.mark.parametrize(
+    "first",
+    [
+        "sandbox",
+        *(
+            pytest.param(one, marks=pytest.mark.slow)
+            for one in ("sandbox/../sandbox", str(REPOSITORY / "sandbox"))
+        ),
+    ],
+)
 def test_its_folder_shadows_no_package_even_if_it_comes_first(first: str) -> None:
     """`modal deploy` and `python` put the app's folder first, and it has folders named modal, docker and client."""
     names = ("modal", "sandbox", "docker", "client", "archive", "local", "inside")

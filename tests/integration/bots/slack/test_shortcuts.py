@@ -191,7 +191,17 @@ BUTTONS: list[JsonObject] = [
 ]
 
 
-@pytest.mark.parametrize("kind", ["command", "shortcut", "message shortcut", "form", *"01"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "command",
+        "shortcut",
+        "form",
+        "0",
+        pytest.param("message shortcut", marks=pytest.mark.slow),
+        pytest.param("1", marks=pytest.mark.slow),
+    ],
+)
 async def test_what_a_person_does_is_acknowledged_in_time_however_slow_slack_is(
     slack: SlackSimulator, kind: str
 ):
