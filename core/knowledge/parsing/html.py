@@ -10,7 +10,7 @@ from core.knowledge.document import Document, ParseLimits
 from core.knowledge.parsing.plain import split_at_headings
 from core.knowledge.parsing.shared import decode_text, markdown_table
 
-_DECLARED = re.compile(rb"""charset\s*=\s*+["']?\s*+([A-Za-z0-9_-]{2,40})""", re.IGNORECASE)
+_DECLARED = re.compile(rb"""(?i)charset\s*=\s*+["']?\s*+(?!utf|uni|raw|puny|idna)([\w-]{2,40})""")
 _UNSEEN = frozenset(("script", "style", "noscript", "template", "svg", "head", "iframe", "object"))
 _LAYOUT = "p div section article header footer main aside nav hr pre".split()  # noqa: SIM905 - a word list
 _LISTS = ("ul", "ol", "dl", "dt", "dd", "details", "summary")

@@ -2,18 +2,19 @@
 
 import codecs
 import io
-import unicodedata
+import re
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from unicodedata import category, east_asian_width
 
 from core.knowledge.document import DocumentKind, ParseLimits, Unreadable
 
 _BOMS = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
+    ((codecs.BOM_UTF8,), "utf-8-sig"),
+    ((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE), "utf-32"),
+    ((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE), "utf-16"),
 )
 _EAST_ASIAN = (
     # encoding, the character set with its common characters, and the lead bytes of these characters in that set
@@ -23,37 +24,44 @@ _EAST_ASIAN = (
     ("euc_kr", "euc_kr", range(0xA1, 0xC9)),
 )
 _EVERYDAY_SHARE_MIN = 0.85
-_SAMPLE_CHARACTERS = 4_000
+_ASCII = bytes((*range(0x20, 0x7F), *b"\0\t\n\r\f"))
+_SAMPLE_BYTES = 8192
+_FOREIGN = re.compile("[^\0-\x7f]{1,40}")
+_RUNS_MAX = 500
 
 
 def decode_text(content: bytes, declared: str = "") -> str:
     """Decodes text. `declared` is the encoding that the file names. Raises Unreadable for binary content."""
-    for mark, encoding in _BOMS:
-        if content.startswith(mark):
+    for marks, encoding in _BOMS:
+        if content.startswith(marks):
             return content.decode(encoding, errors="replace")
-    if (wide := _wide(content)) is not None:
+    if b"\0" in content[:_SAMPLE_BYTES]:
+        if (wide := _wide(content)) is None:
+            raise Unreadable("unsupported")
         return content.decode(wide, errors="replace")
-    if b"\0" in content[:8192]:
-        raise Unreadable("unsupported")
-    for encoding in filter(None, ("utf-8", declared)):
-        try:
-            return content.decode(encoding)
-        except (UnicodeDecodeError, LookupError):
-            continue
+    text = content.decode("utf-8", errors="replace")
+    damaged = text.count("\ufffd") - content.count("\ufffd".encode())
+    if damaged * 10 <= len(content) - len(text):  # at most a few of many characters
+        return text
+    with suppress(UnicodeError, LookupError):
+        name = codecs.lookup(declared).name
+        return content.decode("cp1252" if name == "iso8859-1" else name)
     return _east_asian(content) or content.decode("cp1252", errors="replace")
 
 
 def _wide(content: bytes) -> str | None:
-    """Detects UTF-16 without a byte order mark, in which the same byte of most pairs is zero."""
-    head = content[:2000]
-    pairs = len(head) // 2
-    if pairs < 2:
-        return None
-    if head[1::2].count(0) > pairs * 0.6 and head[::2].count(0) < pairs * 0.1:
-        return "utf-16-le"
-    if head[::2].count(0) > pairs * 0.6 and head[1::2].count(0) < pairs * 0.1:
-        return "utf-16-be"
-    return None
+    """Detects UTF-16 without a byte order mark: nearly all is text in one of the byte orders, and some of it ASCII."""
+    sample, found = content[: min(len(content), _SAMPLE_BYTES) & ~1], dict[str, int]()
+    # no ASCII text with zeros between its words, whose pairs of letters are East Asian characters
+    is_foreign = len(sample.translate(None, _ASCII)) * 5 > len(sample)
+    for encoding in ("utf-16-le", "utf-16-be"):
+        text = sample.decode(encoding, "replace")
+        count = sum(map(str.isascii, text))
+        odd = sum(category(one) in ("Cc", "Cn") and not one.isspace() for one in text)
+        is_text = (odd + text.count("\ufffd")) * 100 <= len(text)
+        if count and is_text and (is_foreign or count * 2 > len(text)):
+            found[encoding] = count
+    return max(found, key=found.__getitem__, default=None)
 
 
 def _east_asian(content: bytes) -> str | None:
@@ -71,20 +79,17 @@ def _east_asian(content: bytes) -> str | None:
 
 
 def _everyday_share(text: str, encoding: str, leads: range) -> float:
-    sample = [character for character in text if ord(character) > 0x7F][:_SAMPLE_CHARACTERS]
-    if not sample:
-        return 0.0
-    return sum(_is_everyday(character, encoding, leads) for character in sample) / len(sample)
+    runs = [run[0] for run in islice(_FOREIGN.finditer(text), _RUNS_MAX)]
+    found = [_is_everyday(one, encoding, leads, len(run) == 1) for run in runs for one in run]
+    return sum(found) / len(found) if found else 0.0
 
 
-def _is_everyday(character: str, encoding: str, leads: range) -> bool:
-    if unicodedata.east_asian_width(character) not in ("W", "F") and character not in "“”‘’…—·":
-        return False
-    try:
-        spelled = character.encode(encoding)
-    except UnicodeEncodeError:
-        return False
-    return len(spelled) == 2 and spelled[0] in leads
+def _is_everyday(character: str, encoding: str, leads: range, is_alone: bool) -> bool:
+    spelled = character.encode(encoding, "ignore")
+    is_wide = east_asian_width(character) in ("W", "F") or character in "“”‘’…—·"
+    # a letter of a Western word and the ASCII letter after it may look like one character: "it’s"
+    is_swallowed = is_alone and spelled[-1:] < b"\x80"
+    return is_wide and len(spelled) == 2 and spelled[0] in leads and not is_swallowed
 
 
 def markdown_table(rows: Iterable[Sequence[str]]) -> str:
