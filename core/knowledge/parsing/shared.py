@@ -2,9 +2,10 @@
 
 import codecs
 import io
+import math
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import islice
 from unicodedata import category, east_asian_width
@@ -92,25 +93,24 @@ def _is_everyday(character: str, encoding: str, leads: range, is_alone: bool) ->
     return is_wide and len(spelled) == 2 and spelled[0] in leads and not is_swallowed
 
 
-def markdown_table(rows: Iterable[Sequence[str]]) -> str:
-    """Renders rows as a Markdown table with the first row as header. Skips empty rows and trailing empty columns."""
-    kept = [row for row in map(_trimmed, rows) if row]
-    width = max(map(len, kept), default=0)
-    if width == 0:
-        return ""
-    lines = [f"| {' | '.join(row + [''] * (width - len(row)))} |" for row in kept]
-    lines.insert(1, "|" + " --- |" * width)
-    return "\n".join(lines)
+def markdown_table(rows: Iterable[Sequence[str]], cells_max: float = math.inf) -> str:
+    """Renders rows as a Markdown table with the first row as header. Skips empty rows and trailing empty columns.
 
-
-def limit_cells(rows: Iterable[Sequence[str]], cells_max: int) -> Iterator[Sequence[str]]:
-    """Yields the rows unchanged. Raises Unreadable if they have too many cells."""
-    cells = 0
+    Raises Unreadable for too many cells. At most doubles a row, so that one wide row does not multiply the table."""
+    kept, cells = list[list[str]](), 0
     for row in rows:
         cells += len(row) + 1
         if cells > cells_max:
             raise Unreadable("cells", str(cells_max))
-        yield row
+        if trimmed := _trimmed(row):
+            kept.append(trimmed)
+    if not kept:
+        return ""
+    width = max(map(len, kept))
+    kept[0] += [""] * (width - len(kept[0]))
+    lines = [f"| {' | '.join(row + [''] * min(width - len(row), len(row)))} |" for row in kept]
+    lines.insert(1, "|" + " --- |" * width)
+    return "\n".join(lines)
 
 
 def _trimmed(row: Sequence[str]) -> list[str]:

@@ -1,17 +1,19 @@
 """Reads Excel files, new (xlsx) and old (xls)."""
 
 import io
+import re
 import zipfile
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import zip_longest
+from typing import Any
 
 import openpyxl
 import xlrd
 from xlrd.biffh import XLRDError
 
 from core.knowledge.document import Document, Page, ParseLimits, Unreadable
-from core.knowledge.parsing.shared import check_package, limit_cells, markdown_table
+from core.knowledge.parsing.shared import check_package, markdown_table
 
 _COLUMNS_MAX = 1_000
 
@@ -30,9 +32,9 @@ def read_xlsx(content: bytes, limits: ParseLimits) -> Document:
     )
     pages: list[Page] = []
     for sheet in book.worksheets:
-        rows = _values(sheet)
+        rows = _rows(sheet, values_only=formulas is None)
         if formulas is not None:
-            rows = _with_formulas(rows, _values(formulas[sheet.title]))
+            rows = _with_formulas(rows, _rows(formulas[sheet.title]))
         _add(pages, sheet.title, ([_text(value) for value in row] for row in rows), limits)
     if note := _left_out(content):
         pages.insert(0, Page(None, "Left out", note))
@@ -40,23 +42,25 @@ def read_xlsx(content: bytes, limits: ParseLimits) -> Document:
 
 
 _Row = tuple[object, ...]
+_FORMULA = re.compile(rb"[<:]f[ >/]")
 _PIECE_BYTES = 1 << 20
 _LEFT_OUT = (("xl/charts/chart", "charts"), ("xl/media/", "pictures"))
 
 
-def _values(sheet: object) -> Iterator[_Row]:
+def _rows(sheet: Any, *, values_only: bool = True) -> Iterator[_Row]:
     # ignore the declared dimensions, because a sheet may claim to be larger than it is
-    getattr(sheet, "reset_dimensions")()  # noqa: B009 - openpyxl declares another type than it returns
-    yield from getattr(sheet, "iter_rows")(values_only=True)  # noqa: B009
+    sheet.reset_dimensions()
+    yield from sheet.iter_rows(values_only=values_only)
 
 
-def _with_formulas(values: Iterator[_Row], formulas: Iterator[_Row]) -> Iterator[_Row]:
-    for row, written in zip_longest(values, formulas, fillvalue=()):
+def _with_formulas(cells: Iterator[tuple[Any, ...]], formulas: Iterator[_Row]) -> Iterator[_Row]:
+    for row, written in zip_longest(cells, formulas, fillvalue=()):
         yield tuple(
-            value
-            if value is not None or formula is None
+            cell and cell.value
+            # only its kind tells a formula whose value is an empty text from one without a value
+            if formula is None or (cell and (cell.value is not None or cell.data_type == "str"))
             else f"{getattr(formula, 'text', formula)} (not calculated)"
-            for value, formula in zip_longest(row, written)
+            for cell, formula in zip_longest(row, written)
         )
 
 
@@ -68,7 +72,7 @@ def _has_formulas(content: bytes) -> bool:
             with package.open(name) as part:
                 end = b""
                 while piece := part.read(_PIECE_BYTES):
-                    if b"<f>" in end + piece or b"<f " in end + piece:
+                    if _FORMULA.search(end + piece):
                         return True
                     end = piece[-2:]
     return False
@@ -96,7 +100,7 @@ def read_xls(content: bytes, limits: ParseLimits) -> Document:
 
 
 def _add(pages: list[Page], name: str, rows: Iterator[list[str]], limits: ParseLimits) -> None:
-    table = markdown_table(limit_cells(rows, limits.cells_max))
+    table = markdown_table(rows, limits.cells_max)
     if table:
         pages.append(Page(None, name, table))
     if sum(len(page.text) for page in pages) > limits.text_characters_max:

@@ -15,7 +15,7 @@ from docx.text.paragraph import Paragraph
 
 from core.knowledge.document import Document, ParseLimits
 from core.knowledge.parsing.plain import split_at_headings
-from core.knowledge.parsing.shared import check_package, limit_cells, markdown_table
+from core.knowledge.parsing.shared import check_package, markdown_table
 
 _TABLE_DEPTH_MAX = 5
 
@@ -43,7 +43,7 @@ def _blocks(opened: DocxDocument, cells_max: int) -> Iterator[str]:
         text = (
             _paragraph(block)
             if isinstance(block, Paragraph)
-            else markdown_table(limit_cells(_rows(block), cells_max))
+            else markdown_table(_rows(block), cells_max)
         )
         if text.strip():
             yield text
