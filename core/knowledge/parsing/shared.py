@@ -7,7 +7,9 @@ import re
 import zipfile
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from importlib import import_module
 from itertools import islice
+from typing import Any
 from unicodedata import category, east_asian_width
 
 from core.knowledge.document import DocumentKind, ParseLimits, Unreadable
@@ -118,6 +120,39 @@ def _trimmed(row: Sequence[str]) -> list[str]:
     while cells and not cells[-1]:
         cells.pop()
     return cells
+
+
+_WRAPPERS = ("ins", "moveTo", "sdt", "sdtContent", "customXml", "AlternateContent", "Choice")
+_SIGNS = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
+_UNREAD = ("tabs", "tabLst", "rPr", "rt")  # tab stops, formats and pronunciations
+_EQUATIONS = "num=({}) den=/({}) sup=^({}) sub=_({}) lim=_({}) rad=√({}) deg=({})"
+_AROUND = {"p": "{}\n"} | {one[:3]: one[4:] for one in _EQUATIONS.split()}
+
+
+def unwrap_content(root: Any) -> None:
+    """Removes deletions and fallbacks for old programs, and the elements around insertions and content controls."""
+    etree: Any = import_module("lxml.etree")  # only office files need it
+    etree.strip_elements(root, "{*}del", "{*}moveFrom", "{*}Fallback", with_tail=False)
+    etree.strip_tags(root, *(f"{{*}}{name}" for name in _WRAPPERS))
+
+
+def office_text(element: Any) -> str:
+    """Returns the text in an element of a Word or PowerPoint file, with a line break after each paragraph."""
+    name = str(element.tag).rpartition("}")[2]
+    if name == "t":
+        return element.text or ""
+    if name in _SIGNS or name in _UNREAD:
+        return _SIGNS.get(name, "")
+    if name == "docPr":
+        label = element.get("descr") or element.get("name") or ""
+        is_box = next(element.getparent().iter("{*}txbxContent"), None) is not None
+        return "" if is_box else f" [picture: {' '.join(label.split())}] "
+    text = "".join(map(office_text, element))  # lxml refuses more than 256 levels
+    if text and name in ("d", "nary"):  # of an equation; their properties may name the signs
+        marks = {str(one.tag).rpartition("}")[2]: "".join(one.values()[:1]) for one in element[0]}
+        marked = "{begChr}{}{endChr}" if name == "d" else "{chr}{}"
+        return marked.format(text, **{"begChr": "(", "endChr": ")", "chr": "∫"} | marks)
+    return _AROUND.get(name, "{}").format(text) if text else ""
 
 
 _KINDS: tuple[tuple[str, DocumentKind], ...] = (

@@ -1,35 +1,36 @@
 """Reads Word files (docx)."""
 
 import io
+import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import docx
-from docx.document import Document as DocxDocument
 from docx.oxml import parse_xml
 from docx.oxml.ns import qn
 from docx.section import Section
-from docx.table import Table
-from docx.text.paragraph import Paragraph
 
 from core.knowledge.document import Document, ParseLimits
 from core.knowledge.parsing.plain import split_at_headings
-from core.knowledge.parsing.shared import check_package, markdown_table
+from core.knowledge.parsing.shared import check_package, markdown_table, office_text, unwrap_content
 
-_TABLE_DEPTH_MAX = 5
+_COLUMNS_MAX = 64  # Word makes no table wider
+_BOX, _PARAGRAPH, _TABLE = qn("w:txbxContent"), qn("w:p"), qn("w:tbl")
 
 
 def read_docx(content: bytes, limits: ParseLimits) -> Document:
     """Reads a Word file, one page per heading, because a Word file has no pages before layout.
 
-    Headers and footers come first, footnotes and comments last. Pictures are named."""
+    Headers and footers come first, footnotes and comments last. Pictures are named. Tracked changes are accepted."""
     check_package(content, limits)
-    opened = docx.Document(io.BytesIO(content))
+    opened: Any = docx.Document(io.BytesIO(content))
+    styles = {style.style_id: style.name or "" for style in opened.styles}
+    body = _flat(opened.element).body
     text = "\n\n".join(
         (
             *dict.fromkeys(text for section in opened.sections for text in _margins(section)),
-            *_blocks(opened, limits.cells_max),
+            *_blocks(body, styles, limits.cells_max),
             *_notes(content),
         )
     )
@@ -38,26 +39,31 @@ def read_docx(content: bytes, limits: ParseLimits) -> Document:
     )
 
 
-def _blocks(opened: DocxDocument, cells_max: int) -> Iterator[str]:
-    for block in opened.iter_inner_content():
-        text = (
-            _paragraph(block)
-            if isinstance(block, Paragraph)
-            else markdown_table(_rows(block), cells_max)
-        )
-        if text.strip():
+def _flat(root: Any) -> Any:
+    """Moves what is in content controls, tracked insertions and text boxes to where a plain file has it."""
+    unwrap_content(root)
+    for box in reversed(list(root.iter(_BOX))):
+        for around in [*box.iterancestors(_PARAGRAPH)][:1]:
+            for block in box[::-1]:
+                around.addnext(block)
+    return root
+
+
+def _blocks(container: Any, styles: Mapping[str, str], cells_max: int) -> Iterator[str]:
+    for block in container:
+        text = ""
+        if block.tag == _PARAGRAPH:
+            text = _paragraph(block, styles)
+        elif block.tag == _TABLE:
+            text = markdown_table(_rows(block), cells_max)
+        if text:
             yield text
 
 
 _NOTES = ("footnotes", "endnotes", "comments")
-_MARGINS = (
-    "header",
-    "first_page_header",
-    "even_page_header",
-    "footer",
-    "first_page_footer",
-    "even_page_footer",
-)
+_MARGINS = [
+    first + place for place in ("header", "footer") for first in ("", "first_page_", "even_page_")
+]
 
 
 def _margins(section: Section) -> Iterator[str]:
@@ -66,8 +72,7 @@ def _margins(section: Section) -> Iterator[str]:
         margin = getattr(section, kind)
         if margin.is_linked_to_previous:
             continue
-        rows = (" ".join(row) for table in margin.tables for row in _rows(table))
-        text = " ".join(" ".join((*map(_paragraph, margin.paragraphs), *rows)).split())
+        text = " ".join(office_text(_flat(margin.part.element)).split())
         if text:
             yield f"[{kind.rpartition('_')[2]}: {text}]"
 
@@ -79,20 +84,15 @@ def _notes(content: bytes) -> Iterator[str]:
         for kind in _NOTES:
             if f"word/{kind}.xml" not in names:
                 continue
-            notes: Any = parse_xml(package.read(f"word/{kind}.xml"))
-            for note in notes:
-                text = "".join(one.text or "" for one in note.iter(qn("w:t"))).strip()
+            for note in _flat(parse_xml(package.read(f"word/{kind}.xml"))):
+                text = " ".join(office_text(note).split())
                 if text:
                     yield f"[{kind[:-1]} {note.get(qn('w:id'))}: {text}]"
 
 
-def _paragraph(paragraph: Paragraph) -> str:
-    # python-docx has no property for the XML element
-    element = getattr(paragraph, "_p")  # noqa: B009
-    named = (one.get("descr") or one.get("name") or "" for one in element.iter(qn("wp:docPr")))
-    pictures = (f"[picture: {' '.join(one.split())}]" for one in named)
-    text = " ".join([paragraph.text.strip(), *pictures]).strip()
-    style = (paragraph.style.name or "") if paragraph.style is not None else ""
+def _paragraph(element: Any, styles: Mapping[str, str]) -> str:
+    text = re.sub(" +", " ", office_text(element)).strip()
+    style = styles.get(element.style, "")
     if not text:
         return ""
     if style == "Title":
@@ -102,19 +102,11 @@ def _paragraph(paragraph: Paragraph) -> str:
     return f"- {text}" if style.startswith("List ") else text
 
 
-def _rows(table: Table, depth: int = 1) -> Iterator[list[str]]:
-    """Yields the table's rows. A merged cell appears only once."""
-    for row in table.rows:
-        cells, seen = list[str](), set[object]()
-        for cell in row.cells:
-            # the parts of a merged cell can be recognised only by their common XML element
-            element: object = getattr(cell, "_tc")  # noqa: B009 - it is protected, and there is no other way
-            is_new = element not in seen
-            seen.add(element)
-            inner = ""
-            if is_new and depth < _TABLE_DEPTH_MAX:
-                inner = " ".join(
-                    " ".join(words) for one in cell.tables for words in _rows(one, depth + 1)
-                )
-            cells.append(f"{cell.text} {inner}".strip() if is_new else "")
+def _rows(table: Any) -> Iterator[list[str]]:
+    """Yields the table's rows. A merged cell appears only once. Tables in its cells become text."""
+    for row in table.tr_lst:
+        cells = [""] * min(row.grid_before, _COLUMNS_MAX)
+        for cell in row.tc_lst:
+            cells.append("" if cell.vMerge == "continue" else office_text(cell))
+            cells += [""] * (min(cell.grid_span, _COLUMNS_MAX) - 1)
         yield cells
