@@ -12,9 +12,7 @@ from pptx.shapes.picture import Picture
 from pptx.slide import Slide
 
 from core.knowledge.document import Document, Page, ParseLimits, Unreadable
-from core.knowledge.parsing.shared import check_package, markdown_table
-
-_GROUP_DEPTH_MAX = 20
+from core.knowledge.parsing.shared import check_package, markdown_table, office_text, unwrap_content
 
 
 def read_pptx(content: bytes, limits: ParseLimits) -> Document:
@@ -32,41 +30,43 @@ def read_pptx(content: bytes, limits: ParseLimits) -> Document:
 
 
 def _page(number: int, slide: Slide) -> Page:
+    unwrap_content(slide.element)
     title = slide.shapes.title
-    heading = " ".join(title.text_frame.text.split()) if title is not None else ""
+    if title is not None and not title.has_text_frame:
+        title = None
+    heading = " ".join(office_text(title.element).split()) if title is not None else ""
     blocks = [f"# {heading}"] if heading else []
     blocks += [
         text
         for shape in slide.shapes
-        if title is None or shape.shape_id != title.shape_id
-        for text in _texts(shape, 0)
+        if title is None or shape.element is not title.element
+        for text in _texts(shape)
     ]
     if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
         blocks.append(slide.notes_slide.notes_text_frame.text)
     return Page(number, heading, "\n\n".join(block for block in blocks if block.strip()))
 
 
-def _texts(shape: BaseShape, depth: int) -> Iterator[str]:
-    if depth > _GROUP_DEPTH_MAX:
-        raise Unreadable("nested")
+def _texts(shape: BaseShape) -> Iterator[str]:
     if isinstance(shape, GroupShape):
         for one in shape.shapes:
-            yield from _texts(one, depth + 1)
+            yield from _texts(one)
     elif isinstance(shape, GraphicFrame):
         yield _graphic(shape)
     elif isinstance(shape, Picture):
         # python-pptx has no property for the alternative text
-        element: Any = getattr(shape, "_element")  # noqa: B009
+        element: Any = shape.element
         name = str(element.nvPicPr.cNvPr.get("descr") or shape.name)
         yield f"[picture: {' '.join(name.split())}]"
     elif shape.has_text_frame:
-        frame: object = getattr(shape, "text_frame", None)
-        yield str(getattr(frame, "text", ""))
+        yield office_text(shape.element).strip()
 
 
 def _graphic(frame: GraphicFrame) -> str:
     if frame.has_table:
-        return markdown_table([cell.text for cell in row.cells] for row in frame.table.rows)
+        table: Any = frame.element  # the library's rows take quadratic time
+        rows = ([office_text(cell) for cell in row.iter("{*}tc")] for row in table.iter("{*}tr"))
+        return markdown_table(rows)
     return _chart_table(frame) if frame.has_chart else f"[not shown here: {frame.name}]"
 
 
