@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Protocol, cast
+from typing import Any
 
 import lxml.etree as untyped
 
@@ -11,23 +11,14 @@ from core.knowledge.parsing.plain import split_at_headings
 from core.knowledge.parsing.shared import decode_text, markdown_table
 
 _DECLARED = re.compile(rb"""(?i)charset\s*=\s*+["']?\s*+(?!utf|uni|raw|puny|idna)([\w-]{2,40})""")
+_COLUMNS_MAX = 100
+_NUMBER = re.compile("[0-9]{1,6}")
 _UNSEEN = frozenset(("script", "style", "noscript", "template", "svg", "head", "iframe", "object"))
-_LAYOUT = "p div section article header footer main aside nav hr pre".split()  # noqa: SIM905 - a word list
-_LISTS = ("ul", "ol", "dl", "dt", "dd", "details", "summary")
 _OTHERS = ("blockquote", "figure", "figcaption", "form", "fieldset", "address")
-_BLOCKS = frozenset((*_LAYOUT, *_LISTS, *_OTHERS))
+_LAYOUT = "p div section article header footer main aside nav hr pre ul ol dl dt dd details summary"
+_BLOCKS = frozenset((*_LAYOUT.split(), *_OTHERS))
 _BEGINNINGS = {"li": "- "} | {f"h{level}": "#" * level + " " for level in range(1, 7)}
-
-
-class _Parser(Protocol):
-    def feed(self, _text: str, /) -> None: ...
-    def close(self) -> object: ...
-
-
-class _Etree(Protocol):
-    """Types for the part of lxml.etree that this module uses."""
-
-    def HTMLParser(self, *, target: object, huge_tree: bool) -> _Parser: ...  # noqa: N802
+_ETREE: Any = untyped
 
 
 def read_html(content: bytes, limits: ParseLimits) -> Document:
@@ -35,7 +26,7 @@ def read_html(content: bytes, limits: ParseLimits) -> Document:
     text = decode_text(content, declared[1].decode("ascii") if declared else "")
     reader = _Reader()
     # lxml instead of html.parser, because html.parser needs a minute for 80 KB of "<a <a <a"
-    parser = cast(_Etree, untyped).HTMLParser(target=reader, huge_tree=True)
+    parser = _ETREE.HTMLParser(target=reader, huge_tree=True)
     parser.feed(text)
     parser.close()
     return Document(title=reader.title(), kind="html", pages=split_at_headings(reader.text()))
@@ -53,6 +44,7 @@ class _Reader:
         self._is_in_title = False
         self._rows: list[list[str]] | None = None
         self._table_depth = 0
+        self._covered: dict[int, int] = {}
 
     def title(self) -> str:
         return " ".join("".join(self._title).split())
@@ -74,7 +66,7 @@ class _Reader:
         elif tag == "img":
             self._line.append(f" {attributes.get('alt', '')} ")
         else:
-            self._open(tag)
+            self._open(tag, attributes)
 
     def end(self, tag: str) -> None:
         if tag == "title":
@@ -99,28 +91,37 @@ class _Reader:
     def close(self) -> None:
         """Does nothing. lxml requires the method; `text` closes open elements."""
 
-    def _open(self, tag: str) -> None:
+    def _open(self, tag: str, attributes: Mapping[str, str]) -> None:
         if tag == "br":
             self._line.append("\n")
         elif tag == "table":
             self._table_depth += 1
             if self._rows is None:
                 self._end_block()
-                self._rows = []
+                self._rows, self._covered = [], {}
         elif tag in ("tr", "td", "th"):
-            self._begin_cell(is_row=tag == "tr")
+            self._begin_cell(attributes, is_row=tag == "tr")
         elif tag in _BLOCKS or tag in _BEGINNINGS:
             self._end_block()
             self._line.append(_BEGINNINGS.get(tag, ""))
 
-    def _begin_cell(self, *, is_row: bool) -> None:
+    def _begin_cell(self, attributes: Mapping[str, str], *, is_row: bool) -> None:
+        """Begins a row or a cell, to the right of the columns that a wide cell or one from above covers."""
         if self._rows is None:
             return
         self._end_cell()
         if is_row or not self._rows:
             self._rows.append([])
-        if not is_row:
-            self._rows[-1].append("")
+        if is_row:
+            return
+        number, row = len(self._rows), self._rows[-1]
+        while self._covered.get(len(row), 0) >= number:
+            row.append("")
+        written = (attributes.get(f"{what}span", "") for what in ("col", "row"))
+        columns, rows = (int(one) if _NUMBER.fullmatch(one) else 1 for one in written)
+        for column in range(len(row), len(row) + min(columns, _COLUMNS_MAX)):
+            self._covered[column] = number + rows - 1
+        row.append("")
 
     def _end_cell(self) -> None:
         """Ends the current table cell with the text collected so far. Text before the first cell becomes a block."""

@@ -166,6 +166,12 @@ async def test_a_page_of_things_that_never_end_takes_no_time(unit: bytes) -> Non
     assert (await parsed(page, "a.html", cpu_seconds_max=10)).pages[0].text.startswith("before")
 
 
+async def test_cells_that_claim_to_cover_very_many_are_refused() -> None:
+    page = b"<table><tr>" + b"<td rowspan=9999 colspan=999>a" * 1_000 + b"<tr><td>b" * 100_000
+    with pytest.raises(DocumentError, match="more memory"):
+        await parsed(page, "a.html", memory_bytes_max=400_000_000)
+
+
 async def test_a_reader_that_takes_too_long_is_stopped() -> None:
     began = time.monotonic()
     with pytest.raises(DocumentError, match="too long"):

@@ -1,13 +1,50 @@
-"""Tables whose cells are calculated to nothing, or far apart."""
+"""Tables whose cells are merged, calculated to nothing, or far apart."""
 
 import io
 
 import openpyxl
+import pytest
 
 from core.knowledge.document import ParseLimits
+from core.knowledge.parsing.html import read_html
 from core.knowledge.parsing.shared import markdown_table
 from core.knowledge.parsing.sheets import read_xlsx
 from tests.integration.core.knowledge import made_files
+
+
+def page(table: str) -> list[str]:
+    document = read_html(f"<html><body>{table}".encode(), ParseLimits())
+    return document.pages[0].text.splitlines()
+
+
+def test_merged_cells_of_a_web_page_move_no_other() -> None:
+    table = """<table>
+    <tr><th rowspan=2>Team<th colspan="2">Days<th>Note</tr>
+    <tr><th>2025<th>2026<th>!</tr>
+    <tr><td>Design<td>20<td>25<td>ok</tr></table>"""
+    assert page(table) == [
+        "| Team | Days |  | Note |",
+        "| --- | --- | --- | --- |",
+        "|  | 2025 | 2026 | ! |",
+        "| Design | 20 | 25 | ok |",
+    ]
+
+
+def test_a_cell_over_rows_and_columns_moves_those_around_it() -> None:
+    table = """<table><tr><td>a<td rowspan=2 colspan=2>b<td>c<tr><td>d<td>e<tr><td>f<td>g</table>
+    <table><tr><td>next<td>table"""
+    assert page(table)[:4] == [
+        "| a | b |  | c |",
+        "| --- | --- | --- | --- |",
+        "| d |  |  | e |",
+        "| f | g |  |  |",
+    ]
+    assert page(table)[-2:] == ["| next | table |", "| --- | --- |"]
+
+
+@pytest.mark.parametrize("written", ["x", "", "-3", "0", "2.5", "²", "9" * 5_000])
+def test_a_span_that_is_no_number_is_none(written: str) -> None:
+    assert page(f"<table><tr><td colspan='{written}'>a<td>b")[0] == "| a | b |"
 
 
 def test_one_wide_row_does_not_multiply_a_table() -> None:
