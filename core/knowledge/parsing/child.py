@@ -5,6 +5,7 @@ Reads the file from stdin. Writes JSON lines to stdout: a head, the pages and an
 import importlib
 import json
 import os
+import re
 import resource
 import sys
 from collections.abc import Iterator
@@ -70,6 +71,8 @@ _ENDINGS: dict[str, DocumentKind] = {
     ".md": "md",
     ".markdown": "md",
 }
+_BINARY = re.compile(r"\.(pdf|(doc|dot|ppt|pps|pot|xlt)[xm]|xls[xmb]?)")
+_PAGE = re.compile(rb"[\xef\xbb\xbf \t\r\n]*+<(?:!doctype )?html", re.IGNORECASE)
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _BARE_EXCEL = (b"\x09\x00", b"\x09\x02", b"\x09\x04", b"\x09\x08")
 """First records of Excel files that are older than OLE containers."""
@@ -91,39 +94,25 @@ def detect_kind(content: bytes, name: str) -> DocumentKind:
         return "pdf"
     if content.startswith(b"PK\x03\x04"):
         package = importlib.import_module("core.knowledge.parsing.shared")
-        kind: DocumentKind | None = package.package_kind(content)
-        if kind is None:
-            raise Unreadable("unsupported")
-        return kind
+        return package.package_kind(content)
     if content.startswith(_OLE):
         return _old_office(content)
     if ending == ".xls" and content.startswith(_BARE_EXCEL):
         return "xls"
-    if ending in (".pdf", ".docx", ".pptx", ".xlsx", ".xls"):
+    if _BINARY.fullmatch(ending):
         raise Unreadable("broken" if content.strip() else "empty")
-    return _ENDINGS.get(ending) or ("html" if _is_page(content) else "txt")
+    return _ENDINGS.get(ending) or ("html" if _PAGE.match(content[:256]) else "txt")
 
 
 def _old_office(content: bytes) -> DocumentKind:
     """Returns the kind of an OLE container, which old Excel files and password-protected new files both use."""
-    if _named(content, "EncryptedPackage"):
+    streams = ("EncryptedPackage", "Workbook", "Book")
+    is_encrypted, *is_excel = (one.encode("utf-16-le") in content for one in streams)
+    if is_encrypted:
         raise Unreadable("protected")
-    if _named(content, "Workbook") or _named(content, "Book"):
+    if any(is_excel):
         return "xls"
     raise Unreadable("old_office")
-
-
-def _named(content: bytes, stream: str) -> bool:
-    return stream.encode("utf-16-le") in content
-
-
-def _is_page(content: bytes) -> bool:
-    return (
-        content[:256]
-        .lstrip(b"\xef\xbb\xbf \t\r\n")
-        .lower()
-        .startswith((b"<!doctype html", b"<html"))
-    )
 
 
 def read_document(content: bytes, name: str, limits: ParseLimits) -> Document:
@@ -133,9 +122,8 @@ def read_document(content: bytes, name: str, limits: ParseLimits) -> Document:
     kind = detect_kind(content, name)
     module, function = _READERS[kind]
     reader = getattr(importlib.import_module(f"core.knowledge.parsing.{module}"), function)
-    document: Document = (
-        reader(content, limits, kind) if function == "read_separated" else reader(content, limits)
-    )
+    kinds = (kind,) if function == "read_separated" else ()
+    document: Document = reader(content, limits, *kinds)
     if not any(page.text.strip() for page in document.pages):
         raise Unreadable("empty")
     if sum(len(page.text) for page in document.pages) > limits.text_characters_max:

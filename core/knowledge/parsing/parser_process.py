@@ -163,7 +163,8 @@ _SENTENCES = {
     "scanned": "There is no text in the PDF: its pages are pictures. Send one with recognised text, or ask the agent"
     " to look at its pages.",
     "unsupported": "Files of this kind cannot be read. PDF, Word, PowerPoint, Excel, CSV, HTML, Markdown and text can.",
-    "old_office": "Old Word and PowerPoint files cannot be read. Save it as docx, pptx or PDF and send it again.",
+    "old_office": "Old Word and PowerPoint files and binary Excel files (xlsb) cannot be read. Save it as docx, pptx,"
+    " xlsx or PDF and send it again.",
     "pages": "The file has {fact} pages; that is too many. Send the part that matters.",
     "cells": "The tables have more than {fact} cells; that is too many. Send the part that matters.",
     "unpacked": "The file unpacks to far more than a document holds; it was not read.",
@@ -220,7 +221,8 @@ async def parse_document(
         try:
             output, code = await run_child(
                 "core.knowledge.parsing.child",
-                *(_argument(name), json.dumps(asdict(limits))),
+                name.replace("\0", "")[-200:].encode("utf-8", "replace").decode(),
+                json.dumps(asdict(limits)),
                 stdin=file,
                 seconds_max=limits.wall_seconds_max,
                 bytes_max=limits.text_characters_max * _BYTES_PER_CHARACTER,
@@ -230,10 +232,6 @@ async def parse_document(
                 raise _error("time") from error
             raise _error("text", str(limits.text_characters_max)) from error
     return await asyncio.to_thread(_document, output, code)
-
-
-def _argument(name: str) -> str:
-    return name.replace("\0", "")[-200:].encode("utf-8", "replace").decode()
 
 
 def _document(output: bytes, code: int) -> Document:

@@ -169,16 +169,19 @@ _PROLOGUE_BYTES = 65_536
 _ENCRYPTED = 0x1
 
 
-def package_kind(content: bytes) -> DocumentKind | None:
-    """Returns the kind of office file that a zip archive is, or None. Raises Unreadable if it cannot be opened."""
+def package_kind(content: bytes) -> DocumentKind:
+    """Returns the kind of office file that a zip archive is. Raises Unreadable."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as package:
             names = package.namelist()
     except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError) as error:
         raise Unreadable("broken") from error
-    return next(
-        (kind for prefix, kind in _KINDS if any(name.startswith(prefix) for name in names)), None
-    )
+    if "xl/workbook.bin" in names:
+        raise Unreadable("old_office")
+    for prefix, kind in _KINDS:
+        if any(name.startswith(prefix) for name in names):
+            return kind
+    raise Unreadable("unsupported")
 
 
 def check_package(content: bytes, limits: ParseLimits) -> None:
@@ -188,9 +191,8 @@ def check_package(content: bytes, limits: ParseLimits) -> None:
     its declared size, because zipfile stops at that size."""
     with zipfile.ZipFile(io.BytesIO(content)) as package:
         parts = package.infolist()
-        if len(parts) > limits.zip_parts_max:
-            raise Unreadable("unpacked")
-        if sum(part.file_size for part in parts) > limits.zip_bytes_max:
+        size = sum(part.file_size for part in parts)
+        if len(parts) > limits.zip_parts_max or size > limits.zip_bytes_max:
             raise Unreadable("unpacked")
         for part in parts:
             if part.flag_bits & _ENCRYPTED:

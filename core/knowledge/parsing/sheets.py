@@ -1,4 +1,4 @@
-"""Reads Excel files, new (xlsx) and old (xls)."""
+"""Reads Excel files, new (xlsx, with macros xlsm) and old (xls)."""
 
 import io
 import re

@@ -1,10 +1,12 @@
-"""Reads PowerPoint files (pptx)."""
+"""Reads PowerPoint files: presentations, slide shows and templates, with or without macros, which are never run."""
 
 import io
 from collections.abc import Iterator
 from typing import Any
 
-from pptx import Presentation
+from pptx.opc.package import PartFactory
+from pptx.package import Package
+from pptx.parts.presentation import PresentationPart
 from pptx.shapes.base import BaseShape
 from pptx.shapes.graphfrm import GraphicFrame
 from pptx.shapes.group import GroupShape
@@ -14,11 +16,16 @@ from pptx.slide import Slide
 from core.knowledge.document import Document, Page, ParseLimits, Unreadable
 from core.knowledge.parsing.shared import check_package, markdown_table, office_text, unwrap_content
 
+# python-pptx knows slide shows and templates only without macros
+for _kind in ("slideshow", "template"):
+    _content_type = f"application/vnd.ms-powerpoint.{_kind}.macroEnabled.main+xml"
+    PartFactory.part_type_for[_content_type] = PresentationPart
+
 
 def read_pptx(content: bytes, limits: ParseLimits) -> Document:
     """Reads a presentation, one page per slide, including charts and speaker notes. Names pictures."""
     check_package(content, limits)
-    opened = Presentation(io.BytesIO(content))
+    opened = Package.open(io.BytesIO(content)).main_document_part.presentation
     if len(opened.slides) > limits.pages_max:
         raise Unreadable("pages", str(len(opened.slides)))
     pages = [_page(number, slide) for number, slide in enumerate(opened.slides, start=1)]

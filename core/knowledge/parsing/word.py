@@ -1,4 +1,4 @@
-"""Reads Word files (docx)."""
+"""Reads Word files: documents and templates, with or without macros, which are never run."""
 
 import io
 import re
@@ -6,9 +6,12 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import docx
+from docx.opc.constants import CONTENT_TYPE
+from docx.opc.part import PartFactory
 from docx.oxml import parse_xml
 from docx.oxml.ns import qn
+from docx.package import Package
+from docx.parts.document import DocumentPart
 from docx.section import Section
 
 from core.knowledge.document import Document, ParseLimits
@@ -17,6 +20,11 @@ from core.knowledge.parsing.shared import check_package, markdown_table, office_
 
 _COLUMNS_MAX = 64  # Word makes no table wider
 _BOX, _PARAGRAPH, _TABLE = qn("w:txbxContent"), qn("w:p"), qn("w:tbl")
+# python-docx opens only documents without macros
+_TEMPLATE = CONTENT_TYPE.WML_DOCUMENT_MAIN.replace("document.main", "template.main")
+for _kind in ("document.macroEnabled", "template.macroEnabledTemplate"):
+    PartFactory.part_type_for[f"application/vnd.ms-word.{_kind}.main+xml"] = DocumentPart
+PartFactory.part_type_for[_TEMPLATE] = DocumentPart
 
 
 def read_docx(content: bytes, limits: ParseLimits) -> Document:
@@ -24,7 +32,8 @@ def read_docx(content: bytes, limits: ParseLimits) -> Document:
 
     Headers and footers come first, footnotes and comments last. Pictures are named. Tracked changes are accepted."""
     check_package(content, limits)
-    opened: Any = docx.Document(io.BytesIO(content))
+    main: Any = Package.open(io.BytesIO(content)).main_document_part
+    opened = main.document
     styles = {style.style_id: style.name or "" for style in opened.styles}
     body = _flat(opened.element).body
     text = "\n\n".join(

@@ -209,6 +209,11 @@ def zipped(parts: dict[str, bytes]) -> bytes:
     return out.getvalue()
 
 
+def part_of(package: bytes, name: str) -> bytes:
+    with zipfile.ZipFile(io.BytesIO(package)) as opened:
+        return opened.read(name)
+
+
 def with_part(package: bytes, name: str, content: bytes) -> bytes:
     """An office file with one part exchanged or added."""
     with zipfile.ZipFile(io.BytesIO(package)) as opened:

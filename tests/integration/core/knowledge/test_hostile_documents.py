@@ -40,6 +40,7 @@ BILLION_LAUGHS = f"<?xml version='1.0'?><!DOCTYPE x [{BOMB_ENTITIES}]><x>&e11;</
         ("a.docx", made_files.container("EncryptedPackage", b"x"), "password"),
         ("a.doc", made_files.container("WordDocument", b"x"), "Old Word"),
         ("a.xls", made_files.container("Book", b"x"), "damaged"),
+        ("a.xlsb", made_files.zipped({"xl/workbook.bin": b"x"}), "binary Excel"),
         ("a.txt", b"\x7fELF\0\0\0\0" * 100, "cannot be read"),
         ("a.csv", b"a,b\n", None),
     ],
