@@ -101,14 +101,15 @@ class KnowledgeBase:
         return replace(self, semantics=self.semantics and self.semantics.reporting_usage_to(spent))
 
     async def add(self, scope: Scope, name: str, pieces: AsyncIterator[bytes]) -> KnowledgeEntry:
-        """Parses and stores a file. If the scope already has the content, only makes missing embeddings.
-
-        Raises DocumentError."""
+        """Parses and stores a file. If the scope already has the content, only gives it the name and makes missing
+        embeddings. In either case the file replaces an earlier one of its name. Raises DocumentError."""
         async with spool_to_file(pieces, self.limits, name=name) as file:
             for entry in await self.store.entries([scope]):
                 if entry.content_hash == file.content_hash:
+                    if entry.name != name:
+                        await self.store.rename(scope, entry.entry_id, name)
                     await self._embed(entry)
-                    return entry
+                    return replace(entry, name=name)
             async with self.parse_slots:
                 document = await parse_document(file.file, name=name, limits=self.limits)
         return await self.keep(
@@ -190,9 +191,9 @@ class RunKnowledge:
 
         If the entries fit, they are included whole. Otherwise the block has the passages that match the question's own
         words (no model is asked), or the beginnings of the entries if there is no question. Empty without entries."""
-        agents = await self._share(await self.agents(), question, tokens_max // 2)
+        agents = await self._retrieved(await self.agents(), [question], tokens_max // 2)
         room = tokens_max - sum(passage.chunk.tokens for passage in agents)
-        threads = await self._share(await self.threads(), question, room)
+        threads = await self._retrieved(await self.threads(), [question], room)
         return render_passages((*agents, *threads), chinese=is_chinese(question))
 
     async def direct(self, *, tokens_max: int = PROMPT_TOKENS, chinese: bool = False) -> str:
@@ -251,11 +252,6 @@ class RunKnowledge:
             tokens_max=tokens_max,
         )
         return render_passages(passages, chinese=is_chinese(wanted), is_conversation=True)
-
-    async def _share(
-        self, entries: Sequence[KnowledgeEntry], question: str, tokens_max: int
-    ) -> tuple[Passage, ...]:
-        return await self._retrieved(entries, [question], tokens_max) if entries else ()
 
     async def _retrieved(
         self, entries: Sequence[KnowledgeEntry], texts: Sequence[str], tokens_max: int

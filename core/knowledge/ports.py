@@ -82,6 +82,10 @@ class KnowledgeStore(Protocol):
         """Returns the first HEAD_BYTES bytes of the entry's text, or "" for an unknown entry."""
         ...
 
+    async def rename(self, scope: Scope, entry_id: str, name: str) -> None:
+        """Gives the entry this name, and removes other entries of the scope that have it. Idempotent."""
+        ...
+
     async def remove(self, scope: Scope, entry_id: str) -> bool:
         """Removes the entry with its chunks and embeddings. Returns False if the scope has no such entry."""
         ...

@@ -149,6 +149,7 @@ NOT_PASSED = {
     "storage.leave_workspace": "Slack tells it again where it was not taken",
     "slack.catch_up": "only reads: the marks move afterwards; test_catchup.py ends an app there and starts it again",
     "slack.tell": "a private notice that a long wait goes on: the next process tells it again",
+    "storage.knowledge_rename": "one transaction; the file is added again with the same result",
     "storage.save_agent": "one transaction, as storage.choose_agent; the person says it again",
     "discord.tag": "shows what the reaction shows; the next reaction sets it again",
     "slack.open_form": "only opens a form: the person chooses the shortcut again",

@@ -97,6 +97,25 @@ async def test_a_changed_file_is_indexed_anew_and_nothing_of_the_old_is_found(
     assert await knowledge.chunks(old.entry_id) == ()
 
 
+async def test_a_renamed_entry_replaces_the_others_of_that_name_in_its_scope(
+    knowledge: SqlKnowledge,
+) -> None:
+    other = Scope("agent", "other")
+    kept = await knowledge.add(AGENT, draft(name="a", content="1"), cut("kept words"))
+    old = await knowledge.add(AGENT, draft(name="b", content="2"), cut("old words"))
+    theirs = await knowledge.add(other, draft(name="b", content="3"), cut("their words"))
+    for _ in range(2):
+        await knowledge.rename(AGENT, kept.entry_id, "b")
+    await knowledge.rename(AGENT, theirs.entry_id, "b")
+    await knowledge.rename(AGENT, "unknown", "b")
+
+    assert [(one.entry_id, one.name) for one in await knowledge.entries([AGENT])] == [
+        (kept.entry_id, "b")
+    ]
+    assert await knowledge.entries([other]) == (theirs,)
+    assert await found(knowledge, "words", kept, old) == ["kept words"]
+
+
 async def test_scopes_do_not_see_each_other(knowledge: SqlKnowledge, stores: Stores) -> None:
     thread = await stores.conversations.create(ADDRESS)
     other = Scope("thread", thread.thread_id)

@@ -12,6 +12,7 @@ from operator import mul
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Delete,
     and_,
     bindparam,
     delete,
@@ -37,6 +38,7 @@ from storage.sql.tables import knowledge_chunks, knowledge_entries, knowledge_ve
 _BEGIN = Failpoint("storage.knowledge_begin")
 _CHUNKS = Failpoint("storage.knowledge_chunks")
 _FINISH = Failpoint("storage.knowledge_finish")
+_RENAME = Failpoint("storage.knowledge_rename")
 _REMOVE = Failpoint("storage.knowledge_remove")
 _BATCH = 64
 _UNFINISHED_KEPT = timedelta(hours=1)
@@ -70,6 +72,14 @@ class SqlKnowledge:
     async def head(self, entry_id: str) -> str:
         statement = select(knowledge_entries.c.head).where(knowledge_entries.c.entry_id == entry_id)
         return await self._database.read(lambda c: c.execute(statement).scalar_one_or_none()) or ""
+
+    async def rename(self, scope: Scope, entry_id: str, name: str) -> None:
+        mine = and_(_of(scope), knowledge_entries.c.entry_id == entry_id)
+        named = update(knowledge_entries).where(mine).values(name=name)
+        others = _others_named(scope, name, entry_id)
+        await self._database.write(
+            _RENAME, lambda c: c.execute(named).rowcount and c.execute(others).rowcount
+        )
 
     async def remove(self, scope: Scope, entry_id: str) -> bool:
         statement = delete(knowledge_entries).where(
@@ -126,6 +136,13 @@ def _of(scope: Scope) -> ColumnElement[bool]:
     )
 
 
+def _others_named(scope: Scope, name: str, entry_id: str) -> Delete:
+    table = knowledge_entries.c
+    return delete(knowledge_entries).where(
+        _of(scope), table.name == name, table.entry_id != entry_id, table.is_ready
+    )
+
+
 def _place(scope: Scope) -> dict[str, object]:
     return {"kind": scope.kind, "owner": scope.owner_id}
 
@@ -178,12 +195,7 @@ def _finish(
         connection.execute(delete(knowledge_entries).where(mine))
         return known
     # if the same content became ready since, the unique index raises and the transaction is repeated
-    replaced = and_(
-        knowledge_entries.c.name == draft.name,
-        knowledge_entries.c.content_hash != draft.content_hash,
-        knowledge_entries.c.is_ready,
-    )
-    connection.execute(delete(knowledge_entries).where(_of(scope), replaced))
+    connection.execute(_others_named(scope, draft.name, entry_id))
     counted = select(func.count(), func.coalesce(func.sum(knowledge_chunks.c.tokens), 0)).where(
         knowledge_chunks.c.entry_id == entry_id
     )

@@ -32,7 +32,9 @@ async def test_the_same_file_again_is_not_read_again(stage: KnowledgeStage) -> N
     async def broken() -> AsyncIterator[bytes]:
         yield b"same words"
 
-    assert await stage.knowledge_base.add(stage.thread, "b.pdf", broken()) == entry
+    again = await stage.knowledge_base.add(stage.thread, "b.pdf", broken())
+    assert (again.entry_id, again.name) == (entry.entry_id, "b.pdf")
+    assert await stage.run_knowledge().threads() == (again,)
 
 
 async def test_a_changed_file_answers_with_its_new_words(stage: KnowledgeStage) -> None:
@@ -42,6 +44,28 @@ async def test_a_changed_file_answers_with_its_new_words(stage: KnowledgeStage) 
 
     assert "20" in block
     assert "10." not in block
+
+
+async def test_a_file_that_is_known_by_another_name_replaces_the_earlier_one_of_its_name(
+    stage: KnowledgeStage,
+) -> None:
+    for name, content in (("plan", b"Old."), ("final", b"New."), ("plan", b"New.")):
+        await stage.knowledge_base.add(stage.thread, name, pieces(content))
+
+    (entry,) = await stage.run_knowledge().threads()
+    assert entry.name == "plan"
+    assert "New." in await stage.run_knowledge().for_prompt()
+
+
+async def test_files_that_swap_their_names_are_both_kept(stage: KnowledgeStage) -> None:
+    for one, other in ((b"Alpha.", b"Beta."), (b"Beta.", b"Alpha.")):
+        await stage.knowledge_base.add(stage.thread, "one", pieces(one))
+        await stage.knowledge_base.add(stage.thread, "other", pieces(other))
+
+    assert {entry.name for entry in await stage.run_knowledge().threads()} == {"one", "other"}
+    block = await stage.run_knowledge().for_prompt()
+    assert block.index("(one)") < block.index("Beta.")
+    assert "Alpha." in block
 
 
 async def test_a_file_that_cannot_be_read_leaves_nothing(stage: KnowledgeStage) -> None:
