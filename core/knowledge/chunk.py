@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from core.context.tokens import count_text
 from core.knowledge.document import Document, Page
@@ -68,10 +69,8 @@ def split_into_chunks(
         for piece in _pieces(page.text, tokens_max, overlap_tokens):
             if open_chunk is not None and open_chunk.tokens + piece.tokens > tokens_max:
                 yield _closed(open_chunk, number)
-                number, open_chunk = (
-                    number + 1,
-                    _next(open_chunk, page, piece, tokens_max, overlap_tokens),
-                )
+                open_chunk = _next(open_chunk, page, piece, tokens_max, overlap_tokens)
+                number += 1
             open_chunk = open_chunk or _Open(page)
             open_chunk.pieces.append(piece)
             open_chunk.tokens += piece.tokens
@@ -156,11 +155,8 @@ def _is_table(block: str) -> bool:
 def _sentences(text: str) -> list[str]:
     """Splits text into sentences that keep their separators, so that joining them restores the text."""
     ends = [found.end() for found in _SENTENCE.finditer(text)]
-    return [
-        text[start:end]
-        for start, end in zip([0, *ends], [*ends, len(text)], strict=True)
-        if text[start:end]
-    ]
+    cuts = pairwise((0, *ends, len(text)))
+    return [text[start:end] for start, end in cuts if start < end]
 
 
 def _rows(lines: list[str], tokens_max: int) -> Iterator[_Piece]:

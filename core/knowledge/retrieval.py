@@ -228,11 +228,9 @@ def render_texts(texts: Sequence[tuple[str, str]], *, chinese: bool) -> str:
         return ""
     words = _CHINESE if chinese else _ENGLISH
     parts = [words.heading, words.note]
-    for name, text in texts:
-        parts += [
-            words.source.format(name=safe_file_name(name)),
-            wrap_untrusted(text, source=safe_file_name(name)),
-        ]
+    for title, text in texts:
+        name = safe_file_name(title)
+        parts += [words.source.format(name=name), wrap_untrusted(text, source=name)]
     return "\n\n".join(parts)
 
 

@@ -27,10 +27,6 @@ class _Health:
     paused_until: float = 0.0
 
 
-def _ignore_usage(_model: str, _usage: Usage) -> None:
-    """Does nothing. The default for `spent`."""
-
-
 @dataclass(slots=True, eq=False)
 class SemanticSearch:
     """Search by embeddings, in addition to the search by words. `spent` receives the model and its usage.
@@ -41,7 +37,7 @@ class SemanticSearch:
     vectors: KnowledgeVectors
     question_seconds: float = QUESTION_SECONDS
     pause_seconds: float = PAUSE_SECONDS
-    spent: Callable[[str, Usage], object] = _ignore_usage
+    spent: Callable[[str, Usage], object] = lambda _model, _usage: None
     _health: _Health = field(default_factory=_Health)
 
     def reporting_usage_to(self, spent: Callable[[str, Usage], object]) -> "SemanticSearch":

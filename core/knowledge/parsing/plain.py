@@ -32,7 +32,9 @@ def read_text(content: bytes, limits: ParseLimits, kind: DocumentKind = "txt") -
 def read_markdown(content: bytes, limits: ParseLimits) -> Document:
     """Reads Markdown, one page per heading."""
     text = decode_text(content).replace("\r\n", "\n").replace("\r", "\n")
-    return Document(title=_first_heading(text), kind="md", pages=split_at_headings(text))
+    headings = filter(None, map(_HEADING.match, text.split("\n", 50)[:50]))
+    title = next(map(_heading_text, headings), "")
+    return Document(title=title, kind="md", pages=split_at_headings(text))
 
 
 def split_at_headings(text: str) -> tuple[Page, ...]:
@@ -49,11 +51,6 @@ def split_at_headings(text: str) -> tuple[Page, ...]:
         lines.append(line)
     pages.append(Page(None, place, "\n".join(lines)))
     return tuple(page for page in pages if page.text.strip())
-
-
-def _first_heading(text: str) -> str:
-    matches = (_HEADING.match(line) for line in text.split("\n")[:50])
-    return next((_heading_text(found) for found in matches if found), "")
 
 
 def _heading_text(heading: re.Match[str]) -> str:
