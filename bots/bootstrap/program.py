@@ -467,13 +467,9 @@ class _ProgramBuilder:
             bus=stores.bus,
             sandboxes=self._sandboxes.provider,
             link_for=self._links.file,
-            stop_run=self._stop_run,
+            stop_run=lambda run_id: self._reception.stop(run_id),  # it is made after the deliveries
             status_after_seconds=self._settings.status_after_seconds,
         )
-
-    async def _stop_run(self, run_id: str) -> None:
-        # the reception is made after the deliveries
-        await self._reception.stop(run_id)
 
     def _web_ports(self) -> WebDeps:
         settings = self._settings

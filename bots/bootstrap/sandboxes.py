@@ -224,7 +224,10 @@ async def _modal(
         prompt_text=AT_MODAL.format(network=_modal_network_text(settings.modal_egress)),
         has_browser=True,
         found_text=lambda: " ".join(
-            _programs_text(PROGRAMS, MODULES) + _browser_text(True, settings.modal_egress)
+            [
+                f"It has {', '.join(PROGRAMS)}. Python has {', '.join(MODULES)}.",
+                *_browser_text(True, settings.modal_egress),
+            ]
         ),
     )
 
@@ -267,11 +270,6 @@ def _modal_network_text(egress: tuple[str, ...]) -> str:
     if "*" in egress:
         return "it can reach the internet"
     return f"of the internet it can reach {', '.join(egress)} alone"
-
-
-def _programs_text(programs: tuple[str, ...], modules: tuple[str, ...]) -> list[str]:
-    text = [f"It has {', '.join(programs)}."] if programs else []
-    return [*text, f"Python has {', '.join(modules)}."] if modules else text
 
 
 def _browser_text(has_browser: bool | None, egress: tuple[str, ...]) -> list[str]:

@@ -31,12 +31,13 @@ def build_address_guard(settings: Settings, allowed: Sequence[str]) -> AddressGu
 def build_web_services(settings: Settings) -> WebServices:
     """Builds the web services that are configured or need no key."""
     guard = build_address_guard(settings, settings.fetch_allow)
+    key = settings.rapidapi_key.get_secret_value()
     return WebServices(
         guard=guard,
         search=_search(settings),
         pages=_pages(settings, guard),
         image_generator=_build_image_generator(settings, guard),
-        providers=_providers(settings),
+        providers=RapidApi(key=key, url=settings.rapidapi_url) if key else None,
         sites=_sites(settings),
     )
 
@@ -94,11 +95,6 @@ def _build_image_generator(settings: Settings, guard: AddressGuard) -> ImageGene
     # a configured price of 0 says that pictures are free, too; another one is for language models
     unpriced_usd = 0.0 if settings.price_input_per_million_usd == 0 else UNPRICED_PICTURE_USD
     return ImageGenerator(source, settings.image_model, guard, unpriced_usd)
-
-
-def _providers(settings: Settings) -> RapidApi | None:
-    key = settings.rapidapi_key.get_secret_value()
-    return RapidApi(key=key, url=settings.rapidapi_url) if key else None
 
 
 def _sites(settings: Settings) -> CloudflarePages | None:

@@ -93,8 +93,9 @@ async def evaluate(
                 played = await _play_group(settings, group, options, site, say)
                 for task, attempt in zip(group, played, strict=True):
                     found[task.name].append(attempt)
+    agent = f", agent {options.agent_file.stem}" if options.agent_file else ""
     return EvalResult(
-        subject=_subject(settings, options),
+        subject=f"{options.model or settings.model}{agent}",
         started_at=started.isoformat(timespec="seconds"),
         seconds=round(time.monotonic() - clock, 1),
         tasks=tuple(
@@ -188,11 +189,6 @@ def _player(model: str) -> Player | None:
     if name in PLAYERS:
         return name
     raise ConfigurationError(f"There is no scripted model {name}: choose {', '.join(PLAYERS)}.")
-
-
-def _subject(settings: Settings, options: EvalOptions) -> str:
-    agent = f", agent {options.agent_file.stem}" if options.agent_file else ""
-    return f"{options.model or settings.model}{agent}"
 
 
 def _write(folder: Path, name: str, result: str, page: str) -> None:

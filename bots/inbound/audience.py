@@ -185,7 +185,7 @@ def judge_attention(text: str, author: Person, talk: ThreadParticipants) -> Atte
     has_turn = is_alone or (talk.last_requester_id == author.person_id and not talk.is_among_people)
     if has_turn and _AGREES.match(words) and read_consent(words):
         return "clear" if is_alone else "unsure"
-    if _is_pleasantry(words) or _AWAY.match(words):
+    if _consists_of(words, _PLEASANTRY) or _AWAY.match(words):
         return None
     against = _evidence_of_talk(words, others, is_turn=not talk.is_among_people)
     if is_alone:
@@ -270,11 +270,6 @@ def answers_nothing(text: str) -> bool:
     words = _plain(text)
     is_pleasantry = bool(re.search(r"\w", words)) and _consists_of(words, _ONLY_PLEASANTRY)
     return is_pleasantry or _AWAY.match(words) is not None
-
-
-def _is_pleasantry(words: str) -> bool:
-    """Whether the message consists of thanks, greetings, laughter and the like, or of emoji."""
-    return _consists_of(words, _PLEASANTRY)
 
 
 def _consists_of(words: str, pattern: re.Pattern[str]) -> bool:

@@ -35,7 +35,7 @@ def write_env_file(env_file: Path, values: Mapping[str, str]) -> None:
     The file is replaced atomically, so that an interrupted write loses nothing. Only the owner can read the new file.
     """
     before = env_file.read_text("utf-8").splitlines() if env_file.exists() else []
-    kept = [line for line in before if _variable_name(line) not in values]
+    kept = [line for line in before if not (has := _LINE.match(line)) or has[1] not in values]
     added = [f"{name}={_quote(value)}" for name, value in values.items() if value]
     fresh = env_file.with_name(f"{env_file.name}.{secrets.token_hex(4)}")
     fresh.touch(mode=0o600, exist_ok=False)
@@ -44,11 +44,6 @@ def write_env_file(env_file: Path, values: Mapping[str, str]) -> None:
         fresh.replace(env_file)
     finally:
         fresh.unlink(missing_ok=True)
-
-
-def _variable_name(line: str) -> str | None:
-    found = _LINE.match(line)
-    return found.group(1) if found else None
 
 
 def _quote(value: str) -> str:

@@ -140,10 +140,10 @@ async def check_slack(client: ServiceClient, settings: Settings) -> tuple[Findin
     if settings.slack_client_id:
         return await _check_slack_app(client, settings)
     token = settings.slack_bot_token.get_secret_value()
-    app_id = _app_id(settings)
-    place = f"{SLACK_APPS}/{app_id}" if app_id else SLACK_APPS
+    app = re.match(r"xapp-\d-(A\w+)-", settings.slack_app_token.get_secret_value())
+    place = f"{SLACK_APPS}/{app[1]}" if app else SLACK_APPS
     known = await client.slack(settings, "auth.test", token)
-    if problem := _slack_problem(known, "the bot token", f"{place}/oauth" if app_id else place):
+    if problem := _slack_problem(known, "the bot token", f"{place}/oauth" if app else place):
         return (problem,)
     findings = [_scope_finding(known, place, mode)]
     if mode == "socket":
@@ -223,11 +223,6 @@ async def _check_app_token(
         remedy = f"Copy both from {SLACK_APPS}/{app_id}."
         return [Finding("fail", "slack", fact, remedy)]
     return []
-
-
-def _app_id(settings: Settings) -> str:
-    found = re.match(r"xapp-\d-(A\w+)-", settings.slack_app_token.get_secret_value())
-    return found[1] if found else ""
 
 
 def _slack_problem(reply: Reply, what: str, place: str) -> Finding | None:

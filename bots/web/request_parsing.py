@@ -153,7 +153,10 @@ async def _form(request: web.Request) -> MessageRequest:
             if not isinstance(part, BodyPartReader):
                 raise ApiError(400, "bad_form", "Nested forms are not supported.")
             if part.filename is not None:
-                _check_file_count(files)
+                if len(files) >= FILES_MAX:
+                    raise ApiError(
+                        413, "too_many_files", f"A message takes at most {FILES_MAX} files."
+                    )
                 files.append(await _store_part(request, part))
             elif part.name in _FORM_FIELDS:
                 texts[part.name] = await _form_text(part, part.name, _FORM_FIELDS[part.name])
@@ -173,11 +176,6 @@ async def _form(request: web.Request) -> MessageRequest:
     return MessageRequest(
         texts.get("text", ""), tuple(files), texts.get("agent_id") or None, texts.get("author", "")
     )
-
-
-def _check_file_count(files: list[IncomingFile]) -> None:
-    if len(files) >= FILES_MAX:
-        raise ApiError(413, "too_many_files", f"A message takes at most {FILES_MAX} files.")
 
 
 async def _form_text(part: BodyPartReader, name: str, characters_max: int) -> str:

@@ -17,7 +17,6 @@ from core.domain.plans import Plan, build_checklist
 from core.domain.threads import Lease, Reply, ToolCallRecord
 from core.flow.messages import (
     CHOICES,
-    Choice,
     FlowMessageTag,
     asked_text,
     newest_tag,
@@ -276,7 +275,9 @@ class _Play:
                 return left
             if plan.stage == "choice" and blocked_step(plan) is not None:
                 return self._question(plan, history)
-        choice = _choice(plan, new)
+        choice = parse_step_choice(new[-1]) if new and plan.stage != "answer" else None
+        if plan.stage != "choice" and choice != "again":
+            choice = None  # people were not asked to choose
         newest = new[-1].message_id if new else ""
         await flow.change(plan, lambda plan: apply_answer(plan, choice, flow.run_id, newest))
         return None
@@ -335,12 +336,6 @@ class _Play:
         """Returns the result of the previous attempt on the first call, and None on later calls."""
         left, self._before = self._before, None
         return left
-
-
-def _choice(plan: Plan, new: Sequence[Message]) -> Choice | None:
-    """Returns the choice in the newest message. If people were not asked to choose, only `again` counts as a choice."""
-    choice = parse_step_choice(new[-1]) if new and plan.stage != "answer" else None
-    return choice if plan.stage == "choice" or choice == "again" else None
 
 
 def _answer(text: str, plan: Plan, attachments: tuple[str, ...] = ()) -> RunFinished:

@@ -44,9 +44,9 @@ async def read_gap(
         if location := _locate_locked(channel):
             await handle_closed(location, CLOSED_CODES["locked"])
         count = 0
-        history = channel.history(
-            limit=MESSAGES_MAX, after=discord.Object(_start_of_gap(after)), oldest_first=True
-        )
+        eldest = time_snowflake(datetime.now(UTC) - timedelta(seconds=MISSED_SECONDS_MAX))
+        start = discord.Object(max(after, eldest))
+        history = channel.history(limit=MESSAGES_MAX, after=start, oldest_first=True)
         async for message in history:
             await handle(message)
             await channel_cursors.advance(channel_id, message.id)
@@ -106,12 +106,6 @@ async def _guarded(channel_cursors: ChannelCursors, channel_id: int) -> None:
         # continue with the other channels
         log.exception("discord: backfilling channel %s failed; retrying", channel_id)
         channel_cursors.schedule_retry(channel_id)
-
-
-def _start_of_gap(after: int) -> int:
-    """Returns the message id to read from: `after`, or a later one if that is too long ago."""
-    eldest = datetime.now(UTC) - timedelta(seconds=MISSED_SECONDS_MAX)
-    return max(after, time_snowflake(eldest))
 
 
 def _newest(channel: object) -> int | None:

@@ -105,11 +105,14 @@ def parse_message(
     text = readable_text(message, bot_user_id)
     agent_id, request = split_agent_prefix(text)
     quoted = _quoted(message, bot_user_id) if is_addressed else None
+    author = parse_person(message.author)
+    if app_ids:
+        author = replace(author, person_id=f"{APP_PREFIX}{author.person_id}")
     incoming = IncomingMessage(
         address=location.address(message.id),
         dedupe_key=f"discord:{message.id}",
         message_ref=str(message.id),
-        author=_parse_author(message, is_app=bool(app_ids)),
+        author=author,
         text=_with_origin(request, message, bot_user_id) if is_addressed else request,
         sent_at=message.created_at,
         is_addressed=is_addressed,
@@ -132,11 +135,6 @@ def _with_origin(request: str, message: discord.Message, bot_user_id: int) -> st
     request = "\n".join([request, *poll_lines(message.poll)]).strip()
     quoted = _quoted(message, bot_user_id)
     return f"{request}\n\n{quote_text(quoted, bot_user_id, REPLIED)}" if quoted else request
-
-
-def _parse_author(message: discord.Message, *, is_app: bool) -> Person:
-    author = parse_person(message.author)
-    return replace(author, person_id=f"{APP_PREFIX}{author.person_id}") if is_app else author
 
 
 def reply_author_id(message: discord.Message) -> int | None:

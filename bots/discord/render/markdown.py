@@ -52,7 +52,8 @@ def to_discord_markdown(markdown: str, *, length_max: int) -> str:
     """Converts Markdown for Discord. Leaves tables unchanged if the converted ones would be too long."""
     source = remove_unsendable(markdown)
     for table in (_aligned, _fenced, _raw):
-        text = _rewritten(source, table)
+        blocks = (one.gap + "\n".join(_block_lines(one, table)) for one in scan_blocks(source))
+        text = "".join(blocks)
         if utf16_length(text) <= length_max:
             return text
     return source
@@ -60,12 +61,6 @@ def to_discord_markdown(markdown: str, *, length_max: int) -> str:
 
 def _unping(text: str) -> str:
     return _ROLE.sub("<@\u200d", _CROWD.sub("@\u200d", text))
-
-
-def _rewritten(source: str, table: RenderTable) -> str:
-    return "".join(
-        block.gap + "\n".join(_block_lines(block, table)) for block in scan_blocks(source)
-    )
 
 
 def _block_lines(block: MarkdownBlock, table: RenderTable) -> Sequence[str]:

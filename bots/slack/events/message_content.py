@@ -102,7 +102,8 @@ def _tables(
         cells += len(row[:TABLE_COLUMNS_MAX])
         if cells > cells_max or room <= 0:
             return ["Table:", *kept, f"({1 + sum(1 for _ in rows):,} more rows are left out)"]
-        kept.append(_table_row(row, names)[:room])
+        shown = [_cell_text(cell, names) for cell in row[:TABLE_COLUMNS_MAX]]
+        kept.append(f"| {' | '.join(shown)} |"[:room])
         room -= len(kept[-1]) + 1
     return ["Table:", *kept] if kept else []
 
@@ -128,11 +129,6 @@ def _own_attachments(message: JsonObject) -> list[JsonObject]:
 
 def _list(value: JsonValue) -> list[JsonValue]:
     return value if isinstance(value, list) else []
-
-
-def _table_row(cells: list[JsonValue], names: Mapping[str, str]) -> str:
-    shown = [_cell_text(cell, names) for cell in cells[:TABLE_COLUMNS_MAX]]
-    return f"| {' | '.join(shown)} |"
 
 
 def _cell_text(cell: JsonValue, names: Mapping[str, str]) -> str:

@@ -71,7 +71,9 @@ def markdown_blocks(markdown: str) -> list[JsonObject]:
     lines = markdown.replace("\r\n", "\n").split("\n")
     blocks: list[JsonObject] = []
     done = 0
-    for start, end in find_code_blocks("\n".join(lines), _has_mention):
+    for start, end in find_code_blocks(
+        "\n".join(lines), lambda code: neutralize_mentions(code) != code
+    ):
         blocks += _prose(lines[done:start])
         blocks.append(markdown_to_rich_text("\n".join(lines[start:end])))
         done = end
@@ -118,10 +120,6 @@ def _raw_text(words: str) -> JsonObject:
 def _prose(lines: Sequence[str]) -> list[JsonObject]:
     text = "\n".join(lines).strip("\n")
     return [markdown_block(text)] if text.strip() else []
-
-
-def _has_mention(text: str) -> bool:
-    return neutralize_mentions(text) != text
 
 
 def plan_block(title: str, tasks: Sequence[JsonObject]) -> JsonObject:

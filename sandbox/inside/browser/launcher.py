@@ -94,7 +94,7 @@ class BrowserLauncher:
                 cwd=self._root,
             )
         self._loop.on_readable(self._process.stdout.fileno(), self._on_server_output)
-        self._deadline = self._loop.call_later(START_SECONDS, self._on_start_timeout)
+        self._deadline = self._loop.call_later(START_SECONDS, self._refuse)
 
     def _on_server_output(self) -> None:
         if b"ready" in os.read(self._process.stdout.fileno(), 4096):
@@ -109,9 +109,6 @@ class BrowserLauncher:
                     relay.refuse(CallError(f"The browser does not answer: {error.strerror}."))
         else:
             self._refuse()
-
-    def _on_start_timeout(self) -> None:
-        self._refuse()
 
     def _refuse(self) -> None:
         waiting, self._waiting = self._waiting, []
