@@ -5,11 +5,11 @@ import logging
 import os
 import re
 import time
-from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 from core.domain.errors import SandboxesBusy, SandboxUnavailable
 from core.failpoints import Failpoint
@@ -93,15 +93,15 @@ class RunningSandboxes:
         self._starting: set[str] = set()
         self._held_by_runs: set[str] = set()
         self._used_at: dict[str, float] = {}
-        self._waiting_since: dict[str, float] = {}
-        self._refused_at: dict[str, float] = {}
+        self._waiting: dict[str, tuple[float, float]] = {}
+        """By thread, when it was first refused, and when last."""
         self._start = start
         self._on_lost = on_lost
         self._link = link
         self._turnstile = None if starts_at_once is None else StartLimiter(starts_at_once)
         self._running: dict[str, RunningSandbox] = {}
         self._fences: dict[str, int] = {}
-        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._locks = WeakValueDictionary[str, asyncio.Lock]()
 
     async def open(self, thread_id: str, *, fence: int) -> SandboxClient:
         """Returns the thread's running sandbox, or starts one.
@@ -110,7 +110,7 @@ class RunningSandboxes:
         used for the longest time is stopped. Raises SandboxUnavailable, and SandboxesBusy if all are held.
         """
         check_thread_id(thread_id)
-        async with self._locks[thread_id]:
+        async with self._lock(thread_id):
             machine = await self._find_running(thread_id, fence)
             if machine is None:
                 machine = await self._start_with_room(thread_id, fence)
@@ -130,19 +130,17 @@ class RunningSandboxes:
 
     def occupancy(self) -> SandboxOccupancy:
         now = time.monotonic()
-        for thread_id, refused_at in tuple(self._refused_at.items()):
-            if now - refused_at > GIVEN_UP_SECONDS:
-                self._forget_waiting(thread_id)
+        self._forget_waiting(now)
         return SandboxOccupancy(
             running=len(self._running),
             most=self._most,
-            waiting=len(self._waiting_since),
-            longest_wait_seconds=now - min(self._waiting_since.values(), default=now),
+            waiting=len(self._waiting),
+            longest_wait_seconds=now - min(self._waiting.values(), default=(now,))[0],
         )
 
     async def stop(self, thread_id: str, machine: RunningSandbox | None = None) -> None:
         """Stops the thread's sandbox; if `machine` is given, only if it is still the thread's."""
-        async with self._locks[thread_id]:
+        async with self._lock(thread_id):
             running = self._running.get(thread_id)
             if running is not None and (machine is None or running is machine):
                 await self._stop(thread_id, running)
@@ -154,7 +152,7 @@ class RunningSandboxes:
     @asynccontextmanager
     async def hold_stopped(self, thread_id: str) -> AsyncGenerator[bool]:
         """Context manager: yields whether no sandbox runs for the thread; inside the block, none is started."""
-        async with self._locks[thread_id]:
+        async with self._lock(thread_id):
             yield thread_id not in self._running
 
     def running_by_thread(self) -> dict[str, RunningSandbox]:
@@ -167,6 +165,9 @@ class RunningSandboxes:
     def lost(self) -> list[RunningSandbox]:
         """Returns sandboxes whose connection is lost, until their thread opens another."""
         return [machine for machine in self._running.values() if machine.connection.is_lost]
+
+    def _lock(self, thread_id: str) -> asyncio.Lock:
+        return self._locks.setdefault(thread_id, asyncio.Lock())
 
     async def _find_running(self, thread_id: str, fence: int) -> RunningSandbox | None:
         machine = self._running.get(thread_id)
@@ -193,12 +194,12 @@ class RunningSandboxes:
                 with OPEN:
                     machine = await self._start_and_greet(thread_id, fence)
         except SandboxesBusy:
-            self._refused_at[thread_id] = now = time.monotonic()
-            self._waiting_since.setdefault(thread_id, now)
+            self._forget_waiting(now := time.monotonic())
+            self._waiting[thread_id] = self._waiting.get(thread_id, (now,))[0], now
             raise
         finally:
             self._starting.discard(thread_id)
-        self._forget_waiting(thread_id)
+        self._waiting.pop(thread_id, None)
         return machine
 
     async def _make_room(self) -> None:
@@ -208,7 +209,7 @@ class RunningSandboxes:
             if not idle:
                 raise SandboxesBusy(f"All {self._most} sandboxes of this machine are in use.")
             chosen = min(idle, key=lambda thread_id: self._used_at[thread_id])
-            async with self._locks[chosen]:
+            async with self._lock(chosen):
                 if self._is_idle(chosen):
                     log.info("the idle sandbox of thread %s is stopped to make room", chosen)
                     await self._stop(chosen, self._running[chosen])
@@ -221,9 +222,11 @@ class RunningSandboxes:
             and not machine.connection.is_busy
         )
 
-    def _forget_waiting(self, thread_id: str) -> None:
-        self._waiting_since.pop(thread_id, None)
-        self._refused_at.pop(thread_id, None)
+    def _forget_waiting(self, now: float) -> None:
+        """Forgets the threads that no longer ask."""
+        for thread_id, (_, refused_at) in tuple(self._waiting.items()):
+            if now - refused_at > GIVEN_UP_SECONDS:
+                del self._waiting[thread_id]
 
     async def _start_and_greet(self, thread_id: str, fence: int) -> RunningSandbox:
         machine = await self._start(thread_id)

@@ -64,8 +64,10 @@ class ModalBackgroundJobs:
         await _gather_logging_errors([self._stop_if_idle(machine) for machine in self._running()])
         lifecycle_policy = self._plan.lifecycle_policy
         mine = {machine.thread_id for machine in self._running()}
+        self._used_at = {one: at for one, at in self._used_at.items() if one in mine}
         idle = lifecycle_policy.stop_after_seconds + LEFT_GRACE_SECONDS
         left = await self._snapshots.unused_records("started", for_seconds=idle)
+        self._missing_refs &= {one.provider_ref for one in left}
         mine |= {one.thread_id for one in left if one.provider_ref in self._missing_refs}
         await _gather_logging_errors(
             [self._stop_one_abandoned(one) for one in left if one.thread_id not in mine]
@@ -101,7 +103,6 @@ class ModalBackgroundJobs:
         )
         if step == "stop":
             await self._machines.stop(thread_id, machine)
-            self._used_at.pop(thread_id, None)
         elif thread_id in self._used_at:
             await self._snapshots.record_use(thread_id, self._used_at[thread_id])
 

@@ -5,11 +5,11 @@ A snapshot is deleted only after its successor was read back and recorded.
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Protocol, TypeVar, cast
+from weakref import WeakValueDictionary
 
 import modal
 import modal.exception
@@ -78,7 +78,7 @@ class ModalSnapshots:
         self._records = records
         self._plan = plan
         self._now = now
-        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._locks = WeakValueDictionary[str, asyncio.Lock]()
         self._not_found: set[str] = set()
 
     async def find_record(self, thread_id: str) -> SandboxRecord | None:
@@ -132,7 +132,7 @@ class ModalSnapshots:
         """Takes a snapshot, reads it back, records it, and only then deletes the previous one. Returns False if the
         sandbox is no longer the thread's, or is to be stopped and was used meanwhile, or since `unused` was read. If it
         raises one of the SDK's errors, nothing has changed."""
-        async with self._locks[thread_id]:
+        async with self._locks.setdefault(thread_id, asyncio.Lock()):
             unused = unused or await self.find_record(thread_id)
             with SNAPSHOT:
                 image = await sandbox.snapshot_filesystem.aio(

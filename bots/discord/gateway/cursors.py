@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 from bots.settings.discord import Shards
 from core.tasks import cancel, spawn
@@ -50,7 +51,7 @@ class ChannelCursors:
         self._read_gap = read_gap
         self._shards = shards
         self._guilds: dict[int, int] = {}
-        self._locks: dict[int, asyncio.Lock] = {}
+        self._locks = WeakValueDictionary[int, asyncio.Lock]()
         self._current: set[int] = set()
         self._known: dict[int, int] = {}
         self._floors: dict[int, int] = {}
@@ -67,7 +68,7 @@ class ChannelCursors:
     @asynccontextmanager
     async def handling(self, channel_id: int, message_id: int) -> AsyncGenerator[None]:
         """Context manager: inside the block, no other message of the channel is handled. Then advances the cursor."""
-        async with self._channel_lock(channel_id):
+        async with self.lock_channel(channel_id):
             try:
                 await self._fill_gap(channel_id)
                 yield
@@ -76,11 +77,9 @@ class ChannelCursors:
                 raise
             await self.advance(channel_id, message_id)
 
-    @asynccontextmanager
-    async def lock_channel(self, channel_id: int) -> AsyncGenerator[None]:
-        """Context manager: inside the block, no other task handles messages of the channel."""
-        async with self._channel_lock(channel_id):
-            yield
+    def lock_channel(self, channel_id: int) -> asyncio.Lock:
+        """Returns a context manager: inside its block, no other task handles messages of the channel."""
+        return self._locks.setdefault(channel_id, asyncio.Lock())
 
     async def record_unaddressed(self, channel_id: int, message_id: int) -> None:
         """Advances the cursor now and then for messages that are not for the agent, so backfills stay short."""
@@ -117,7 +116,7 @@ class ChannelCursors:
 
     async def fill_gap(self, channel_id: int) -> None:
         """Backfills a channel if it has a gap."""
-        async with self._channel_lock(channel_id):
+        async with self.lock_channel(channel_id):
             await self._fill_gap(channel_id)
 
     def record_guild_of_channel(self, channel_id: int, guild_id: int | None) -> None:
@@ -189,8 +188,3 @@ class ChannelCursors:
         if guild.isdigit():
             self._guilds[channel_id] = int(guild)
         self._known[channel_id] = max(self._known.get(channel_id, 0), int(cursor))
-
-    @asynccontextmanager
-    async def _channel_lock(self, channel_id: int) -> AsyncGenerator[None]:
-        async with self._locks.setdefault(channel_id, asyncio.Lock()):
-            yield
