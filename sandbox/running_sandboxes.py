@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import os
 import re
 import time
@@ -138,11 +139,20 @@ class RunningSandboxes:
             longest_wait_seconds=now - min(self._waiting.values(), default=(now,))[0],
         )
 
-    async def stop(self, thread_id: str, machine: RunningSandbox | None = None) -> None:
-        """Stops the thread's sandbox; if `machine` is given, only if it is still the thread's."""
+    async def stop(
+        self,
+        thread_id: str,
+        machine: RunningSandbox | None = None,
+        *,
+        unused_since: float = math.inf,
+    ) -> None:
+        """Stops the thread's sandbox; if `machine` is given, only if it is still the thread's, and was not opened after
+        `unused_since`, in `time.monotonic`."""
         async with self._lock(thread_id):
             running = self._running.get(thread_id)
-            if running is not None and (machine is None or running is machine):
+            is_meant = machine is None or running is machine
+            is_due = self._used_at.get(thread_id, 0.0) <= unused_since
+            if running is not None and is_meant and is_due:
                 await self._stop(thread_id, running)
 
     async def close(self) -> None:

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import subprocess
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -196,7 +197,7 @@ class JailLifecycle:
                 await self._archive(thread_id)
 
     async def _stop_if_idle(self, thread_id: str, jail: Jail) -> None:
-        is_busy = jail.connection.is_busy
+        is_busy, looked_at = jail.connection.is_busy, time.monotonic()
         if is_busy:
             await self.record_use(thread_id)
         last_used_at = await asyncio.to_thread(self._workspaces.last_used_at, thread_id)
@@ -205,7 +206,7 @@ class JailLifecycle:
             "started", self._lifecycle_policy, idle_seconds=idle_seconds, is_busy=is_busy
         )
         if step == "stop":
-            await self._machines.stop(thread_id, jail)
+            await self._machines.stop(thread_id, jail, unused_since=looked_at)
 
     def _due_thread_ids(self) -> list[str]:
         """Returns the threads to archive. A workspace without a recorded use starts counting now."""

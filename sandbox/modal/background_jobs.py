@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Sequence
 
 import modal
@@ -86,7 +87,7 @@ class ModalBackgroundJobs:
         return [machine for machine in running if isinstance(machine, ModalRunningSandbox)]
 
     async def _stop_if_idle(self, machine: ModalRunningSandbox) -> None:
-        thread_id, now = machine.thread_id, self._now()
+        thread_id, now, looked_at = machine.thread_id, self._now(), time.monotonic()
         is_busy = machine.connection.is_busy
         if is_busy:
             self.record_use(thread_id)
@@ -102,7 +103,7 @@ class ModalBackgroundJobs:
             is_busy=is_busy,
         )
         if step == "stop":
-            await self._machines.stop(thread_id, machine)
+            await self._machines.stop(thread_id, machine, unused_since=looked_at)
         elif thread_id in self._used_at:
             await self._snapshots.record_use(thread_id, self._used_at[thread_id])
 

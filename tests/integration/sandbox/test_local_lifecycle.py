@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from core.domain.errors import SandboxUnavailable
+from core.tasks import spawn
 from sandbox.local import lifecycle
 from sandbox.local.provider import LocalSandboxProvider
 from tests.integration.sandbox.controlled_clock import DEFAULT_LIFECYCLE, Day, a_day
@@ -43,6 +44,20 @@ async def test_one_that_works_is_never_stopped_nor_one_just_used() -> None:
         await working
         await day.passes(14)
         assert len(day.jails._jails()) == 1
+
+
+async def test_one_that_is_opened_while_it_is_about_to_be_stopped_goes_on() -> None:
+    async with a_day() as day:
+        await day.jails.open("thread", fence=1)
+        async with day.jails._machines.hold_stopped("thread"):
+            opening = spawn(day.jails.open("thread", fence=2), name="open")
+            await asyncio.sleep(0)  # its turn comes first
+            stopping = spawn(day.passes(16), name="stop")
+            while len(day.jails._machines._locks["thread"]._waiters or ()) < 2:
+                await asyncio.sleep(0.01)
+        sandbox = await opening
+        await stopping
+        assert (await run(sandbox, "echo on")).output == "on\n"
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from modal_proto import api_pb2
 from core import failpoints
 from core.domain.errors import SandboxUnavailable
 from core.failpoints import FailpointHit
+from core.tasks import spawn
 from sandbox.modal.provider import ModalSandboxProvider
 from sandbox.modal.running_sandbox import ModalRunningSandbox
 from sandbox.packed_program import packed_program
@@ -226,6 +227,21 @@ async def test_one_that_is_gone_is_looked_for_once_and_told_when_it_is_opened(st
     assert stage.modal.calls.count("SandboxGetExitSnapshotV2") == 1
     with pytest.raises(SandboxUnavailable, match="before its files were saved"):
         await living.open("thread", fence=2)
+
+
+async def test_one_that_is_opened_while_it_is_about_to_be_stopped_goes_on(stage: Stage) -> None:
+    worker = stage.worker()
+    await worker.open("thread", fence=1)
+    await stage.clock.advance(18 * MINUTE)
+    async with worker._machines.hold_stopped("thread"):
+        opening = spawn(worker.open("thread", fence=2), name="open")
+        await asyncio.sleep(0)  # its turn comes first
+        stopping = spawn(worker.background_jobs.run_once(), name="stop")
+        while len(worker._machines._locks["thread"]._waiters or ()) < 2:
+            await asyncio.sleep(0.01)
+    sandbox = await opening
+    await stopping
+    assert (await run(sandbox, "echo on")).output == "on\n"
 
 
 async def test_a_save_that_comes_after_the_stop_changes_nothing(stage: Stage) -> None:
