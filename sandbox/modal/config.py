@@ -15,6 +15,7 @@ NOT_LEGAL = re.compile(r"[^A-Za-z0-9._-]")
 THREAD_TAG = "threadhand-thread"
 BORN_TAG = "threadhand-born"
 HOME_TAG = "threadhand-home"
+LOSS_TAG = "threadhand-loss"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from sandbox.modal.account import (
     unavailable_from_sdk_error,
 )
 from sandbox.modal.background_jobs import ModalBackgroundJobs, find_orphaned_sandboxes
-from sandbox.modal.config import BORN_TAG, ModalConfig, sandbox_name
+from sandbox.modal.config import BORN_TAG, LOSS_TAG, ModalConfig, sandbox_name
 from sandbox.modal.running_sandbox import ModalRunningSandbox, connect_program
 from sandbox.modal.snapshots import ModalSnapshots, look_up
 from sandbox.running_sandboxes import RunningSandbox, RunningSandboxes, check_thread_id
@@ -64,24 +64,19 @@ STILL_STARTING = (
 )
 STILL_ENDING = "The files of the sandbox that ended are still being saved. Try again in a minute: they are not lost."
 NOT_STARTED = "The sandbox could not be started. Try again."
-RESTARTED = (
-    "The sandbox ended unexpectedly. A new one has started with all files as they were; running processes were "
-    "lost."
-)
 FORGOTTEN = "This conversation was deleted and no longer has a sandbox."
-LOST_ALL = (
-    "The sandbox ended before its files were saved. A fresh, empty one has started: create again what is "
-    "still needed."
-)
-LOST_SOME = (
-    "The sandbox ended unexpectedly. A fresh one has started with the files as they were last saved; later "
-    "changes and running processes were lost."
-)
-EXPIRED = (
-    "The saved files of this conversation have expired. A fresh, empty sandbox has started: create again what "
-    "is still needed."
-)
-
+LOSSES = {
+    "processes": "The sandbox ended unexpectedly. A new one has started with all files as they were; running "
+    "processes were lost.",
+    "all": "The sandbox ended before its files were saved. A fresh, empty one has started: create again what is "
+    "still needed.",
+    "some": "The sandbox ended unexpectedly. A fresh one has started with the files as they were last saved; later "
+    "changes and running processes were lost.",
+    "expired": "The saved files of this conversation have expired. A fresh, empty sandbox has started: create again "
+    "what is still needed.",
+}
+"""What the thread's next run is told, by the tag of the new sandbox, which other processes see, too."""
+TOLD = "told"
 
 CREATE = Failpoint("modal.create")
 TERMINATE = Failpoint("modal.terminate")
@@ -104,7 +99,7 @@ class ModalSandboxProvider:
         self._snapshots = ModalSnapshots(self._account, records, plan, now)
         has_network = not plan.network().is_blocked  # a sandbox without a network cannot be reached
         self._machines = RunningSandboxes(self._start, link=modal_link if has_network else None)
-        self._notices: dict[str, str] = {}
+        self._losses: dict[str, str] = {}
         self._being_destroyed: set[str] = set()
         self._save_tasks: set[asyncio.Task[None]] = set()
         self._image_task: asyncio.Task[None] | None = None
@@ -149,10 +144,22 @@ class ModalSandboxProvider:
         client = await self._machines.open(thread_id, fence=fence)
         self.background_jobs.record_use(thread_id)
         self.background_jobs.start()
-        notice = self._notices.pop(thread_id, None) if fence else None
-        if notice is not None:
-            raise SandboxReplaced(notice, detail=f"thread {thread_id}")
+        if fence and thread_id in self._losses:
+            await self._tell_loss(thread_id)
         return client
+
+    async def _tell_loss(self, thread_id: str) -> None:
+        """Raises SandboxReplaced, unless a run in another process was told."""
+        machine, tags = self._machines.running_by_thread().get(thread_id), dict[str, str]()
+        if isinstance(machine, ModalRunningSandbox):
+            try:
+                tags = await machine.sandbox.get_tags.aio()
+                await machine.sandbox.set_tags.aio({**tags, LOSS_TAG: TOLD})
+            except SDK_ERRORS as error:
+                log.info("the loss of thread %s may be told twice: %s", thread_id, error)
+        loss = self._losses.pop(thread_id, None)
+        if loss is not None and tags.get(LOSS_TAG) != TOLD:
+            raise SandboxReplaced(LOSSES[loss], detail=f"thread {thread_id}")
 
     def release(self, thread_id: str) -> None:
         """Saves the files in the background after a run has ended."""
@@ -176,7 +183,7 @@ class ModalSandboxProvider:
             raise self._unavailable(error, "delete a sandbox") from error
         finally:
             self._being_destroyed.discard(thread_id)
-            self._notices.pop(thread_id, None)
+            self._losses.pop(thread_id, None)
 
     async def close(self) -> None:
         self._is_closing = True
@@ -285,11 +292,11 @@ class ModalSandboxProvider:
         self._unfinished.pop(thread_id, None)
         newest = await self._snapshots.find_record(thread_id)
         if not is_kept and newest == record:
-            self._notices[thread_id] = LOST_SOME if record.snapshot_ref else LOST_ALL
+            self._losses[thread_id] = "some" if record.snapshot_ref else "all"
         idle_seconds = self._now() - record.last_used_at.timestamp()
         if is_kept and idle_seconds < self._plan.idle_timeout_seconds:
             # otherwise Modal may have ended it because it was idle, and no running work was lost
-            self._notices[thread_id] = RESTARTED
+            self._losses[thread_id] = "processes"
         return newest
 
     async def _image_of(self, thread_id: str, record: SandboxRecord | None) -> modal.Image | None:
@@ -302,7 +309,7 @@ class ModalSandboxProvider:
         if await self._snapshots.find_record(thread_id) != record:
             return None
         log.warning("the snapshot of thread %s is gone: %s", thread_id, record.snapshot_ref)
-        self._notices[thread_id] = EXPIRED
+        self._losses[thread_id] = "expired"
         return await self._account.image()
 
     async def _create(
@@ -327,12 +334,13 @@ class ModalSandboxProvider:
     async def _create_named(self, thread_id: str, image: modal.Image, name: str) -> modal.Sandbox:
         plan, network = self._plan, self._plan.network()
         app, client = await self._account.app(), await self._account.client()
+        loss = self._losses.get(thread_id, "none")
         with CREATE:
             return await modal.Sandbox.create.aio(  # pyright: ignore[reportUnknownMemberType] - the SDK leaves a type out
                 app=app,
                 image=image,
                 name=name,
-                tags={**plan.tags(thread_id), BORN_TAG: f"{self._now():.0f}"},
+                tags={**plan.tags(thread_id), BORN_TAG: f"{self._now():.0f}", LOSS_TAG: loss},
                 timeout=int(plan.lifecycle_policy.lifetime_seconds),
                 idle_timeout=plan.idle_timeout_seconds,
                 cpu=plan.cpu,
@@ -354,6 +362,8 @@ class ModalSandboxProvider:
         is_recorded = False
         try:
             tags = await sandbox.get_tags.aio() if is_joined and connection else {}
+            if (loss := tags.get(LOSS_TAG, "")) in LOSSES:
+                self._losses[thread_id] = loss
             is_recorded = connection and await self._record_started(thread_id, sandbox, record)
         finally:
             if connection and not is_recorded:

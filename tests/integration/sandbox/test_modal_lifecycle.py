@@ -229,6 +229,21 @@ async def test_one_that_is_gone_is_looked_for_once_and_told_when_it_is_opened(st
         await living.open("thread", fence=2)
 
 
+async def test_a_loss_that_a_reader_found_is_told_to_the_next_run_elsewhere_once(
+    stage: Stage,
+) -> None:
+    dead, reader, worker = stage.worker(), stage.worker(), stage.worker()
+    await dead.open("thread", fence=1)
+    (made,) = stage.modal.world.living()
+    await stage.modal.world.end(made, api_pb2.GenericResult(status=6))  # an internal failure
+    await made.ended.wait()
+    await reader.open("thread", fence=0)
+    with pytest.raises(SandboxUnavailable, match="before its files were saved"):
+        await worker.open("thread", fence=2)
+    for provider, fence in ((worker, 2), (reader, 3), (stage.worker(), 4)):
+        await provider.open("thread", fence=fence)
+
+
 async def test_one_that_is_opened_while_it_is_about_to_be_stopped_goes_on(stage: Stage) -> None:
     worker = stage.worker()
     await worker.open("thread", fence=1)
