@@ -219,10 +219,13 @@ class InteractionHandler:
         await respond(interaction, self._receive(answered))
 
     async def on_run_button(self, interaction: AnyInteraction, run_id: str, action: str) -> None:
-        """Handles a click on Stop, Retry or Continue."""
+        """Handles a click on Stop, Retry or Continue. In a thread where the bot may not write, no run is started."""
         location = locate_channel(interaction.channel, interaction.guild_id)
-        if location is None or action not in ("stop", "retry", "continue", "details"):
-            await respond(interaction, _ready_outcome(Outcome(notice=UNSUPPORTED_CHANNEL)))
+        starts = action in ("retry", "continue") and isinstance(interaction.channel, discord.Thread)
+        problem = _why_no_run(interaction, location) if starts else ""
+        if problem or location is None or action not in ("stop", "retry", "continue", "details"):
+            outcome = Outcome(notice=problem or UNSUPPORTED_CHANNEL)
+            await respond(interaction, _ready_outcome(outcome))
             return
         pressed = RunButtonPressed(
             address=location.address(interaction.message.id if interaction.message else 0),

@@ -310,6 +310,29 @@ async def test_the_buttons_of_a_status_name_their_run(world) -> None:
         assert (pressed.run_id, pressed.action) == ("r7", action)
 
 
+@pytest.mark.parametrize("action", ["retry", "continue"])
+@pytest.mark.parametrize("way", ["locked", "forbidden"])
+async def test_a_retry_starts_nothing_where_the_bot_may_not_write(
+    world, way: str, action: str
+) -> None:
+    await world.say("@threadhand hello")
+    address = (await world.received()).address
+    status = RunStatus(
+        run_id="r7", view=RunView(state="limited", can_retry=True, can_continue=True)
+    )
+    ref = await world.app.surface.post(address, status, delivery_id="d1")
+    if way == "locked":
+        world.discord.lock_thread(world.thread.thread_id)
+        await world.received(2)
+    else:
+        world.discord.allow("4001", denied=SEND_IN_THREADS)
+    before = len(world.program.received)
+    await world.discord.press("alice", world.general.channel_id, ref, f"th:run:{action}:r7")
+    why = THREAD_LOCKED if way == "locked" else MISSING_WRITE_PERMISSION
+    await world.until(lambda: told_privately(world.thread) == [why])
+    assert len(world.program.received) == before
+
+
 async def test_an_answered_question_has_no_controls_left(world) -> None:
     message_id = await asked(world, "red")
     ask = Ask(ask_id=ASK_ID, run_id="r", text="Which?", state="answered", answer="red")
