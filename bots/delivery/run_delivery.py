@@ -296,9 +296,13 @@ class _Show:
             if self._over.is_set() or self._view.state not in UNENDED_STATES:
                 return
             self._changed.clear()
-            await self._show_status(poster)
-            await self._show_approval(run, poster)
-            await self._show_replies(run, poster, writer)
+            try:
+                await self._show_status(poster)
+                await self._show_approval(run, poster)
+                await self._show_replies(run, poster, writer)
+            except LeaseLost:
+                log.info("another process shows run %s now", self.run_id)
+                return
             pace = poster.surface.edit_interval_seconds
             crowd = max(1.0, self._active_runs() / RUNS_PER_INTERVAL)
             await wait_at_most(self._over, pace * crowd)
@@ -356,8 +360,6 @@ class _Show:
         except StorageUnavailable as error:
             log.warning("the status of run %s waits for the database: %s", self.run_id, error)
             self._changed.set()
-        except LeaseLost:
-            log.info("another process shows run %s now", self.run_id)
 
     def _current_view(self) -> RunView:
         if self._view.state == "queued" and self._has_queued_long:

@@ -1,12 +1,13 @@
 """A process that loses a run between the decision to post and the request posts nothing."""
 
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
 
-from bots.delivery.content import AnswerPart
+from bots.delivery.content import AnswerPart, AskPrompt
 from bots.delivery.poster import Poster
 from bots.delivery.rate_limiter import MemoryRateBudget, RateLimit, RateLimiter
 from bots.discord.app import DiscordApp
@@ -14,14 +15,19 @@ from bots.slack.app import SlackApp
 from core.domain.errors import LeaseLost, SurfaceRateLimited
 from core.domain.threads import Address
 from core.ports import OutgoingFile
-from core.stores import DeliveryDraft
+from core.run.execute import execute
+from core.stores import Delivery, DeliveryDraft, DeliveryLease
 from core.tasks import boot_seconds
 from simulator.discord import DiscordSettings, DiscordSimulator
 from simulator.slack import SlackSimulator
 from storage.sql.stores.deliveries import SqlDeliveries
+from tests.fakes.streamed_model import calls
 from tests.fakes.surface import FakeSurface
+from tests.integration.bots.delivery_stage import Stage, until
+from tests.integration.bots.delivery_stage import stage as stage
 from tests.integration.bots.discord.conftest import Program
 from tests.integration.bots.slack.socket_mode_app import channel_of
+from tests.integration.bots.test_delivery import guarded
 from tests.integration.core.conftest import World
 from tests.integration.core.conftest import world as world
 
@@ -180,3 +186,39 @@ async def test_a_run_lost_during_a_rate_limit_is_not_posted_afterwards(world: Wo
         await poster.show(delivery, AnswerPart(markdown="Hi."))
 
     assert surface.posted == []
+
+
+class TakenOver(SqlDeliveries):
+    """Another process takes the run over before this one reads what it has to post."""
+
+    lose_run: LoseRun | None = None
+
+    async def plan(
+        self, rendering: DeliveryLease, drafts: Sequence[DeliveryDraft]
+    ) -> tuple[Delivery, ...]:
+        if self.lose_run is not None and not drafts:
+            lose_run, self.lose_run = self.lose_run, None
+            await lose_run()
+        return await super().plan(rendering, drafts)
+
+
+async def test_a_run_lost_before_its_approval_is_shown_is_no_fault(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    guarded(stage).world.model.turns = [calls(("echo", '{"text": "a"}'))]
+    await stage.delivery.close()
+    deliveries = TakenOver(stage.world.database)
+    stage.delivery = stage.new_delivery("worker-1", deliveries)
+    run_id = await stage.world.say("go")
+
+    async def lose_run() -> None:
+        await stage.world.deps.stores.claims.remove_worker("worker-1")
+        assert await deliveries.claim(run_id, "worker-2") is not None
+
+    deliveries.lose_run = lose_run
+    stage.delivery.wake(run_id)
+    await execute(run_id, stage.world.deps)
+    await until(lambda: "another process shows" in caplog.text or "failed" in caplog.text)
+    assert "failed" not in caplog.text
+    assert stage.of(AskPrompt) == []
