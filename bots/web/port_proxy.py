@@ -247,7 +247,8 @@ async def port_proxies_context(app: web.Application) -> AsyncIterator[None]:
 
 async def _copy_to_sandbox(reader: asyncio.StreamReader, stream: PortStream) -> None:
     while piece := await reader.read(_PIECE_BYTES):
-        await stream.write(piece)
+        async with asyncio.timeout(READ_SECONDS):  # its program may never read
+            await stream.write(piece)
 
 
 async def _copy_from_sandbox(stream: PortStream, writer: asyncio.StreamWriter) -> None:

@@ -101,7 +101,7 @@ class Connection:
                 if call.answer.done():
                     call.answer.result()
                     return
-                await self._change(call, op)
+                await self._change(call, op, ANSWER_SECONDS)
         finally:
             self._forget(channel, call)
 
@@ -223,7 +223,8 @@ class Connection:
 
     async def _send_part(self, channel: int, call: PendingCall, op: str, part: bytes) -> bool:
         while call.credit < len(part) and not call.answer.done():
-            await self._change(call, op)
+            # a program at the end of a stream may read when it likes
+            await self._change(call, op, None if call.accepts_data else ANSWER_SECONDS)
         if call.answer.done():
             return False  # refused before all data was sent
         call.credit -= len(part)
@@ -234,10 +235,10 @@ class Connection:
             self.mark_lost("the stream was cut")
         return not call.answer.done()
 
-    async def _change(self, call: PendingCall, op: str) -> None:
+    async def _change(self, call: PendingCall, op: str, seconds: float | None) -> None:
         call.changed.clear()
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(seconds):
                 await call.changed.wait()
         except TimeoutError:
             self.mark_lost(f"{op} stood still")

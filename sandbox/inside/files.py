@@ -281,6 +281,7 @@ class _Replacement:
             self._call.fail(describe_os_error(error))
             return
         self._size += len(piece)
+        self._call.grant_credit(len(piece))
 
     def _finish(self) -> None:
         try:

@@ -63,6 +63,12 @@ class Call:
         self.next_piece = next_piece
         self._host.add_sender(self)
 
+    def grant_credit(self, amount: int) -> None:
+        """Tells the host that this much of its data was taken."""
+        if not self.is_over:
+            credit = protocol.CREDIT_AMOUNT.pack(amount)
+            self._host.send_urgent(protocol.encode_frame(protocol.CREDIT, self.channel, credit))
+
     def _finish(self, frame: bytes) -> None:
         self.is_over = True
         self._host.finish(self.channel, frame)
@@ -89,7 +95,7 @@ class HostConnection:
         loop.on_readable(read_fd, self._read)
 
     def send_hello(self, hello: dict[str, Any]) -> None:
-        self._send_urgent(protocol.encode_json_frame(protocol.HELLO, 0, hello))
+        self.send_urgent(protocol.encode_json_frame(protocol.HELLO, 0, hello))
 
     def stop_sending(self) -> None:
         """Sends nothing more: the program is ending, so calls that end now are not answered."""
@@ -106,9 +112,9 @@ class HostConnection:
             self._bulk_unsent += len(frame)
             self._write()
         else:
-            self._send_urgent(frame)
+            self.send_urgent(frame)
 
-    def _send_urgent(self, frame: bytes) -> None:
+    def send_urgent(self, frame: bytes) -> None:
         self._urgent.append(frame)
         self._write()
 
@@ -148,9 +154,6 @@ class HostConnection:
     def _frame_of_call(self, kind: int, call: Call, payload: bytes) -> None:
         if kind == protocol.DATA and call.on_data is not None:
             call.on_data(payload)
-            if not call.is_over:
-                amount = protocol.CREDIT_AMOUNT.pack(len(payload))
-                self._send_urgent(protocol.encode_frame(protocol.CREDIT, call.channel, amount))
         elif kind == protocol.END and call.on_end is not None:
             call.on_end()
         elif kind == protocol.CREDIT:

@@ -10,12 +10,10 @@ from sandbox.inside import protocol
 from sandbox.inside.event_loop import EventLoop, Timer
 from sandbox.inside.host_connection import Call, CallError
 
-UNSENT_BYTES_MAX = 8 * 1024 * 1024
-LOST = "The program at the other end does not read its input."
-
 
 class SocketRelay:
-    """Copies data between a call and a stream socket. Buffers the host's data until `connect` or `refuse`.
+    """Copies data between a call and a stream socket. Buffers the host's data until `connect` or `refuse`, as much as
+    its credit allows: more is granted for what the socket has taken.
 
     The call is answered when the peer closes the socket, and the socket is closed when the host cancels the call.
     """
@@ -26,9 +24,8 @@ class SocketRelay:
         self._socket: socket.socket | None = None
         self._unsent = bytearray()
         self._received = b""
-        self._is_ended = False
         self.is_over = False
-        call.on_data, call.on_end, call.on_cancel = self._take, self._no_more, self.close
+        call.on_data, call.on_cancel = self._take, self.close
 
     def connect(self, connected: socket.socket, greeting: bytes = b"") -> None:
         """`greeting` is sent to the host before the data."""
@@ -58,13 +55,6 @@ class SocketRelay:
 
     def _take(self, piece: bytes) -> None:
         self._unsent += piece
-        if len(self._unsent) > UNSENT_BYTES_MAX:
-            self.refuse(CallError(LOST))
-        else:
-            self._write()
-
-    def _no_more(self) -> None:
-        self._is_ended = True
         self._write()
 
     def _write(self) -> None:
@@ -74,8 +64,7 @@ class SocketRelay:
             while self._unsent:
                 sent = self._socket.send(self._unsent[: 256 * 1024])
                 del self._unsent[:sent]
-            if self._is_ended:
-                self._socket.shutdown(socket.SHUT_WR)
+                self._call.grant_credit(sent)
         except BlockingIOError:
             self._loop.on_writable(self._socket.fileno(), self._write)
         except OSError:

@@ -13,12 +13,16 @@ from tests.requirements_of_the_machine import lacking
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SERVER = """
-import hashlib, socket, sys, threading
+import hashlib, os, socket, sys, threading, time
 family = socket.AF_INET6 if "6" in sys.argv[1:] else socket.AF_INET
 server = socket.create_server(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0), family=family)
 def serve(peer):
     with peer:
         word = peer.recv(5)
+        if word == b"late ":
+            while not os.path.exists("reads"):
+                time.sleep(0.01)
+            word = peer.recv(5)
         if word == b"echo ":
             while piece := peer.recv(65536):
                 peer.sendall(piece)
@@ -81,6 +85,20 @@ async def test_much_data_arrives_whole_both_ways(sandbox: Sandbox) -> None:
     await up.write(b"hash " + b"%010d" % len(content) + content)
     assert await everything(up) == hashlib.sha256(content).hexdigest().encode()
     up.close()
+
+
+async def test_an_upload_waits_for_a_program_that_reads_late(sandbox: Sandbox) -> None:
+    stream = await sandbox.connect(await serving(sandbox))
+    content = bytes(range(256)) * 60_000
+    sending = asyncio.ensure_future(
+        stream.write(b"late " + b"hash " + b"%010d" % len(content) + content)
+    )
+    await run(sandbox, "sleep 0.5")  # others are not held up
+    assert not sending.done()
+    await run(sandbox, "touch reads")
+    await sending
+    assert await everything(stream) == hashlib.sha256(content).hexdigest().encode()
+    stream.close()
 
 
 async def test_many_connections_do_not_hold_each_other_up(sandbox: Sandbox) -> None:

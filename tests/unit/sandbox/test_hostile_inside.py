@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from core.domain.errors import LeaseLost, SandboxUnavailable, ToolError
 from core.tasks import cancel, spawn
+from sandbox.client import connection
 from sandbox.client.connection import FRAMES_AT_ONCE_MAX, Connection
 from sandbox.client.sandbox_client import SandboxClient
 from sandbox.inside import protocol
@@ -197,6 +198,24 @@ async def test_credit_without_end_does_not_make_the_host_send_without_end(liar: 
         taken += len(payload)
     liar.answer({"size_bytes": taken})
     assert await waiting == taken
+
+
+async def test_a_stream_waits_for_credit_as_long_as_it_takes(
+    liar: Liar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program at its end may read when it likes: that is no reason to give up the sandbox."""
+    monkeypatch.setattr(connection, "ANSWER_SECONDS", 0.05)
+    stream = liar.connection.stream("connect", port=1)
+    writing = asyncio.ensure_future(stream.write(bytes(protocol.WINDOW_BYTES + 1)))
+    taken = 0
+    await liar.take()
+    while taken < protocol.WINDOW_BYTES:
+        taken += len((await liar.take())[2])
+    await asyncio.sleep(0.2)
+    assert (writing.done(), liar.connection.is_lost) == (False, False)
+    liar.send(protocol.CREDIT, 1, struct.pack(">I", taken))
+    await writing
+    stream.close()
 
 
 async def test_frames_without_end_leave_others_their_turn(liar: Liar) -> None:
