@@ -49,7 +49,7 @@ _PROXY_HEADERS = (
     "x-real-ip",
 )
 _REQUEST_HEADERS_DROPPED = frozenset(
-    (*_HOP_BY_HOP, *_PROXY_HEADERS, "cookie", "authorization", "origin")
+    (*_HOP_BY_HOP, *_PROXY_HEADERS, "cookie", "authorization", "origin", "expect")
 )
 _RESPONSE_HEADERS_DROPPED = frozenset(
     (

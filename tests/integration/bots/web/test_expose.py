@@ -133,6 +133,15 @@ async def test_requests_arrive_whole(exposed: Exposed) -> None:
     assert (await exposed.told("DELETE", "/gone"))["method"] == "DELETE"
 
 
+async def test_an_upload_that_waits_for_a_word_gets_it(exposed: Exposed) -> None:
+    """As curl does with large ones: the program inside need not say it."""
+    async with asyncio.timeout(20):
+        for path in ("/silent", "/"):
+            told = await exposed.told("POST", path, data=b"x" * 2_000, expect100=True)
+            assert told["length"] == 2_000
+            assert "expect" not in told["headers"]
+
+
 async def test_answers_arrive_whole(exposed: Exposed) -> None:
     async with exposed.ask("GET", "/big") as response:
         assert await response.read() == b"".join(bytes([one]) * 65_536 for one in range(80))
