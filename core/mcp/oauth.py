@@ -1,12 +1,16 @@
 """Authorization at MCP servers over HTTP: client credentials, or the consent of a person, whose tokens are kept."""
 
+import asyncio
+import fcntl
 import json
 import os
+import weakref
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
+import httpx2
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError
 from mcp.client.auth.extensions.client_credentials import (
     ClientCredentialsOAuthProvider,
@@ -28,6 +32,7 @@ from pydantic import AnyUrl, ValidationError
 from core.context.untrusted_text import clean_line
 from core.mcp.settings import McpServerConfig, OAuthSettings
 
+LOCK_SECONDS_MAX = 10.0
 Authorize = Callable[[str], Awaitable[str]]
 """Shows a link to a person. Returns the address that the browser was sent to after the person's consent."""
 
@@ -66,6 +71,21 @@ class StoredTokens:
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             json.dump(self._content, file)
         fresh.replace(self._path)
+
+    async def lock(self, owner: object) -> Callable[[], object]:
+        """Waits until no other process refreshes the tokens, but not for ever. Returns a function that ends the lock,
+        as the end of its owner does."""
+        place = self._path.with_suffix(".lock") if self._path else os.devnull
+        lock = os.open(place, os.O_WRONLY | os.O_CREAT, 0o600)
+        unlock = weakref.finalize(owner, os.close, lock)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOCK_SECONDS_MAX):
+                while True:
+                    with suppress(BlockingIOError):
+                        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        break
+                    await asyncio.sleep(0.05)
+        return unlock
 
     async def get_tokens(self) -> OAuthToken | None:
         self._content = self._read() or self._content
@@ -128,6 +148,13 @@ class _PersonOAuth(OAuthClientProvider):
     """The consent of a person, whose tokens are stored and refreshed."""
 
     more_scopes: str = ""
+    _unlock: Callable[[], object] = bool
+
+    async def _handle_refresh_response(self, response: httpx2.Response) -> bool:
+        try:
+            return await super()._handle_refresh_response(response)
+        finally:
+            self._unlock()
 
     async def _perform_authorization_code_grant(self) -> tuple[str, str]:
         asked = self.context.client_metadata
@@ -135,8 +162,19 @@ class _PersonOAuth(OAuthClientProvider):
         return await super()._perform_authorization_code_grant()
 
     async def _initialize(self) -> None:
-        await super()._initialize()
-        cast(StoredTokens, self.context.storage).restore(self.context)
+        """Reads the tokens before each request. Other processes use them, too, and of two that refresh them at once a
+        server may end the session, because a refresh token came twice."""
+        context, storage = self.context, cast(StoredTokens, self.context.storage)
+        self._unlock()  # the refresh before may have failed
+        for is_locked in (False, True):
+            await super()._initialize()
+            storage.restore(context)
+            if is_locked or context.is_token_valid() or not context.can_refresh_token():
+                break
+            self._unlock = await storage.lock(self)
+        if context.is_token_valid():
+            self._unlock()
+        self._initialized = False
 
 
 def build_oauth(config: McpServerConfig, authorize: Authorize | None) -> OAuthClientProvider | None:

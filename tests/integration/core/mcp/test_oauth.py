@@ -1,5 +1,6 @@
 """Servers that want authorization: client credentials, the consent of a person, and tokens that outlive the program."""
 
+import asyncio
 import base64
 import hashlib
 import json
@@ -27,6 +28,7 @@ class AuthorizingServer:
 
     url: str = ""
     expires_in: int = 3_600
+    issue_seconds: float = 0
     refuses: bool = False
     consent_place: str = ""
     """Where people are sent to in place of its own page."""
@@ -80,6 +82,7 @@ class AuthorizingServer:
     async def issue(self, request: web.Request) -> web.Response:
         sent = {name: values[0] for name, values in parse_qs(await request.text()).items()}
         self.asked.append(sent["grant_type"])
+        await asyncio.sleep(self.issue_seconds)
         match sent["grant_type"]:
             case "authorization_code":
                 digest = hashlib.sha256(sent["code_verifier"].encode()).digest()
@@ -165,6 +168,25 @@ async def test_an_old_token_is_refreshed_after_a_restart(
     server.expires_in = 3_600
     assert await guest_of(config).look() == ["mcp_fake_echo"]
     assert server.asked == ["refresh_token"]
+
+
+async def test_two_processes_use_a_refresh_token_once(
+    server: AuthorizingServer, guest_of: MakeGuest, tmp_path: Path
+) -> None:
+    config = server.config(token_folder=tmp_path)
+    server.expires_in = -1
+    await guest_of(config, authorize=server.person).look()
+    server.asked.clear()
+    server.expires_in, server.issue_seconds = 3_600, 0.2
+    guests = [guest_of(config) for _ in range(3)]
+    assert await asyncio.gather(*(one.look() for one in guests)) == [["mcp_fake_echo"]] * 3
+    assert server.asked == ["refresh_token"]
+
+    place = tmp_path / "fake.json"
+    place.write_text(json.dumps({**json.loads(place.read_text()), "expires_at": 1}))
+    for one in guests:  # which are connected
+        assert await one.output("echo") == "here"
+    assert server.asked == ["refresh_token"] * 2
 
 
 async def test_without_a_consent_the_server_is_missing_and_the_command_is_named(
