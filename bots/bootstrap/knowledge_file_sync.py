@@ -80,14 +80,16 @@ class KnowledgeFileSync:
         if self._read.get(agent_id) == sources:
             return
         scope = Scope("agent", agent_id)
-        kept = {entry_id for one in sources if (entry_id := await self._add(scope, one))}
+        kept = {await self._add(scope, one) for one in sources}
         names = {one.name for one in sources}
         for entry in await self._library.store.entries([scope]):
             if entry.entry_id not in kept and entry.name not in names:
                 await self._library.store.remove(scope, entry.entry_id)
-        self._read[agent_id] = sources
+        if "" not in kept:
+            self._read[agent_id] = sources
 
     async def _add(self, scope: Scope, source: _Source) -> str | None:
+        """Returns the entry's id, None for a file that cannot be read, or "" if the next run should try it again."""
         try:
             entry = await self._library.add(scope, source.name, _read_chunks(source.path))
         except (DocumentError, OSError) as error:
@@ -97,7 +99,7 @@ class KnowledgeFileSync:
                 source.name,
                 error,
             )
-            return None
+            return "" if isinstance(error, OSError) else None
         return entry.entry_id
 
 

@@ -1,6 +1,7 @@
 """A run is equipped as its agent has it: model, dialect, tools, tool servers, knowledge."""
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bots.bootstrap import knowledge_file_sync
 from bots.bootstrap.knowledge_file_sync import KnowledgeFileSync
 from core.agents.definition import KnownNames
 from core.agents.files import AgentFiles
@@ -215,6 +217,24 @@ async def test_knowledge_that_leads_out_or_cannot_be_read_is_left_out(
     bench.own("knowledge: [link.txt, broken.pdf, gone.txt, good.txt]\n")
     await bench.run("What is the sky and the password?")
     assert "The sky is blue." in told(bench)
+    assert await bench.known() == {"good.txt"}
+
+
+async def test_knowledge_that_cannot_be_read_for_the_moment_is_read_for_the_next_run(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (bench.folder / "good.txt").write_text("The sky is blue.")
+    bench.own("knowledge: [good.txt]\n")
+
+    async def no_descriptor(_path: Path) -> AsyncIterator[bytes]:
+        raise OSError(errno.EMFILE, "too many open files")
+        yield b""
+
+    with monkeypatch.context() as now:
+        now.setattr(knowledge_file_sync, "_read_chunks", no_descriptor)
+        await bench.run("What is the sky?")
+    assert await bench.known() == set()
+    await bench.run("What is the sky?")
     assert await bench.known() == {"good.txt"}
 
 
