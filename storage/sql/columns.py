@@ -27,7 +27,8 @@ def dump_json(value: object) -> str:
     try:
         return to_json(value, inf_nan_mode="null").decode()
     except (PydanticSerializationError, UnicodeError):
-        return json.dumps(value, separators=(",", ":"))
+        plain = json.loads(json.dumps(value), parse_constant=lambda _name: None)
+        return json.dumps(plain, separators=(",", ":"))
 
 
 ValueT = TypeVar("ValueT", contravariant=True)

@@ -78,6 +78,16 @@ async def test_a_message_comes_back_as_it_was_written(stores: Stores) -> None:
     assert list(stored.content) == list(sent.content)
 
 
+async def test_a_number_that_json_lacks_is_stored_as_none_beside_half_a_pair(
+    stores: Stores,
+) -> None:
+    lease = await stores.started()
+    sent = replace(told(lease, ""), metadata={"raw": "\ud83d", "share": float("nan")})
+    await stores.journal.write(lease, JournalEntry(messages=(sent,)))
+    (stored,) = await stores.conversations.messages(lease.thread_id)
+    assert stored.metadata == {"raw": "\ud83d", "share": None}
+
+
 async def test_history_holds_what_a_model_sees(stores: Stores) -> None:
     lease = await stores.started()
     seen = told(lease, "seen")
