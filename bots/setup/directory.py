@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import cast
 
 from bots.settings import Settings
 from bots.setup.dialog import Choice
 from bots.setup.service_checks import ServiceClient
+from core.domain.messages import json_fields, json_objects
 
 PAGES_MAX = 5
 _TEXT_CHANNEL = 0
@@ -54,25 +54,25 @@ async def _slack_rows(
     for _ in range(PAGES_MAX):
         form = {**options, "limit": "200", "cursor": cursor}
         reply = await client.slack(settings, method, token, **form)
-        rows += _objects(reply.body.get(key))
-        cursor = _text(_object(reply.body.get("response_metadata")), "next_cursor")
+        rows += json_objects(reply.body.get(key))
+        cursor = _text(json_fields(reply.body.get("response_metadata")), "next_cursor")
         if not cursor:
             break
     return rows
 
 
 async def _add_discord(client: ServiceClient, settings: Settings, found: Directory) -> None:
-    for guild in _objects((await client.discord(settings, "/users/@me/guilds")).rows):
+    for guild in (await client.discord(settings, "/users/@me/guilds")).rows:
         guild_id, name = _text(guild, "id"), _text(guild, "name")
         found.workspaces.append(Choice(guild_id, f"{name} (Discord)"))
         channels = await client.discord(settings, f"/guilds/{guild_id}/channels")
-        for row in _objects(channels.rows):
+        for row in channels.rows:
             if row.get("type") == _TEXT_CHANNEL:
                 label = f"#{_text(row, 'name')} (Discord, {name})"
                 found.channels.append(Choice(_text(row, "id"), label))
     # a list of all members takes an intent that the bot does not need
     application = (await client.discord(settings, "/applications/@me")).body
-    owner = _object(application.get("owner"))
+    owner = json_fields(application.get("owner"))
     if _text(owner, "id") and not application.get("team"):
         label = f"{_text(owner, 'username')} (Discord, owner of the application)"
         found.people.append(Choice(_text(owner, "id"), label))
@@ -98,15 +98,6 @@ async def post_test_message(client: ServiceClient, settings: Settings, channel_i
             "The bot is not in that channel: write `/invite @threadhand` there, and pick it again."
         )
     return f"Slack refuses the message: {error}."
-
-
-def _objects(value: object) -> list[Mapping[str, object]]:
-    rows = cast(list[object], value) if isinstance(value, list | tuple) else []
-    return [cast(Mapping[str, object], row) for row in rows if isinstance(row, dict)]
-
-
-def _object(value: object) -> Mapping[str, object]:
-    return cast(Mapping[str, object], value) if isinstance(value, dict) else {}
 
 
 def _text(row: Mapping[str, object], name: str) -> str:

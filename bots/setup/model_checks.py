@@ -1,10 +1,8 @@
 """Tries the models of the settings with one short request each, as runs call them."""
 
-from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
-from typing import cast
 
 from bots.bootstrap.model_clients import (
     OPENAI_PROTOCOL_PROVIDERS,
@@ -19,7 +17,7 @@ from bots.setup.report import Check, in_thread, run_in_parallel
 from bots.setup.service_checks import ServiceClient
 from core.dialects.selection import select_dialect
 from core.domain.errors import ConfigurationError, ModelError, ModelRejected, ModelUnavailable
-from core.domain.messages import JsonObject
+from core.domain.messages import JsonObject, json_objects
 from core.domain.threads import Usage
 from core.llm.embeddings import ModelEmbedder
 from core.llm.error_mapping import NO_TOOL_CALLS
@@ -194,11 +192,7 @@ async def list_models(
         reply = await client.call("GET", f"{url}/models", headers=headers)
     else:
         reply = await client.call("GET", f"{url}/models", f"Bearer {key}" if key else "")
-    found = reply.body.get("data")
-    rows = cast(list[object], found) if isinstance(found, list) else []
-    names = [
-        str(cast(Mapping[str, object], row).get("id", "")) for row in rows if isinstance(row, dict)
-    ]
+    names = [str(row.get("id", "")) for row in json_objects(reply.body.get("data"))]
     return reply.status, tuple(sorted(name for name in names if name))
 
 

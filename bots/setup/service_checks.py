@@ -17,6 +17,7 @@ from bots.settings import Settings
 from bots.setup.findings import Finding, untested
 from bots.slack.install.manifest import BOT_SCOPES, OPTIONAL_SCOPES
 from core.domain.errors import ConfigurationError
+from core.domain.messages import json_fields, json_objects
 
 CALL_SECONDS = 10.0
 REPLY_BYTES_MAX = 4 * 1024 * 1024
@@ -47,11 +48,12 @@ _SLACK_REMEDIES = {
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An HTTP response. `status` is None if there was none. `body` is empty if it is not a JSON object."""
+    """An HTTP response. `status` is None if there was none. `body` is its JSON object and `rows` the objects of its
+    JSON array; the other is empty."""
 
     status: int | None = None
     body: Mapping[str, object] = field(default_factory=dict[str, object])
-    rows: Sequence[object] = ()
+    rows: Sequence[Mapping[str, object]] = ()
     scopes: tuple[str, ...] | None = None
 
     def text(self, name: str) -> str:
@@ -123,8 +125,8 @@ def _reply(status: int, body: bytearray, scopes: str | None) -> Reply:
         parsed = None
     return Reply(
         status,
-        cast(Mapping[str, object], parsed) if isinstance(parsed, dict) else {},
-        cast(Sequence[object], parsed) if isinstance(parsed, list) else (),
+        json_fields(parsed),
+        json_objects(parsed),
         None if scopes is None else tuple(one.strip() for one in scopes.split(",") if one.strip()),
     )
 
@@ -163,14 +165,13 @@ async def check_slack_channels(client: ServiceClient, settings: Settings) -> tup
 
 
 def _slack_channel_problem(channel_id: str, reply: Reply) -> Finding | None:
-    error, found = reply.text("error"), reply.body.get("channel")
+    error, channel = reply.text("error"), json_fields(reply.body.get("channel"))
     if error == "channel_not_found":
         fact = f"the bot cannot see the allowed channel {channel_id} ({error})."
         remedy = "Write `/invite @threadhand` there, or correct THREADHAND_ALLOWED_CHANNELS."
         return Finding("fail", "slack", fact, remedy)
-    if reply.body.get("ok") is not True or not isinstance(found, dict):
+    if reply.body.get("ok") is not True:
         return None  # the check of the token says why
-    channel = cast(Mapping[str, object], found)
     if channel.get("is_archived"):
         fact = f"the allowed channel #{channel.get('name')} is archived."
         remedy = f"Take {channel_id} out of THREADHAND_ALLOWED_CHANNELS, or unarchive it in Slack."
@@ -216,8 +217,7 @@ async def _check_app_token(
         return []
     bot_token = settings.slack_bot_token.get_secret_value()
     reply = await client.slack(settings, "bots.info", bot_token, bot=bot_id)
-    bot = reply.body.get("bot")
-    app_id = str(cast(Mapping[str, object], bot).get("app_id", "")) if isinstance(bot, dict) else ""
+    app_id = str(json_fields(reply.body.get("bot")).get("app_id", ""))
     if app_id and app_id != found[1]:
         fact = f"the two tokens belong to different apps: {app_id} (bot) and {found[1]} (app)."
         remedy = f"Copy both from {SLACK_APPS}/{app_id}."
@@ -302,11 +302,7 @@ async def check_discord(client: ServiceClient, settings: Settings) -> tuple[Find
         findings.append(
             Finding("fail", "discord", "the Message Content intent is switched off.", remedy)
         )
-    guilds = [
-        cast(Mapping[str, object], guild)
-        for guild in (await client.discord(settings, "/users/@me/guilds")).rows
-        if isinstance(guild, dict)
-    ]
+    guilds = (await client.discord(settings, "/users/@me/guilds")).rows
     if not guilds:
         remedy = f"Add it: {discord_invite(application_id)}"
         fact = f"the bot {me.text('username')} is in no server."
@@ -379,12 +375,7 @@ def _with_overwrites(
     permissions: int, channel: Mapping[str, object], held: set[str], guild_id: str, bot_id: str
 ) -> int:
     """Applies the channel's overwrites in Discord's order: for everyone, for the roles together, for the bot."""
-    found = channel.get("permission_overwrites")
-    rows = [
-        cast(Mapping[str, object], row)
-        for row in (cast(list[object], found) if isinstance(found, list) else [])
-        if isinstance(row, dict)
-    ]
+    rows = json_objects(channel.get("permission_overwrites"))
     if permissions & _ADMINISTRATOR:
         return permissions
     for ids in ({guild_id}, held - {guild_id, bot_id}, {bot_id}):

@@ -1,8 +1,8 @@
-"""Data types for the stored messages and tool calls of a conversation."""
+"""Data types for the stored messages and tool calls of a conversation, and readers of unchecked JSON."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, cast
 
 from pydantic import JsonValue
 
@@ -54,3 +54,15 @@ class Message:
     agent_id: str | None = None
     agent_version_id: str | None = None
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+
+def json_fields(value: object) -> dict[str, object]:
+    """Returns the fields of a JSON object, or none if the value is anything else."""
+    # a quoted type costs nothing at run time; this runs several times for each piece of an answer
+    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
+
+
+def json_objects(value: object) -> list[dict[str, object]]:
+    """Returns the objects in a JSON array, or none if the value is anything else. Skips other items."""
+    items = cast("list[object]", value) if isinstance(value, list) else ()
+    return [cast("dict[str, object]", one) for one in items if isinstance(one, dict)]

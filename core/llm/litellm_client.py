@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any, Protocol, TypeVar, cast
 
 from core.domain.errors import ModelError, ModelUnavailable
-from core.domain.messages import JsonObject
+from core.domain.messages import JsonObject, json_fields
 from core.domain.threads import Usage
 from core.failpoints import Failpoint
 from core.llm import error_mapping
@@ -29,7 +29,7 @@ from core.llm.call_ids import with_usable_call_ids
 from core.llm.error_mapping import ErrorResponse, parse_retry_after, to_model_error
 from core.llm.openai_answer import AnswerReader, parse_error_body
 from core.llm.openai_request import cache_mark_places, with_cache_mark
-from core.llm.reasoning import ReasoningOrigin, json_fields, provider_of, wire_message
+from core.llm.reasoning import ReasoningOrigin, provider_of, wire_message
 from core.ports import ModelDelta, ModelFinished, ModelRequest
 
 log = logging.getLogger(__name__)

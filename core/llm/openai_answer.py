@@ -12,10 +12,11 @@ import jiter
 from pydantic_core import to_json as pydantic_to_json
 
 from core.domain.errors import AnswerRejected, ModelError, ModelUnavailable
+from core.domain.messages import json_fields
 from core.domain.threads import Usage
 from core.llm import error_mapping
 from core.llm.error_mapping import ErrorResponse, to_model_error
-from core.llm.reasoning import ReasoningCollector, ReasoningOrigin, json_fields
+from core.llm.reasoning import ReasoningCollector, ReasoningOrigin
 from core.llm.thinking import ThinkingReader
 from core.ports import ModelDelta, ModelFinished, TextDelta, ThinkingDelta, ToolCallDelta
 

@@ -6,7 +6,7 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from core.domain.messages import REASONING_KEY, JsonObject
+from core.domain.messages import REASONING_KEY, JsonObject, json_fields, json_objects
 from core.ports import ModelRequest, ReasoningSnapshot
 
 TEXT_FIELDS = ("reasoning_content", "reasoning")
@@ -111,7 +111,7 @@ class ReasoningCollector:
             if isinstance(text := said.get(key), str) and text and self._has_room(text):
                 self._texts.setdefault(key, []).append(text)
         for key in LIST_FIELDS:
-            for one in _objects(said.get(key)):
+            for one in json_objects(said.get(key)):
                 if self._has_room(one):
                     blocks = self._blocks.setdefault(key, [])
                     if not blocks or not blocks[-1].continues_with(one):
@@ -249,7 +249,7 @@ def kept_names(messages: Iterable[JsonObject], origin: ReasoningOrigin) -> set[s
     for message in messages:
         fields = kept_fields(message, origin)
         calls = fields.get("tool_calls")
-        names.update(fields, *(call for call in _objects(calls)))
+        names.update(fields, *json_objects(calls))
     return names - {"tool_calls"}
 
 
@@ -257,18 +257,6 @@ def _with_fields(call: JsonValue, extra: JsonValue, refused: frozenset[str]) -> 
     if not isinstance(call, dict) or not isinstance(extra, dict):
         return call
     return {**call, **{key: one for key, one in extra.items() if key not in refused}}
-
-
-def json_fields(value: object) -> dict[str, object]:
-    """Returns the fields of a JSON object, or none if the value is anything else."""
-    # a quoted type costs nothing at run time; this runs several times for each piece of an answer
-    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
-
-
-def _objects(value: object) -> Iterable[Mapping[str, object]]:
-    for one in cast(list[object], value) if isinstance(value, list) else ():
-        if isinstance(one, dict):
-            yield cast(Mapping[str, object], one)
 
 
 def whole_text(pieces: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from core.context.message_text import content_text
 from core.domain.errors import ModelUnavailable
-from core.domain.messages import JsonObject
+from core.domain.messages import JsonObject, json_fields, json_objects
 from core.domain.threads import Usage
 from core.llm import error_mapping
 from core.llm.call_ids import with_usable_call_ids
@@ -24,7 +24,7 @@ from core.llm.openai_answer import (
     to_json,
 )
 from core.llm.openai_request import RequestEncoder
-from core.llm.reasoning import ReasoningOrigin, json_fields, kept_fields, snapshot
+from core.llm.reasoning import ReasoningOrigin, kept_fields, snapshot
 from core.ports import (
     ModelDelta,
     ModelFinished,
@@ -264,6 +264,5 @@ class ResponsesReader:
 
 
 def _said(item: dict[str, object]) -> str:
-    content = item.get("content")
-    parts = map(json_fields, cast(list[object], content) if isinstance(content, list) else ())
+    parts = json_objects(item.get("content"))
     return "".join(str(one.get("text") or one.get("refusal") or "") for one in parts)

@@ -28,7 +28,7 @@ from pydantic import ValidationError
 
 from core.context.untrusted_text import clean_json, clean_line
 from core.domain.events import ActivityChanged
-from core.domain.messages import JsonObject
+from core.domain.messages import JsonObject, json_fields
 from core.failpoints import Failpoint
 from core.mcp.arguments import ANSWERS
 from core.mcp.elicitation import RunningCall, answer_elicitation, asked_questions, question_output
@@ -388,8 +388,7 @@ def _explain_answer(error: MCPError) -> str:
     if error.code in (HTTP_REFUSED, SESSION_FORGOTTEN):
         return error.message
     if error.code == UNSUPPORTED_PROTOCOL_VERSION:
-        data: object = error.error.data
-        named = cast(dict[str, object], data).get("supported") if isinstance(data, dict) else None
+        named = json_fields(error.error.data).get("supported")
         versions = cast(list[object], named) if isinstance(named, list) else []
         return _explain_versions(", ".join(map(str, versions[:10])))
     return f"it answered with an error: {clean_line(error.message, 300)}"

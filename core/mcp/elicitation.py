@@ -15,7 +15,7 @@ from typing import cast
 from mcp.types import ElicitRequestFormParams, ElicitRequestParams, ElicitResult
 
 from core.context.untrusted_text import clean_line, clean_text
-from core.domain.messages import JsonObject
+from core.domain.messages import JsonObject, json_fields
 from core.domain.threads import Reply
 from core.mcp.arguments import ANSWERS, find_problems
 from core.tools.tool import ToolContext, ToolOutput
@@ -91,10 +91,9 @@ def _question(params: ElicitRequestParams) -> str:
     if not isinstance(params, ElicitRequestFormParams):
         lines.append(f"It wants you to open {clean_line(params.url, 500)}")
         return "\n".join(lines)
-    properties = params.requested_schema.get("properties")
-    named = cast(dict[str, object], properties) if isinstance(properties, dict) else {}
+    named = json_fields(params.requested_schema.get("properties"))
     for name, one in list(named.items())[:FIELDS_MAX]:
-        schema = cast(dict[str, object], one) if isinstance(one, dict) else {}
+        schema = json_fields(one)
         facts = [
             f"{key} {clean_line(json.dumps(schema[key], ensure_ascii=False), 200)}"
             for key in ("type", "enum", "default", "description")

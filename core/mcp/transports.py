@@ -30,6 +30,7 @@ from mcp.types import (
 )
 
 from core.context.untrusted_text import clean_json, clean_line
+from core.domain.messages import json_fields
 from core.mcp.http_client import MESSAGE_BYTES_MAX, client_factory
 from core.mcp.oauth import Authorize
 from core.mcp.settings import McpServerConfig
@@ -394,11 +395,8 @@ def _fit_tools(listed: list[Any]) -> list[dict[str, Any]]:
         )
         if not isinstance(tool.get("name"), str) or not isinstance(schema, dict):
             continue
-        is_hinted = (
-            isinstance(hints, dict) and cast(dict[str, Any], hints).get("readOnlyHint") is True
-        )
-        execution = tool.get("execution")
-        fields = cast(dict[str, object], execution) if isinstance(execution, dict) else {}
+        is_hinted = json_fields(hints).get("readOnlyHint") is True
+        fields = json_fields(tool.get("execution"))
         found.append(
             {
                 "name": tool["name"],

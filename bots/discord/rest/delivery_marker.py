@@ -12,7 +12,7 @@ import uuid
 
 from discord.utils import DISCORD_EPOCH
 
-from core.domain.messages import JsonObject
+from core.domain.messages import JsonObject, json_objects
 
 _MARK = "\u2060"
 _DIGITS = "\u200b\u200c"
@@ -63,14 +63,10 @@ def has_marker(message: JsonObject, delivery_id: str) -> bool:
         found = _HIDDEN.search(content)
         if found and found.group() == invisible_marker(delivery_id):
             return True
-    for component in _objects(message.get("components")):
+    for component in json_objects(message.get("components")):
         if component.get("id") == marker_number(delivery_id):
             return True
     return any(
         str(attachment.get("description") or "").endswith(readable_marker(delivery_id))
-        for attachment in _objects(message.get("attachments"))
+        for attachment in json_objects(message.get("attachments"))
     )
-
-
-def _objects(value: object) -> list[JsonObject]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []  # pyright: ignore[reportUnknownVariableType] - JSON

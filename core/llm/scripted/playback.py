@@ -8,7 +8,7 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from core.domain.messages import JsonObject
+from core.domain.messages import JsonObject, json_fields, json_objects
 from core.llm.scripted.scenario import Conversation, Expectation, Scenario, ScriptedCall, Step
 
 _PLACE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
@@ -111,8 +111,7 @@ def expectation_failures(expect: Expectation, sent: ChatRequest) -> Iterator[str
     execution = _newest_execution(sent)
     if expect.tool is not None and execution.get("function_name") != expect.tool:
         yield f"the last result is of {execution.get('function_name')}, not of {expect.tool}"
-    result = execution.get("result")
-    succeeded = cast(dict[str, object], result).get("success") if isinstance(result, dict) else None
+    succeeded = json_fields(execution.get("result")).get("success")
     if expect.success is not None and succeeded is not expect.success:
         yield f"the success of the last result is {succeeded}"
     if len(sent.messages) < expect.messages_min:
@@ -126,19 +125,10 @@ def expectation_failures(expect: Expectation, sent: ChatRequest) -> Iterator[str
 def message_text(message: Mapping[str, object]) -> str:
     """Returns a message's text. For a tool result, the decoded output and error are appended."""
     content = message.get("content")
-    if isinstance(content, list):
-        parts = [
-            cast(dict[str, object], part)
-            for part in cast(list[object], content)
-            if isinstance(part, dict)
-        ]
-        return "\n".join(str(part.get("text") or "") for part in parts)
-    text = content if isinstance(content, str) else ""
-    result = tool_execution(message).get("result")
-    if isinstance(result, dict):
-        values = cast(dict[str, object], result)
-        text = "\n".join((text, *(str(values.get(key)) for key in ("output", "error"))))
-    return text
+    if not isinstance(content, str):
+        return "\n".join(str(part.get("text") or "") for part in json_objects(content))
+    values = json_fields(tool_execution(message).get("result"))
+    return "\n".join((content, *(str(values.get(key)) for key in ("output", "error") if values)))
 
 
 def tool_execution(message: Mapping[str, object]) -> dict[str, object]:
@@ -150,12 +140,7 @@ def tool_execution(message: Mapping[str, object]) -> dict[str, object]:
         envelope = cast(object, json.loads(content))
     except ValueError:
         return {}
-    inner = (
-        cast(dict[str, object], envelope).get("tool_execution")
-        if isinstance(envelope, dict)
-        else None
-    )
-    return cast(dict[str, object], inner) if isinstance(inner, dict) else {}
+    return json_fields(json_fields(envelope).get("tool_execution"))
 
 
 def _newest_execution(sent: ChatRequest) -> dict[str, object]:

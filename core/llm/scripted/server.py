@@ -13,7 +13,7 @@ from aiohttp import web
 
 from core import http_shutdown
 from core.context.request_tail import STATE_HEADING
-from core.domain.messages import JsonObject
+from core.domain.messages import JsonObject, json_fields
 from core.llm.scripted.playback import (
     ChatRequest,
     MatchedStep,
@@ -269,7 +269,7 @@ def _sent(body: object) -> ChatRequest:
 
 
 def _checked(message: object) -> dict[str, object]:
-    found = cast(dict[str, object], message) if isinstance(message, dict) else {}
+    found = json_fields(message)
     if found.get("role") not in ("system", "user", "assistant", "tool", "developer"):
         raise UnexpectedRequest(f"a message has the role {found.get('role')!r}")
     if found["role"] == "tool" and not isinstance(found.get("tool_call_id"), str):
@@ -280,8 +280,7 @@ def _checked(message: object) -> dict[str, object]:
 
 
 def _tool_name(tool: object) -> str:
-    function = cast(dict[str, object], tool).get("function") if isinstance(tool, dict) else None
-    name = cast(dict[str, object], function).get("name") if isinstance(function, dict) else None
+    name = json_fields(json_fields(tool).get("function")).get("name")
     if not isinstance(name, str):
         raise UnexpectedRequest("a tool has no name")
     return name
