@@ -2,6 +2,7 @@
 as empty."""
 
 from dataclasses import dataclass
+from typing import cast
 
 from pydantic import JsonValue
 
@@ -22,7 +23,7 @@ class Origin:
     organisation_id: str
 
 
-def get_text(source: JsonObject, *path: str) -> str:
+def get_text(source: object, *path: str) -> str:
     """Returns the string at the path, or ""."""
     value = _at(source, path)
     return value if isinstance(value, str) else ""
@@ -34,7 +35,7 @@ def get_int(source: JsonObject, *path: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def get_object(source: JsonObject, *path: str) -> JsonObject:
+def get_object(source: object, *path: str) -> JsonObject:
     """Returns the object at the path, or {}."""
     value = _at(source, path)
     return value if isinstance(value, dict) else {}
@@ -52,8 +53,8 @@ def get_strings(source: JsonObject, *path: str) -> list[str]:
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
-def _at(source: JsonObject, path: tuple[str, ...]) -> JsonValue:
-    value: JsonValue = source
+def _at(source: object, path: tuple[str, ...]) -> JsonValue:
+    value = cast(JsonValue, source)
     for key in path:
         if not isinstance(value, dict):
             return None
@@ -100,11 +101,6 @@ def parse_sharing_ids(body: JsonObject) -> frozenset[str]:
 def is_organisation_install(told: JsonObject) -> bool:
     """Whether Slack marks the object as an organisation-wide installation. Commands use a string for the flag."""
     return told.get("is_enterprise_install") in (True, "true")
-
-
-def get_organisation_id(answer: JsonObject) -> str:
-    """Returns the organisation id in an OAuth response, or ""."""
-    return get_text(get_object(answer, "enterprise"), "id")
 
 
 def _first(ids: "tuple[str, ...] | list[str]", letter: str) -> str:

@@ -10,8 +10,8 @@ from slack_sdk.errors import SlackApiError, SlackClientError
 
 from bots.slack.events.payload_fields import (
     get_int,
+    get_object,
     get_objects,
-    get_organisation_id,
     get_text,
     is_organisation_install,
 )
@@ -65,15 +65,11 @@ class OAuthClient:
             with EXCHANGE:
                 answer = await calls.api_call("oauth.v2.access", data={**client, **arguments})
         except SlackApiError as error:
-            code = get_text(_object(cast(_Answer, error.response).data), "error")
+            code = get_text(cast(_Answer, error.response).data, "error")
             raise SurfaceRefused(f"Slack refused ({code or 'unreadable'})", code=code) from error
         except (TimeoutError, aiohttp.ClientError, OSError, SlackClientError, ValueError) as error:
             raise SurfaceUnclear(f"Slack gave no answer ({type(error).__name__})") from error
-        return _object(answer.data)
-
-
-def _object(value: object) -> JsonObject:
-    return cast(JsonObject, value) if isinstance(value, dict) else {}
+        return get_object(answer.data)
 
 
 def parse_bot_token(answer: JsonObject) -> BotToken:
@@ -107,11 +103,11 @@ class OAuthGrant:
 
 def parse_grant(answer: JsonObject) -> OAuthGrant | None:
     """Parses an oauth.v2.access response. Returns None if it has no bot token or no workspace."""
-    is_organisation, organisation_id = is_organisation_install(answer), get_organisation_id(answer)
+    is_organisation = is_organisation_install(answer)
     owner = "enterprise" if is_organisation else "team"
     grant = OAuthGrant(
         workspace_id=get_text(answer, owner, "id"),
-        organisation_id=organisation_id,
+        organisation_id=get_text(answer, "enterprise", "id"),
         is_organisation=is_organisation,
         token=parse_bot_token(answer),
         name=get_text(answer, owner, "name")[:NAME_CHARACTERS_MAX],

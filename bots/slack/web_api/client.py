@@ -21,7 +21,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from yarl import URL
 
 from bots.delivery.rate_limiter import MemoryRateBudget, RateLimiter
-from bots.slack.events.payload_fields import get_text
+from bots.slack.events.payload_fields import get_object, get_text
 from bots.slack.web_api.rate_limits import (
     IDEMPOTENT_METHODS,
     NEVER_WAITING_METHODS,
@@ -356,14 +356,14 @@ class SlackClient:
             ) from error
         if method == "auth.test" and (scopes := answer.headers.get("x-oauth-scopes")) is not None:
             self._scopes = frozenset(one.strip() for one in scopes.split(","))
-        return _object(answer.data)
+        return get_object(answer.data)
 
 
 def _translate_error(response: object) -> SurfaceError:
     if isinstance(response, aiohttp.ClientResponse):
         return SurfaceUnclear(f"Slack's answer is not JSON (status {response.status})")
     answer = cast(_Answer, response)
-    status, code = answer.status_code, get_text(_object(answer.data), "error")
+    status, code = answer.status_code, get_text(answer.data, "error")
     if status == 429 or code in _RATE_CODES:
         return SurfaceRateLimited(
             "Slack's rate limit is reached", retry_after_seconds=retry_after_seconds(answer.headers)
@@ -371,7 +371,3 @@ def _translate_error(response: object) -> SurfaceError:
     if status >= 500 or code in _UNCLEAR_CODES or not code:
         return SurfaceUnclear(f"Slack failed ({code or status})")
     return SurfaceRefused(f"Slack refused ({code})", code=code)
-
-
-def _object(value: object) -> JsonObject:
-    return cast(JsonObject, value) if isinstance(value, dict) else {}
