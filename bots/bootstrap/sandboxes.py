@@ -27,6 +27,7 @@ from sandbox.modal.config import LIFETIME_SECONDS, ModalConfig
 # each provider is imported only if the settings choose it, because importing all of them takes 0.2 s
 if TYPE_CHECKING:
     from sandbox.docker.provider import DockerSandboxProvider
+    from sandbox.local.probe import ProbeResult
     from sandbox.local.provider import LocalSandboxProvider
 
 NO_SANDBOX = "You have no sandbox here: commands and files are not available."
@@ -40,16 +41,10 @@ THROUGH_THE_PROXY = (
 )
 OF_THE_MACHINE = "it has the network of this machine"
 
-HAS_BROWSER = "It has a browser for {pages}."
 WITH_BROWSER = "It has a browser for {pages}; Python has matplotlib and pandas, at least /opt/toolbox/bin/python3."
-NO_BROWSER = "It has no browser: the browser tools do not work."
 ALL_PAGES = "all that it can reach"
 PAGES_INSIDE = "pages of the workspace and servers inside"
 NO_WAY_OUT = "it has no way to the internet"
-AT_MODAL = (
-    "Your sandbox is a Linux machine of its own, with bash and Python 3, that nobody else uses. It keeps its files "
-    "for the whole thread; what runs in it ends some time after the run; {network}."
-)
 NAMES_AND_NETWORKS = (
     "THREADHAND_MODAL_EGRESS has names and networks: Modal then lets a sandbox reach any address on port 443 if the "
     "request names a listed host (SNI). List only networks, or only names, to be strict."
@@ -104,8 +99,7 @@ async def build_sandboxes(
                 jails.lifecycle.start()
                 return _local(jails, egress.policy)
             await jails.close()
-            off = f"The sandbox tools are off: {tried.reason} {tried.remedy}"
-            return SandboxDeps(name="none", provider=None, warnings=(off,), prompt_text=NO_SANDBOX)
+            return _tools_off(tried)
         case "unsafe-process":
             from sandbox.unsafe_process import UnsafeProcessProvider
 
@@ -120,7 +114,7 @@ async def build_sandboxes(
                 prompt_text=IN_SANDBOX.format(network=OF_THE_MACHINE),
             )
         case "none":
-            return SandboxDeps(name="none", provider=None, prompt_text=NO_SANDBOX)
+            return SandboxDeps(name="none", provider=None)
         case "modal":
             return await _modal(settings, records, are_left_running=are_left_running)
         case "docker":
@@ -141,21 +135,22 @@ def confine_parsers(settings: Settings) -> str:
 
 
 def _local(jails: "LocalSandboxProvider", policy: EgressPolicy) -> SandboxDeps:
-    text = IN_SANDBOX.format(network=_proxy_text(policy))
-    if not jails.browser_unavailable_reason:
-        browser = WITH_BROWSER.format(pages=ALL_PAGES if policy.is_open else PAGES_INSIDE)
-        text = f"{text} {browser}"
-        return SandboxDeps(
-            name="local",
-            provider=jails,
-            prompt_text=text,
-            has_browser=True,
-            occupancy=jails.occupancy,
-        )
-    off = f"The browser tools are off: {jails.browser_unavailable_reason}"
+    text, off = IN_SANDBOX.format(network=_proxy_text(policy)), jails.browser_unavailable_reason
+    if not off:
+        text += f" {WITH_BROWSER.format(pages=ALL_PAGES if policy.is_open else PAGES_INSIDE)}"
     return SandboxDeps(
-        name="local", provider=jails, warnings=(off,), prompt_text=text, occupancy=jails.occupancy
+        name="local",
+        provider=jails,
+        warnings=(f"The browser tools are off: {off}",) if off else (),
+        prompt_text=text,
+        has_browser=not off,
+        occupancy=jails.occupancy,
     )
+
+
+def _tools_off(tried: "ProbeResult") -> SandboxDeps:
+    off = f"The sandbox tools are off: {tried.reason} {tried.remedy}"
+    return SandboxDeps(name="none", provider=None, warnings=(off,))
 
 
 async def _docker(settings: Settings) -> SandboxDeps:
@@ -166,8 +161,7 @@ async def _docker(settings: Settings) -> SandboxDeps:
         text = IN_SANDBOX.format(network=NO_WAY_OUT)
         return SandboxDeps(name="docker", provider=provider, prompt_text=text)
     await provider.close()
-    off = f"The sandbox tools are off: {tried.reason} {tried.remedy}"
-    return SandboxDeps(name="none", provider=None, warnings=(off,), prompt_text=NO_SANDBOX)
+    return _tools_off(tried)
 
 
 def build_docker_sandboxes(settings: Settings) -> "DockerSandboxProvider":
@@ -221,13 +215,11 @@ async def _modal(
             *(() if tried.ok else (lack,)),
             *([NAMES_AND_NETWORKS] if network.names and network.networks else []),
         ),
-        prompt_text=AT_MODAL.format(network=_modal_network_text(settings.modal_egress)),
+        prompt_text=IN_SANDBOX.format(network=_modal_network_text(settings.modal_egress)),
         has_browser=True,
-        found_text=lambda: " ".join(
-            [
-                f"It has {', '.join(PROGRAMS)}. Python has {', '.join(MODULES)}.",
-                *_browser_text(True, settings.modal_egress),
-            ]
+        found_text=lambda: (
+            f"It has {', '.join(PROGRAMS)}. Python has {', '.join(MODULES)}."
+            f" It has a browser for {ALL_PAGES if settings.modal_egress else PAGES_INSIDE}."
         ),
     )
 
@@ -270,13 +262,6 @@ def _modal_network_text(egress: tuple[str, ...]) -> str:
     if "*" in egress:
         return "it can reach the internet"
     return f"of the internet it can reach {', '.join(egress)} alone"
-
-
-def _browser_text(has_browser: bool | None, egress: tuple[str, ...]) -> list[str]:
-    if has_browser is None:
-        return []
-    pages = ALL_PAGES if egress else PAGES_INSIDE
-    return [HAS_BROWSER.format(pages=pages) if has_browser else NO_BROWSER]
 
 
 def build_prompt(sandboxes: SandboxDeps) -> RunPrompt:
