@@ -203,10 +203,7 @@ async def _choose_sandbox(
     if settings.sandbox == "none":
         raise ConfigurationError("The demo needs a sandbox: leave THREADHAND_SANDBOX unset.")
     if settings.sandbox == "modal":
-        here = await start_simulated_modal(stack, folder, is_scripted=is_scripted)
-        return _DemoSandbox(
-            sandbox="modal", has_browser=here.has_browser, skipped=here.skipped, notes=here.notes
-        )
+        return await _start_simulated_modal(stack, folder, is_scripted=is_scripted)
     if settings.sandbox != "local":
         return _DemoSandbox(sandbox=settings.sandbox)
     jails = LocalSandboxProvider(folder / "sandboxes")
@@ -231,25 +228,16 @@ MODAL_ACCOUNT_REQUIRED = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModalEnvironment:
-    """The features of the real or simulated Modal, and notes for the user. `skipped` names missing features."""
-
-    has_browser: bool
-    skipped: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-async def start_simulated_modal(
+async def _start_simulated_modal(
     stack: AsyncExitStack, folder: Path, *, is_scripted: bool
-) -> ModalEnvironment:
+) -> _DemoSandbox:
     """Starts a simulated Modal and configures the SDK to use it, unless a Modal account is configured.
 
     Raises ConfigurationError if the demo uses a real model without a Modal account.
     """
     if has_modal_account():
         notes = ("Sandboxes run at Modal, in the account that is set up.",)
-        return ModalEnvironment(has_browser=True, notes=notes)
+        return _DemoSandbox(sandbox="modal", has_browser=True, notes=notes)
     if not is_scripted:
         raise ConfigurationError(MODAL_ACCOUNT_REQUIRED)
     jail, why = await _jail(folder)
@@ -266,9 +254,9 @@ async def start_simulated_modal(
     notes = ("There is no Modal account here: sandboxes run in a simulated Modal on this machine.",)
     if jail is None:
         loud = f"THIS MACHINE ALLOWS NO JAIL: the simulated Modal runs plain processes. {why}"
-        return ModalEnvironment(has_browser=False, skipped=("jail",), notes=(*notes, loud))
+        return _DemoSandbox(sandbox="modal", skipped=("jail",), notes=(*notes, loud))
     lacks = (f"The simulated Modal has no browser: {why}",) if why else ()
-    return ModalEnvironment(has_browser=not why, notes=(*notes, *lacks))
+    return _DemoSandbox(sandbox="modal", has_browser=not why, notes=(*notes, *lacks))
 
 
 def has_modal_account() -> bool:
