@@ -163,13 +163,15 @@ async def _answer_in_thread(called: CommandCalled, deps: CommandDeps) -> Outcome
         return await answer_plan(called, snapshot, deps.plans)
     if called.name == "files":
         return await _files(called, snapshot, deps)
-    answer = _ANSWERS.get(called.name)
-    notice = await answer(snapshot, deps, called.person) if answer else HELP
-    return Outcome(notice=notice, is_private=called.name not in PUBLIC_COMMANDS)
+    if called.name == "new":
+        return Outcome(notice=await _new(snapshot, deps, called.person), is_private=False)
+    if called.name == "usage":
+        usage = await deps.conversations.usage(thread_id=snapshot.thread.thread_id)
+        return Outcome(notice=format_usage(usage))
+    return Outcome(notice=_status(snapshot) if called.name == "status" else HELP)
 
 
-async def _status(snapshot: ThreadSnapshot, deps: CommandDeps, by: Person) -> str:
-    del deps, by
+def _status(snapshot: ThreadSnapshot) -> str:
     run = snapshot.active_run
     if run is not None:
         who = f" for {run.requester.name}" if run.requester else ""
@@ -224,11 +226,6 @@ def _list_entries(entries: Sequence[FileEntry]) -> str:
     return "\n".join(lines)
 
 
-async def _usage(snapshot: ThreadSnapshot, deps: CommandDeps, by: Person) -> str:
-    del by
-    return format_usage(await deps.conversations.usage(thread_id=snapshot.thread.thread_id))
-
-
 async def _new(snapshot: ThreadSnapshot, deps: CommandDeps, by: Person) -> str:
     if not await deps.conversations.unbind(snapshot.thread.address, by=by):
         return "I am still working here. Stop me first, then start a new conversation."
@@ -254,14 +251,7 @@ def format_size(size_bytes: int) -> str:
     return f"{size_bytes / 1000**3:.1f} GB"
 
 
-PUBLIC_COMMANDS = frozenset({"new", "forget"})
 ADMIN_COMMANDS = frozenset({"pair", "unpair", "who", "audit", "mcp"})
-_ANSWERS: dict[str, Callable[[ThreadSnapshot, CommandDeps, Person], Awaitable[str]]] = {
-    "status": _status,
-    "usage": _usage,
-    "new": _new,
-}
-
 
 log = logging.getLogger(__name__)
 
