@@ -57,7 +57,7 @@ def usable_cores() -> int:
 
 OPEN = Failpoint("sandbox.open")
 HELLO_SECONDS = 15.0
-NOT_STARTED = "The sandbox could not be started."
+NOT_STARTED = "The sandbox could not be started. Try again, or ask the operator of this bot."
 FENCE_SECONDS = 30.0
 GIVEN_UP_SECONDS = 5.0  # after its last attempt, a thread no longer counts as waiting
 THREAD_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")

@@ -35,7 +35,7 @@ NO_EXTERNAL_MEMBERS = (
     " Ask the operator of this bot to let you in."
 )
 UNKNOWN_PERSON = (
-    "I cannot see who you are just now, so I may not work for you. Please try it again in a moment."
+    "I cannot check who you are right now, so I did nothing. Please try again in a moment."
 )
 
 

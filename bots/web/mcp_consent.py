@@ -32,10 +32,8 @@ COOKIE = "threadhand_mcp_"
 CONNECT_PATH = "/mcp/connect"
 CALLBACK_PATH = "/mcp/callback"
 CLOSE = "You can close this page."
-EXPIRED = ApiError(
-    410, "link_expired", "Nobody waits for this consent: the link was used, or it is too old."
-)
-TAKEN = ApiError(403, "taken", "The consent was begun in another browser.")
+EXPIRED = ApiError(410, "link_expired", "This link was used already, or is too old.")
+TAKEN = ApiError(403, "taken", "The link works only in the browser that opened it first.")
 
 
 @dataclass(slots=True)

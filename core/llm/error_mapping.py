@@ -40,13 +40,13 @@ CONTENT_REJECTED = (
 REDIRECTED = (
     "The address of the model's service leads elsewhere. The operator has to set the final address."
 )
-BAD_REQUEST = "The model's service did not accept the request."
+BAD_REQUEST = "The model's service did not accept the request. The log tells the operator why."
 UNREADABLE_CALL = (
     "The model wrote calls that its service cannot read. Try again, or choose another model."
 )
 ENDLESS = "The model repeated itself without end. Try again, or choose another model."
 
-NO_TOOL_CALLS = "This model takes no tool calls. The operator has to set `THREADHAND_DIALECT=xml` or another model."
+NO_TOOL_CALLS = "This model accepts no tool calls. The operator has to set `THREADHAND_DIALECT=xml` or another model."
 
 _BY_STATUS: Mapping[int, tuple[type[ModelError], str]] = {
     401: (ModelRejected, KEY_REJECTED),

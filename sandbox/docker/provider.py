@@ -20,6 +20,7 @@ from sandbox.local.workspaces import Workspace, WorkspaceInUse, Workspaces
 from sandbox.os_errors import sandbox_unavailable
 from sandbox.packed_program import packed_program
 from sandbox.running_sandboxes import (
+    NOT_STARTED,
     RunningSandbox,
     RunningSandboxes,
     check_thread_id,
@@ -33,8 +34,7 @@ COMMAND_SECONDS = 60.0
 STOP_SECONDS = 10.0
 SILENCE_SECONDS = 24 * 3600
 DEFAULT_LIFECYCLE = LifecyclePolicy()
-NOT_STARTED = "The sandbox could not be started."
-NOT_DELETED = "The files of this conversation could not be deleted."
+NOT_DELETED = "The files of this conversation could not be deleted. Try again in a minute."
 ENDED_ALONE = "The sandbox ended unexpectedly. A new one has started with the same files; running processes were lost."
 
 log = logging.getLogger(__name__)

@@ -28,7 +28,12 @@ from sandbox.modal.background_jobs import ModalBackgroundJobs, find_orphaned_san
 from sandbox.modal.config import BORN_TAG, LOSS_TAG, ModalConfig, sandbox_name
 from sandbox.modal.running_sandbox import ModalRunningSandbox, connect_program
 from sandbox.modal.snapshots import ModalSnapshots, look_up
-from sandbox.running_sandboxes import RunningSandbox, RunningSandboxes, check_thread_id
+from sandbox.running_sandboxes import (
+    NOT_STARTED,
+    RunningSandbox,
+    RunningSandboxes,
+    check_thread_id,
+)
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +68,6 @@ STILL_STARTING = (
     "The sandbox is still starting, which takes unusually long. Try again in a minute: it goes on."
 )
 STILL_ENDING = "The files of the sandbox that ended are still being saved. Try again in a minute: they are not lost."
-NOT_STARTED = "The sandbox could not be started. Try again."
 FORGOTTEN = "This conversation was deleted and no longer has a sandbox."
 LOSSES = {
     "processes": "The sandbox ended unexpectedly. A new one has started with all files as they were; running "

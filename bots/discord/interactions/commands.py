@@ -118,7 +118,7 @@ class CommandTree(app_commands.CommandTree[discord.Client]):
         try:
             if not interaction.response.is_done():
                 await interaction.response.send_message(
-                    "Something broke on our side.", ephemeral=True
+                    "Something broke on our side. Please try again.", ephemeral=True
                 )
         except discord.HTTPException as failure:
             log.info("discord: the failure of a command could not be shown: %s", failure)

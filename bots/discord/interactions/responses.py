@@ -50,8 +50,10 @@ log = logging.getLogger(__name__)
 ACKNOWLEDGE = Failpoint("discord.acknowledge")
 DEFER_AFTER_SECONDS = 1.5
 """A response that takes longer than this is deferred, because Discord gives up after 3 s."""
-INTERNAL_ERROR = "Something broke on our side."
-UNSUPPORTED_CHANNEL = "I cannot work in this channel."
+INTERNAL_ERROR = "Something broke on our side. Please try again."
+UNSUPPORTED_CHANNEL = (
+    "I cannot work in this channel. Please use a text channel, or write to me directly."
+)
 UNREADABLE_MESSAGE = "I cannot read that message any more. Please reply to it and mention me."
 FETCH_SECONDS = 1.5
 TARGETS_MAX = 200

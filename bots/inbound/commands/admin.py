@@ -88,7 +88,7 @@ async def _pair(called: CommandCalled, deps: AdminDeps) -> Outcome:
         by=called.person,
     )
     if person is None:
-        return Outcome(notice="There is no such code, or it has expired.")
+        return Outcome(notice="There is no such code, or it has expired after its hour.")
     return Outcome(notice=f"{_format_person(person)} may write to me in direct messages now.")
 
 

@@ -47,7 +47,7 @@ async def answer_agents(called: CommandCalled, roster: Roster, policy: AccessPol
 
 async def _reset(name: str, called: CommandCalled, roster: Roster) -> Outcome:
     if not await roster.versions.reset(name, at=called.address, by=called.person):
-        return Outcome(notice=f"`{name}` is as its file says already.")
+        return Outcome(notice=f"`{name}` already is as its file says.")
     left = "is as its file says again" if name in roster.files.latest else "is gone"
     notice = f"`{name}` {left}. Its versions stay: `agents rollback` brings one back."
     return Outcome(notice=notice, is_private=False)

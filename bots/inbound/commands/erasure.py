@@ -20,7 +20,7 @@ from core.stores import Conversations, Deliveries, StopRequests
 
 log = logging.getLogger(__name__)
 
-NOT_HERE = "There is no conversation with me here yet."
+NOT_HERE = "There is no conversation with me here yet. Mention me or write to me to start one."
 NOT_YOURS = "Only people who have worked with me here, whoever started this thread, and admins of this bot can do that."
 FORGET_ME = (
     "This removes your messages, your name, your pairing and your share of the usage figures from all conversations"

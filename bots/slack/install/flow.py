@@ -33,13 +33,17 @@ COOKIE = "threadhand_slack_install"
 STATE_SECONDS = 600
 _STATE_CHARACTERS_MAX = 300
 _BROWSER = re.compile(r"[A-Za-z0-9_-]{32}")
-LINK_EXPIRED = "This link is used up or too old. Begin again at /slack/install."
-NOT_ALLOWED = "This bot does not take workspaces that its operator has not named."
+LINK_EXPIRED = "This link was used already, or is too old. Begin again at /slack/install."
+NOT_ALLOWED = (
+    "This bot serves only workspaces that its operator has listed. Ask the operator to add yours."
+)
 FAILED = "Slack did not confirm the installation. Begin again at /slack/install."
 DONE = "The bot is installed. You can close this page."
 DONE_EVERYWHERE = "The bot is installed in the organisation. It works in the workspaces that it is added to in Slack."
 DECLINED = "The bot was not installed."
-STORAGE_DOWN = "This cannot be kept just now. Try again in a moment."
+STORAGE_DOWN = (
+    "The installation could not be stored just now. Begin again at /slack/install in a moment."
+)
 
 log = logging.getLogger(__name__)
 

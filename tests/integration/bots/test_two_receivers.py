@@ -95,4 +95,6 @@ async def test_a_word_that_a_crash_cut_off_is_done_by_whoever_hears_it_next(
     cancelled.cancel()
     await asyncio.wait([cancelled])
 
-    assert (await other.receive(called)).notice == "There is no conversation with me here yet."
+    assert (await other.receive(called)).notice.startswith(
+        "There is no conversation with me here yet. "
+    )

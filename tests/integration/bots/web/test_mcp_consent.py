@@ -140,7 +140,7 @@ async def test_a_link_works_once(stage: ConsentStage) -> None:
         for again in (person.get(link), person.post(link), person.get(back)):
             async with again as answer:
                 assert answer.status == 410
-                assert "Nobody waits for this consent" in await answer.text()
+                assert "This link was used already" in await answer.text()
     assert stage.server.asked.count("authorization_code") == 1
 
 
