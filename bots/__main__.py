@@ -78,7 +78,7 @@ def worker() -> None:
 @app.command()
 def demo(
     headless: Annotated[
-        bool, typer.Option("--headless", help="Play the story without a browser and report.")
+        bool, typer.Option("--headless", help="Play the stories without a browser and report.")
     ] = False,
     port: Annotated[
         int | None,
@@ -191,7 +191,7 @@ def feedback(
     limit: Annotated[
         int, typer.Option(min=1, max=10_000, metavar="N", help="How many entries to show.")
     ] = 50,
-    bad: Annotated[bool, typer.Option("--bad", help="Only answers that were not good.")] = False,
+    bad: Annotated[bool, typer.Option("--bad", help="Only answers with a thumbs down.")] = False,
     export: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Write their threads as tasks for `threadhand eval`."),
