@@ -118,6 +118,7 @@ export class Platform {
     reconcile(this.find("h2"), [[this.view.workspace, () => this.heading()]]);
     const link = this.find(".link");
     link.textContent = `${this.view.bot_name} is ${this.view.is_bot_connected ? "connected" : "away"}`;
+    link.title = link.textContent;
     link.classList.toggle("is-on", this.view.is_bot_connected);
     this.root.classList.toggle("is-ready", this.isReady);
     this.fill(this.find(".person"), this.view.people.map((one) => [one, one]));

@@ -139,7 +139,7 @@ async def test_the_fault_menu_closes_on_escape_and_colours_are_kept() -> None:
 async def test_room_is_left_for_the_messages() -> None:
     """Windows of 1440 x 900 and 1280 x 800 have half as many CSS pixels at a zoom of 200 %."""
     async with program(HELLO) as stage, reading(stage, size=PHONE) as reader:
-        for wide, high in ((720, 450), (640, 400), PHONE):
+        for wide, high in ((800, 900), (720, 450), (640, 400), PHONE):
             await reader.page.set_viewport_size({"width": wide, "height": high})
             for platform in ("slack", "discord"):
                 await reader.page.locator(f"#switch [data-show={platform}]").click()
@@ -150,6 +150,30 @@ async def test_room_is_left_for_the_messages() -> None:
                 overflow = "document.documentElement.scrollWidth - innerWidth"
                 assert await reader.page.evaluate(overflow) <= 0
                 await reader.keep_picture(f"room-{wide}-{platform}")
+
+
+CUT = """bar => {
+  const title = bar.querySelector("h2"), workspace = title.querySelector("small");
+  const cut = [...bar.children].filter(one => one.scrollWidth > one.clientWidth).map(one => one.outerHTML);
+  const isShown = workspace.offsetTop + workspace.offsetHeight <= title.offsetTop + title.offsetHeight + 1;
+  return [cut, isShown, bar.scrollWidth - bar.clientWidth];
+}"""
+
+
+async def test_a_bar_cuts_no_name_beside_an_open_thread() -> None:
+    async with program(HELLO) as stage, reading(stage) as reader:
+        channel = next(one for one in stage.slack.view().channels if not one.is_direct).channel_id
+        root = await stage.slack.say("bob", channel, "where it begins")
+        await stage.slack.say("bob", channel, "a reply", thread_id=root)
+        await reader.button("slack", "1 reply").click()
+        for wide in (1400, 1101, 1001):
+            await reader.page.set_viewport_size({"width": wide, "height": 800})
+            for platform in ("slack", "discord"):
+                cut, is_shown, overflow = await reader.side(platform).locator(".bar").evaluate(CUT)
+                assert (cut, overflow) == ([], 0), (platform, wide)
+                assert is_shown or wide < 1400, (platform, wide)
+                await expect(reader.button(platform, "Send")).to_be_in_viewport(ratio=1)
+            await reader.keep_picture(f"bar-{wide}")
 
 
 async def test_a_slack_thread_opens_in_a_panel_beside_its_channel() -> None:
