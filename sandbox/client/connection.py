@@ -158,7 +158,7 @@ class Connection:
         if self._lost_because is not None:
             return
         self._lost_because, self._lost_message = reason, public_message
-        self.loss_was_reported = self.is_busy
+        self.loss_was_reported = bool(self._relayed)  # and if a call below still waits
         self._writer.close()
         if not self._hello.done():
             self._hello.set_exception(self._lost())

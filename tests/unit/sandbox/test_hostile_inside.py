@@ -65,6 +65,31 @@ async def close(liar: Liar) -> None:
         await liar.writer.wait_closed()
 
 
+async def test_a_loss_beside_an_answer_that_is_there_already_has_been_told_to_nobody(
+    liar: Liar,
+) -> None:
+    liar.answer({"protocol": protocol.PROTOCOL_VERSION}, protocol.HELLO, channel=0)
+    await liar.connection.wait_for_hello(30)
+    asked = spawn(liar.connection.call("stat"), name="a call")
+    await asyncio.sleep(0)
+    (call,) = liar.connection._calls.values()
+    call.answer.set_result({})
+    liar.connection.mark_lost("over a limit")
+    assert liar.connection.loss_was_reported is False
+    assert await asked == {}
+
+
+async def test_a_loss_that_a_waiting_call_receives_has_been_told(liar: Liar) -> None:
+    liar.answer({"protocol": protocol.PROTOCOL_VERSION}, protocol.HELLO, channel=0)
+    await liar.connection.wait_for_hello(30)
+    asked = spawn(liar.connection.call("stat"), name="a call")
+    await asyncio.sleep(0)
+    liar.connection.mark_lost("over a limit")
+    assert liar.connection.loss_was_reported is True
+    with pytest.raises(SandboxUnavailable):
+        await asked
+
+
 GOOD_OUTPUT = {
     "output": "x",
     "exit_code": 0,
