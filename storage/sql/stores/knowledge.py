@@ -77,9 +77,13 @@ class SqlKnowledge:
         mine = and_(_of(scope), knowledge_entries.c.entry_id == entry_id)
         named = update(knowledge_entries).where(mine).values(name=name)
         others = _others_named(scope, name, entry_id)
-        await self._database.write(
-            _RENAME, lambda c: c.execute(named).rowcount and c.execute(others).rowcount
-        )
+
+        def work(connection: Connection) -> None:
+            _lock_name(connection, scope, name)
+            if connection.execute(named).rowcount:
+                connection.execute(others)
+
+        await self._database.write(_RENAME, work)
 
     async def remove(self, scope: Scope, entry_id: str) -> bool:
         statement = delete(knowledge_entries).where(
@@ -143,6 +147,14 @@ def _others_named(scope: Scope, name: str, entry_id: str) -> Delete:
     )
 
 
+def _lock_name(connection: Connection, scope: Scope, name: str) -> None:
+    """Makes the others that finish an entry of this name wait in PostgreSQL, or each could miss what the other one
+    adds, or delete it."""
+    table = knowledge_entries.c
+    named = select(table.entry_id).where(_of(scope), table.name == name).order_by(table.entry_id)
+    connection.execute(named.with_for_update()).close()
+
+
 def _place(scope: Scope) -> dict[str, object]:
     return {"kind": scope.kind, "owner": scope.owner_id}
 
@@ -190,6 +202,7 @@ def _finish(
     connection: Connection, scope: Scope, draft: EntryDraft, entry_id: str
 ) -> KnowledgeEntry:
     """Marks the entry as ready and deletes the one of the same name, unless the same content was added meanwhile."""
+    _lock_name(connection, scope, draft.name)
     mine = knowledge_entries.c.entry_id == entry_id
     if known := _with_content(connection, scope, draft.content_hash):
         connection.execute(delete(knowledge_entries).where(mine))
