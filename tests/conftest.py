@@ -27,11 +27,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not any(part in item.path.as_posix() for part in LONG_TESTS))
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Three for two cores: programs that are waited for leave a third of a core's time to others. Slow stories wait
-    more, and get four."""
-    is_slow = "not slow" not in str(config.getoption("markexpr"))
-    return max(2, (os.cpu_count() or 2) * (4 if is_slow else 3) // 2)
+def pytest_xdist_auto_num_workers() -> int:
+    """Two for each core, because half of the time of a test is waiting for programs."""
+    return 2 * (os.cpu_count() or 2)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

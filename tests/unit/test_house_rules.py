@@ -4,6 +4,7 @@ import ast
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from statistics import median
 
@@ -81,7 +82,11 @@ def python_files(*folders: str) -> list[Path]:
 
 
 PRODUCT = python_files(*PACKAGES)
-TREES = {path: ast.parse(path.read_text("utf-8")) for path in PRODUCT}
+
+
+@cache
+def trees() -> dict[Path, ast.Module]:
+    return {path: ast.parse(path.read_text("utf-8")) for path in PRODUCT}
 
 
 def name(path: Path) -> str:
@@ -138,7 +143,7 @@ def ports() -> frozenset[str]:
     """The names of all protocols: what gives access to something outside of a function's own data."""
     return frozenset(
         node.name
-        for tree in TREES.values()
+        for tree in trees().values()
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
         and any(isinstance(base, ast.Name) and base.id == "Protocol" for base in node.bases)
@@ -172,7 +177,7 @@ def test_the_product_stays_within_its_size() -> None:
 
 
 def test_a_function_fits_on_a_screen() -> None:
-    found = {name(path): long_functions(tree) for path, tree in TREES.items()}
+    found = {name(path): long_functions(tree) for path, tree in trees().items()}
     assert {path: functions for path, functions in found.items() if functions} == {}
 
 
@@ -182,7 +187,7 @@ def test_a_folder_holds_few_modules() -> None:
 
 
 def test_names_are_the_words_of_the_field() -> None:
-    found = {name(path): banned_names(tree) for path, tree in TREES.items()}
+    found = {name(path): banned_names(tree) for path, tree in trees().items()}
     modules = [name(path) for path in PRODUCT if BANNED_WORDS & set(re.split(r"[/_.]", name(path)))]
     assert modules == []
     assert {path: names for path, names in found.items() if names} == {}
@@ -193,7 +198,7 @@ def test_a_dependency_object_has_few_fields() -> None:
     assert len(protocols) > 20
     found = {
         f"{name(path)}: {node.name}": fields
-        for path, tree in TREES.items()
+        for path, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
         and (fields := dependency_fields(node, protocols)) > DEPENDENCY_FIELDS_MAX
@@ -204,7 +209,7 @@ def test_a_dependency_object_has_few_fields() -> None:
 def test_small_modules_have_several_importers() -> None:
     modules = {module_name(path): path for path in PRODUCT if path.name != "__init__.py"}
     importers: dict[str, set[str]] = defaultdict(set)
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         for imported in imported_modules(tree):
             if imported in modules:
                 importers[imported].add(module_name(path))

@@ -12,7 +12,7 @@ SIZE = (1280, 800)
 
 def shades(size: tuple[int, int]) -> Image.Image:
     wide, high = size
-    return Image.frombytes("L", size, bytes(place % 251 for place in range(wide * high)))
+    return Image.frombytes("L", size, (bytes(range(251)) * (wide * high // 251 + 1))[: wide * high])
 
 
 def written(picture: Image.Image, kind: str = "PNG") -> bytes:
