@@ -101,10 +101,10 @@ def _text_of(node: ast.expr, names: dict[str, Any]) -> str | bytes | None:
             return None
 
 
-def _written(module: ModuleType, tree: ast.Module) -> Iterator[Used]:
+def _written(module: ModuleType, nodes: Sequence[ast.AST]) -> Iterator[Used]:
     """Yields the patterns written in calls such as `re.sub("...", ...)`."""
-    scope = {**vars(module), **_local_texts(tree, vars(module))}
-    for node in ast.walk(tree):
+    scope = {**vars(module), **_local_texts(nodes, vars(module))}
+    for node in nodes:
         match node:
             case ast.Call(
                 func=ast.Attribute(value=ast.Name(id="re"), attr=name), args=[first, *_]
@@ -119,11 +119,11 @@ def _written(module: ModuleType, tree: ast.Module) -> Iterator[Used]:
                 pass
 
 
-def _local_texts(tree: ast.Module, names: dict[str, Any]) -> dict[str, Any]:
+def _local_texts(nodes: Sequence[ast.AST], names: dict[str, Any]) -> dict[str, Any]:
     """Returns the texts assigned to names anywhere in the module, such as the parts of an f-string."""
     return {
         target.id: text
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Assign)
         for target in node.targets
         if isinstance(target, ast.Name) and (text := _text_of(node.value, names)) is not None
@@ -136,38 +136,40 @@ def _flags(call: ast.Call) -> int:
     return sum(int(getattr(re, name)) for name in dict.fromkeys(named))
 
 
-def _methods_by_name(trees: Sequence[ast.Module]) -> dict[str, set[str]]:
+def _methods_by_name(nodes: Sequence[ast.AST]) -> dict[str, set[str]]:
     """Returns the methods called on each name. A name that is used in another way counts as used in every way."""
     found: dict[str, set[str]] = {}
-    for tree in trees:
-        called = {
-            id(node.value): node.attr
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Attribute) and node.attr not in ("pattern", "flags")
-        }
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
-                name = node.id if isinstance(node, ast.Name) else node.attr
-                found.setdefault(name, set()).add(called.get(id(node), "search"))
+    called = {
+        id(node.value): node.attr
+        for node in nodes
+        if isinstance(node, ast.Attribute) and node.attr not in ("pattern", "flags")
+    }
+    for node in nodes:
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
+            name = node.id if isinstance(node, ast.Name) else node.attr
+            found.setdefault(name, set()).add(called.get(id(node), "search"))
     return found
 
 
 def find_patterns() -> list[Used]:
-    modules = _modules()
-    trees = [
-        ast.parse(Path(module.__file__ or "").read_text(encoding="utf-8")) for module in modules
-    ]
-    public = _methods_by_name(trees)
+    modules = {
+        module: list(ast.walk(ast.parse(Path(module.__file__ or "").read_text("utf-8"))))
+        for module in _modules()
+    }
+    by_module = {module: _methods_by_name(nodes) for module, nodes in modules.items()}
+    public: dict[str, set[str]] = {}
+    for methods in by_module.values():
+        for name, called in methods.items():
+            public.setdefault(name, set()).update(called)
     found: list[Used] = []
-    for module, tree in zip(modules, trees, strict=True):
-        private = _methods_by_name([tree])
+    for module, nodes in modules.items():
         for name, pattern in _named(module):
             plain = name.rpartition(".")[2]
-            used = (private if plain.startswith("_") else public).get(plain, set())
+            used = (by_module[module] if plain.startswith("_") else public).get(plain, set())
             is_anchored = bool(used) and used <= _ANCHORED
             ways = tuple(sorted(used)) if is_anchored else _EVERYWHERE
             found.append(Used(f"{module.__name__}.{name}", pattern, ways))
-        found += _written(module, tree)
+        found += _written(module, nodes)
     unique = {(one.pattern.pattern, one.pattern.flags, one.methods): one for one in found}
     return list(unique.values())
 
@@ -264,7 +266,7 @@ def _literals(tree: Any) -> Iterator[str]:
             yield from _literals(part)
 
 
-def hostile_texts(source: str, flags: int, *, length: int = LENGTH) -> list[str]:
+def hostile_texts(source: str, flags: int, *, length: int) -> list[str]:
     """Returns texts built from the parts of the pattern: what it repeats, what leads there, and a failing end."""
     tree = importlib.import_module("re._parser").parse(source, flags)
     units: dict[tuple[str, str], None] = {}
@@ -301,18 +303,29 @@ SHORTER = {
 """The longest text that the patterns of a module see, if the module cuts texts first."""
 
 
-def seconds_if_slow(pattern: "re.Pattern[Any]", method: str, text: str, half: str) -> float | None:
-    """Returns the CPU seconds for the text if they are too many for its length, or None.
+def seconds_if_slow(pattern: "re.Pattern[Any]", method: str, texts: Sequence[str]) -> float | None:
+    """Returns the CPU seconds for the last text if they are too many for its length, or None. The texts are of a
+    quarter of the length, half of it, and all.
 
-    On a machine that is slow at the moment, a pattern may take longer than SECONDS_MAX. If it is linear, it takes half
-    of that for half of the text; a quadratic one takes a quarter.
+    Work that grows with the cube of the length takes 64 times as long for four times the length, so a quarter that is
+    fast enough for that needs no further measurement. On a machine that is slow at the moment, a pattern may take
+    longer than SECONDS_MAX. If it is linear, it takes half of that for half of the text; a quadratic one takes a
+    quarter.
     """
-    seconds = seconds_of(partial(run_pattern, pattern, method, text), seconds_max=SECONDS_MAX)
-    if seconds <= SECONDS_MAX:
+    quarter, half, whole = (partial(run_pattern, pattern, method, text) for text in texts)
+    if seconds_of(quarter, seconds_max=SECONDS_MAX / 64) <= SECONDS_MAX / 64:
         return None
-    of_half = seconds_of(partial(run_pattern, pattern, method, half), seconds_max=SECONDS_MAX)
-    is_linear = seconds < 3 * of_half and seconds < SLOW_MACHINE_SECONDS_MAX
-    return None if is_linear else seconds
+    seconds = seconds_of(whole, seconds_max=SECONDS_MAX)
+    if SECONDS_MAX < seconds < SLOW_MACHINE_SECONDS_MAX:
+        is_linear = seconds < 3 * seconds_of(half, seconds_max=SECONDS_MAX)
+        return None if is_linear else seconds
+    return seconds if seconds > SECONDS_MAX else None
+
+
+def hostile_texts_by_length(source: str, flags: int, length: int = LENGTH) -> list[tuple[str, ...]]:
+    """Returns each hostile text in a quarter of the length, in half of it, and in all of it."""
+    lengths = (length // 4, length // 2, length)
+    return list(zip(*(hostile_texts(source, flags, length=n) for n in lengths), strict=True))
 
 
 def test_every_pattern_takes_linear_time():
@@ -323,14 +336,12 @@ def test_every_pattern_takes_linear_time():
         source, flags = used.pattern.pattern, used.pattern.flags
         text = source if isinstance(source, str) else source.decode("latin-1")
         length = min((n for at, n in SHORTER.items() if used.place.startswith(at)), default=LENGTH)
-        whole = hostile_texts(text, flags, length=length)
-        halves = hostile_texts(text, flags, length=length // 2)
-        for hostile, half in zip(whole, halves, strict=True):
+        for texts in hostile_texts_by_length(text, flags, length):
             for method in used.methods:
-                seconds = seconds_if_slow(used.pattern, method, hostile, half)
+                seconds = seconds_if_slow(used.pattern, method, texts)
                 if seconds is not None:
                     slow.append(
-                        f"{used.place} {source!r} {method} {hostile[:30]!r}: {seconds:.2f} s"
+                        f"{used.place} {source!r} {method} {texts[-1][:30]!r}: {seconds:.2f} s"
                     )
         if len(slow) > 20:
             break
@@ -343,8 +354,7 @@ def test_every_pattern_takes_linear_time():
 )
 def test_a_quadratic_pattern_is_found(source: str):
     pattern = re.compile(source)
-    whole, halves = (hostile_texts(source, pattern.flags, length=n) for n in (LENGTH, LENGTH // 2))
     assert any(
-        seconds_if_slow(pattern, "sub", text, half) is not None
-        for text, half in zip(whole, halves, strict=True)
+        seconds_if_slow(pattern, "sub", texts) is not None
+        for texts in hostile_texts_by_length(source, pattern.flags)
     )
