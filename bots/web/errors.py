@@ -23,7 +23,7 @@ _API_PATHS = ("/api/", "/healthz", "/readyz", "/metrics")
 _HEADINGS = {
     "link_expired": "This link has expired",
     "handed_back": "This link has done its work",
-    "taken": "Somebody else is using this link",
+    "taken": "This link is in use elsewhere",
     "not_found": "Nothing is here",
     "file_not_found": "This file is not here",
     "nothing_listens": "Nothing answers here just now",

@@ -39,7 +39,7 @@ HEARTBEAT_SECONDS = 20.0
 FRAME_HEAD = struct.Struct(">HH")
 TYPES = {".css": "text/css", ".js": "text/javascript"}
 HANDED_BACK = "The browser was handed back already."
-TAKEN = "Somebody else has opened this link, or you have, in another browser. It works only in the first one."
+TAKEN = "This link was already used in another browser, and works only there."
 PAGE_FOLDER = "bots.web.takeover.page"
 HEADERS = {
     "Content-Security-Policy": (

@@ -234,7 +234,9 @@ async def test_a_reload_goes_on_and_nobody_else_may(
         await person.sees("Pressed")
 
         async with helper(scene.link) as stranger:
-            await expect(stranger.page.locator("main")).to_contain_text("Somebody else has opened")
+            await expect(stranger.page.locator("main")).to_contain_text(
+                "already used in another browser"
+            )
             await expect(stranger.page.get_by_role("button")).to_have_count(0)
         await person.hand_back()
         await person.page.reload()
