@@ -66,17 +66,17 @@ class StoredTokens:
             return
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fresh = self._path.with_suffix(".new")
-        with suppress(FileNotFoundError):
-            fresh.unlink()
+        fresh.unlink(missing_ok=True)
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             json.dump(self._content, file)
         fresh.replace(self._path)
 
     async def lock(self, owner: object) -> Callable[[], object]:
-        """Waits until no other process refreshes the tokens, but not for ever. Returns a function that ends the lock,
-        as the end of its owner does."""
-        place = self._path.with_suffix(".lock") if self._path else os.devnull
-        lock = os.open(place, os.O_WRONLY | os.O_CREAT, 0o600)
+        """Waits until no other user of the file refreshes the tokens, but not forever. Returns a function that ends the
+        lock, as the end of its owner does. Without a file nobody shares the tokens."""
+        if self._path is None:
+            return bool
+        lock = os.open(self._path.with_suffix(".lock"), os.O_WRONLY | os.O_CREAT, 0o600)
         unlock = weakref.finalize(owner, os.close, lock)
         with suppress(TimeoutError):
             async with asyncio.timeout(LOCK_SECONDS_MAX):

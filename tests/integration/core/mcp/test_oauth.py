@@ -16,7 +16,8 @@ from aiohttp import web
 
 from core.domain.errors import ConfigurationError
 from core.mcp.settings import McpServerConfig, parse_servers, secret_values
-from tests.integration.core.mcp.conftest import MakeGuest
+from core.tasks import cancel, spawn
+from tests.integration.core.mcp.conftest import Guest, MakeGuest, until
 from tests.integration.core.mcp.test_other_servers import PlainServer
 
 SECRET = "a-client-secret"
@@ -187,6 +188,25 @@ async def test_two_processes_use_a_refresh_token_once(
     for one in guests:  # which are connected
         assert await one.output("echo") == "here"
     assert server.asked == ["refresh_token"] * 2
+
+
+async def test_a_slow_refresh_of_tokens_that_nobody_shares_delays_no_other_server(
+    server: AuthorizingServer, guest_of: MakeGuest
+) -> None:
+    async with authorizing_server() as slow:
+        guests = list[Guest]()
+        for one in (slow, server):
+            one.expires_in = -1
+            guests.append(guest_of(one.config(), authorize=one.person))
+            await guests[-1].look()
+            one.asked.clear()
+        slow.issue_seconds = 30
+        waiting = spawn(guests[0].output("echo"), name="a slow refresh")
+        await until(lambda: bool(slow.asked))
+        async with asyncio.timeout(5):
+            assert await guests[1].output("echo") == "here"
+        assert "refresh_token" in server.asked
+        await cancel(waiting)
 
 
 async def test_without_a_consent_the_server_is_missing_and_the_command_is_named(
