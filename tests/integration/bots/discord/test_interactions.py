@@ -55,6 +55,15 @@ async def press(world, message_id: str, control: str, value: str = "") -> None:
     )
 
 
+async def ask_and_write(world):
+    """Asks a question and opens the form for an own answer. Returns the question's message id and the form."""
+    message_id = await asked(world, "red", "blue")
+    await press(world, message_id, "write")
+    await world.until(lambda: world.discord.view().forms)
+    (form,) = world.discord.view().forms
+    return message_id, form
+
+
 async def test_run_in_a_channel_opens_a_thread_under_its_answer(world) -> None:
     await run(world, "count the @everyone lines")
     inbound = await world.received()
@@ -236,20 +245,14 @@ async def test_a_select_answers_with_the_whole_text_of_the_option(world) -> None
 
 
 async def test_an_own_answer_is_written_in_a_form(world) -> None:
-    message_id = await asked(world, "red", "blue")
-    await press(world, message_id, "write")
-    await world.until(lambda: world.discord.view().forms)
-    (form,) = world.discord.view().forms
+    _, form = await ask_and_write(world)
     await world.discord.submit("bob", form.form_id, {"answer": "green\nor so"})
     answer = await world.received(2)
     assert (answer.ask_id, answer.value) == (ASK_ID, "green\nor so")
 
 
 async def test_a_blank_form_and_a_control_without_its_option_answer_nothing(world) -> None:
-    message_id = await asked(world, "red", "blue")
-    await press(world, message_id, "write")
-    await world.until(lambda: world.discord.view().forms)
-    (form,) = world.discord.view().forms
+    _, form = await ask_and_write(world)
     await world.discord.submit("bob", form.form_id, {"answer": " \n"})
     await world.until(lambda: told_privately(world.thread) == [UNKNOWN_CONTROL])
     assert len(world.program.received) == 1
@@ -272,12 +275,10 @@ async def test_an_answer_waits_where_the_bot_may_not_write(world, way: str) -> N
 
 
 async def test_buttons_and_forms_work_after_a_restart(world, connect) -> None:
-    message_id = await asked(world, "red", "blue")
-    await press(world, message_id, "write")
-    await world.until(lambda: world.discord.view().forms)
+    message_id, form = await ask_and_write(world)
     await world.app.close()
     again = await connect(world.program)
-    (form,) = again.discord.view().forms
+    assert again.discord.view().forms == (form,)
     await again.discord.submit("bob", form.form_id, {"answer": "green"})
     assert (await again.received(2)).value == "green"
     await press(again, message_id, "0")

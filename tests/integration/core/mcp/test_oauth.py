@@ -159,27 +159,31 @@ async def test_a_consent_is_kept_and_later_runs_need_nobody(
     assert server.asked == ["register", "consent", "authorization_code"]
 
 
-async def test_an_old_token_is_refreshed_after_a_restart(
+@pytest.fixture
+async def expired(
     server: AuthorizingServer, guest_of: MakeGuest, tmp_path: Path
-) -> None:
+) -> McpServerConfig:
+    """The settings of the server, whose stored token has expired. The next one is valid for an hour."""
     config = server.config(token_folder=tmp_path)
     server.expires_in = -1
     await guest_of(config, authorize=server.person).look()
     server.asked.clear()
     server.expires_in = 3_600
-    assert await guest_of(config).look() == ["mcp_fake_echo"]
+    return config
+
+
+async def test_an_old_token_is_refreshed_after_a_restart(
+    server: AuthorizingServer, guest_of: MakeGuest, expired: McpServerConfig
+) -> None:
+    assert await guest_of(expired).look() == ["mcp_fake_echo"]
     assert server.asked == ["refresh_token"]
 
 
 async def test_two_processes_use_a_refresh_token_once(
-    server: AuthorizingServer, guest_of: MakeGuest, tmp_path: Path
+    server: AuthorizingServer, guest_of: MakeGuest, expired: McpServerConfig, tmp_path: Path
 ) -> None:
-    config = server.config(token_folder=tmp_path)
-    server.expires_in = -1
-    await guest_of(config, authorize=server.person).look()
-    server.asked.clear()
-    server.expires_in, server.issue_seconds = 3_600, 0.2
-    guests = [guest_of(config) for _ in range(3)]
+    server.issue_seconds = 0.2
+    guests = [guest_of(expired) for _ in range(3)]
     assert await asyncio.gather(*(one.look() for one in guests)) == [["mcp_fake_echo"]] * 3
     assert server.asked == ["refresh_token"]
 
