@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,16 @@ def record_payloads(folder: Path, platform: str) -> list[tuple[str, Any]]:
     # a test that fails here (1) also fails in its own run, where its reason is told
     assert ran.returncode in (0, 1), ran.stdout[-5000:] + ran.stderr[-2000:]
     return read_payloads(folder, platform)
+
+
+def check_recorded(
+    folder: Path, platform: str, check: Callable[[str, Any], None], *, shapes_min: int
+) -> None:
+    """Checks each payload of other tests. Fewer shapes than `shapes_min` mean that some tests no longer run here."""
+    payloads = record_payloads(folder, platform)
+    for kind, payload in payloads:
+        check(kind, payload)
+    assert len(payloads) >= shapes_min
 
 
 def read_payloads(folder: Path, platform: str) -> list[tuple[str, Any]]:

@@ -7,6 +7,7 @@ from importlib.resources import files
 from bots.demo import file_stories, handbook_story
 from bots.demo.environment import STORY_AGENT
 from bots.demo.mcp_notice_board import mcp_settings
+from simulator.view import SentFile
 from tests.chaos.harness import PlatformName, Stage, staged
 from tests.chaos.stories import TALK, WRITING
 from tests.integration.simulator.witnesses.recording_proxy import RecordingProxy, recording
@@ -53,3 +54,22 @@ async def play_stories(stage: Stage) -> None:
     await stage.details()
     stage.thread_id = ""
     await handbook_story.play_approval(stage.platform, stage.program.folder / "notices.txt")
+
+
+async def talk_beside(
+    stage: Stage, text: str, emoji: str
+) -> AsyncGenerator[tuple[str | None, str], None]:
+    """Has the agent answer, then a person write, edit and delete a message in the channel and in the agent's thread.
+
+    Yields the thread, or None for the channel, with the id of the message while it is there.
+    """
+    platform, channel = stage.platform, stage.channel_id
+    said = await stage.say("Hello", files=(SentFile(name="a.bin", content=b"a"),))
+    await stage.until(lambda: stage.shows("Hi there."), "it answers")
+    for place in (None, said):
+        other = await platform.say("bob", channel, text, thread_id=place)
+        await platform.react("alice", channel, other, emoji)
+        await platform.react("alice", channel, other, emoji, is_removed=True)
+        await platform.edit("bob", channel, other, f"beside @{stage.view().bot_name}")
+        yield place, other
+        await platform.delete("bob", channel, other)

@@ -1,5 +1,6 @@
 """What the simulated Discord and the bot say to each other, by the types of the npm package discord-api-types."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +11,15 @@ from simulator.administration import Archive, Lock, OpenThread, Permissions, Pur
 from simulator.discord.rest.routes import find_route
 from simulator.discord.server import DiscordSimulator
 from simulator.discord.world import ANNOUNCEMENTS, FORUM
-from simulator.view import SentFile
 from tests.chaos.harness import Stage
 from tests.integration.simulator.witnesses.published_types import (
     PublishedTypes,
     build_schemas,
-    install_packages,
     without_nulls,
 )
-from tests.integration.simulator.witnesses.recorded_payloads import SECONDS_MAX, record_payloads
+from tests.integration.simulator.witnesses.recorded_payloads import SECONDS_MAX, check_recorded
 from tests.integration.simulator.witnesses.recording_proxy import RecordingProxy
-from tests.integration.simulator.witnesses.stage import play_stories, recorded
+from tests.integration.simulator.witnesses.stage import play_stories, recorded, talk_beside
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -159,8 +158,8 @@ SHAPES_MIN = 380
 
 
 @pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> PublishedTypes:
-    return build_discord_types(install_packages(tmp_path_factory.mktemp("types")))
+def published(packages: Path) -> PublishedTypes:
+    return build_discord_types(packages)
 
 
 def build_discord_types(folder: Path) -> PublishedTypes:
@@ -251,37 +250,27 @@ def with_optional_fields(payload: object) -> object:
 def test_discord_and_all_tests_say_what_the_types_allow(
     published: PublishedTypes, tmp_path: Path
 ) -> None:
-    payloads = record_payloads(tmp_path, "discord")
-    for kind, payload in payloads:
-        check_payload(published, kind, payload)
-    assert len(payloads) >= SHAPES_MIN
+    check_recorded(tmp_path, "discord", partial(check_payload, published), shapes_min=SHAPES_MIN)
     assert published.report() == ""
 
 
 async def act_as_people(stage: Stage) -> None:
     discord, channel = stage.platform, stage.channel_id
     assert isinstance(discord, DiscordSimulator)
-    said = await stage.say("Hello", files=(SentFile(name="a.bin", content=b"a"),))
-    await stage.until(lambda: stage.shows("Hi there."), "it answers")
-    for place in (None, said):
-        other = await discord.say("bob", channel, "beside @alice :wave:", thread_id=place)
+    async for place, other in talk_beside(stage, "beside @alice :wave:", "👀"):
         await discord.say("alice", channel, "so", thread_id=place, reply_to=other)
-        await discord.react("alice", channel, other, "👀")
-        await discord.react("alice", channel, other, "👀", is_removed=True)
-        await discord.edit("bob", channel, other, f"beside @{stage.view().bot_name}")
         discord.forward("alice", channel, place, channel, other)
         embed = {"title": "Down", "description": "x", "fields": [{"name": "a", "value": "b"}]}
         await discord.post_as_app(channel, "alert", embeds=[embed], thread_id=place)
         await discord.post_poll("bob", channel, "Which?", {"A": 1, "B": 0}, thread_id=place)
-        await discord.delete("bob", channel, other)
     direct = next(one.channel_id for one in stage.view().channels if one.is_direct)
     await discord.say("alice", direct, "Hello")
     await stage.settled(len(stage.runs()))
-    await call_commands(stage, said)
+    await call_commands(stage)
 
 
-async def call_commands(stage: Stage, thread_id: str) -> None:
-    discord, channel = stage.platform, stage.channel_id
+async def call_commands(stage: Stage) -> None:
+    discord, channel, thread_id = stage.platform, stage.channel_id, stage.thread_id
     assert isinstance(discord, DiscordSimulator)
     for command in stage.view().commands:
         if not any(option.is_required for option in command.options):

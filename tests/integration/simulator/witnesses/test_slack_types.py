@@ -15,17 +15,15 @@ from simulator.recording import recording
 from simulator.slack.server import SlackSimulator
 from simulator.slack.web_api import METHODS
 from simulator.slack.web_api.organisations import ORGANISATION_METHODS
-from simulator.view import SentFile
 from tests.chaos.harness import Stage
 from tests.integration.simulator.witnesses.published_types import (
     PublishedTypes,
     build_schemas,
-    install_packages,
     without_nulls,
 )
-from tests.integration.simulator.witnesses.recorded_payloads import SECONDS_MAX, record_payloads
+from tests.integration.simulator.witnesses.recorded_payloads import SECONDS_MAX, check_recorded
 from tests.integration.simulator.witnesses.recording_proxy import RecordingProxy
-from tests.integration.simulator.witnesses.stage import play_stories, recorded
+from tests.integration.simulator.witnesses.stage import play_stories, recorded, talk_beside
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -113,8 +111,8 @@ class SlackTypes:
 
 
 @pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> SlackTypes:
-    return build_slack_types(install_packages(tmp_path_factory.mktemp("types")))
+def published(packages: Path) -> SlackTypes:
+    return build_slack_types(packages)
 
 
 def build_slack_types(folder: Path) -> SlackTypes:
@@ -182,10 +180,7 @@ def check(published: SlackTypes, proxy: RecordingProxy) -> None:
 def test_slack_and_all_tests_say_what_the_types_allow(
     published: SlackTypes, tmp_path: Path
 ) -> None:
-    payloads = record_payloads(tmp_path, "slack")
-    for kind, payload in payloads:
-        published.check(kind, payload)
-    assert len(payloads) >= SHAPES_MIN
+    check_recorded(tmp_path, "slack", published.check, shapes_min=SHAPES_MIN)
     assert published.report() == ""
 
 
@@ -285,13 +280,7 @@ def find_blocks(body: object) -> Iterator[dict[str, Any]]:
 async def act_as_people(stage: Stage) -> None:
     slack, channel = stage.platform, stage.channel_id
     assert isinstance(slack, SlackSimulator)
-    said = await stage.say("Hello", files=(SentFile(name="a.bin", content=b"a"),))
-    await stage.until(lambda: stage.shows("Hi there."), "it answers")
-    for place in (None, said):
-        other = await slack.say("bob", channel, "beside @alice :wave: *b*", thread_id=place)
-        await slack.react("alice", channel, other, "eyes")
-        await slack.react("alice", channel, other, "eyes", is_removed=True)
-        await slack.edit("bob", channel, other, f"beside @{stage.view().bot_name}")
+    async for place, other in talk_beside(stage, "beside @alice :wave: *b*", "eyes"):
         for action in (
             Forward(
                 person="alice", channel_id=channel, message_id=other, thread_id=place, text="see"
@@ -308,7 +297,6 @@ async def act_as_people(stage: Stage) -> None:
             AppPost(channel_id=channel, text="alert", thread_id=place, user_id="U0OTHERAPP"),
         ):
             await administer(slack, action)
-        await slack.delete("bob", channel, other)
 
 
 async def use_controls(stage: Stage) -> None:
