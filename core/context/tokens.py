@@ -101,8 +101,9 @@ _WEIGHTS: Mapping[bytes, int] = {
     b" 0": 2820,
     b" .": 620,
     b".0": 1130,
+    b" " * 16: 1000,
 }
-"""Thousandths of a token for each character of a class, and for each adjacent pair of classes.
+"""Thousandths of a token for each character of a class, for each adjacent pair of classes, and for 16 blanks in a row.
 
 The weights are fitted to the token counts of o200k_base and cl100k_base for prose, code, data and logs in many scripts
 (docs/developers/adr/0006).

@@ -45,6 +45,12 @@ def test_text_without_words_is_not_taken_for_cheap() -> None:
     assert count_text("好" * 1000) >= 1000
 
 
+def test_blanks_without_end_are_not_free() -> None:
+    assert count_text(" " * 16_000) >= 1000
+    indented = "            return replace(view)\n"
+    assert count_text(indented) == count_text(indented.replace("  ", " "))
+
+
 def test_more_text_costs_more() -> None:
     assert count_text("some words " * 10) < count_text("some words " * 11)
 

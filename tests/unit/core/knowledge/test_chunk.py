@@ -119,3 +119,9 @@ def test_a_million_tokens_are_cut_without_delay() -> None:
     made = cut(Page(None, "", text))
     assert sum(one.tokens for one in made) > 700_000
     assert time.process_time() - began < 5
+
+
+def test_blanks_without_end_are_cut_like_other_text() -> None:
+    made = cut(Page(None, "", f"a{' ' * 1_000_000}b"))
+
+    assert max(len(one.text) for one in made) < 20_000
