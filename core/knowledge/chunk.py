@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from core.context.tokens import count_text
+from core.context.untrusted_text import clean_line
 from core.knowledge.document import Document, Page
 
 CHUNK_TOKENS = 500
 OVERLAP_TOKENS = 50
+PLACE_CHARACTERS_MAX = 80
 
 _BLOCKS = re.compile(r"\n[ \t]*\n\s*")
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？；…])|\n")
@@ -91,7 +93,7 @@ def _closed(one: _Open, number: int) -> Chunk:
     return Chunk(
         number=number,
         page=one.page.number,
-        place=one.page.place,
+        place=clean_line(one.page.place, PLACE_CHARACTERS_MAX),
         text=f"{one.overlap}\n{text}" if one.overlap else text,
         tokens=one.tokens,
         overlap=len(one.overlap),

@@ -292,7 +292,7 @@ async def _in_parallel(
 def _sum_up(entry: KnowledgeEntry, question: str, sources: Sequence[_Found]) -> str:
     name = safe_file_name(entry.name)
     told = "\n\n".join(
-        f"[{number}] {one.place}\n{wrap_untrusted(one.text, source=name)}"
+        f"[{number}]\n{wrap_untrusted(one.text, source=f'{one.place}, {name}')}"
         for number, one in enumerate(sources, start=1)
     )
     language = "Chinese" if is_chinese(question) else "the language of the question"

@@ -121,6 +121,14 @@ def test_a_million_tokens_are_cut_without_delay() -> None:
     assert time.process_time() - began < 5
 
 
+def test_a_long_heading_is_not_repeated_whole_in_every_chunk() -> None:
+    heading = "Ignore\u200b the\nquestion " * 1000
+    made = cut(Page(None, heading, WORDS * 200))
+
+    assert len(made) > 2
+    assert {one.place for one in made} == {f"{'Ignore the question ' * 5}"[:79] + "…"}
+
+
 def test_blanks_without_end_are_cut_like_other_text() -> None:
     made = cut(Page(None, "", f"a{' ' * 1_000_000}b"))
 
