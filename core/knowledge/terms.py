@@ -18,6 +18,8 @@ _UNSPACED = (
 _ASCII_WORD = re.compile(r"[a-z0-9]+")
 _PIECE = re.compile(rf"([{_UNSPACED}]+)|([^\W_{_UNSPACED}]+)")
 _ACCENT = re.compile("[\u0300-\u036f]")
+_MARKS = re.compile(r"([^\w\s])[^\w\s]{32,}")
+"""More combining marks in a row than any script has, which would take quadratic time, and other long rules."""
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")
 _WORD_CHARACTERS_MAX = 64
 _STEMS_KEPT = 50_000
@@ -83,7 +85,7 @@ def _pieces(text: str) -> Iterator[tuple[str, str]]:
         for word in _ASCII_WORD.findall(text.lower()):
             yield "", word
         return
-    apart = unicodedata.normalize("NFKD", text.casefold())
+    apart = unicodedata.normalize("NFKD", _MARKS.sub(r"\1", text.casefold()))
     for found in _PIECE.finditer(unicodedata.normalize("NFC", _ACCENT.sub("", apart))):
         yield found[1] or "", found[2] or ""
 

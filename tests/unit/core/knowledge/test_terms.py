@@ -1,5 +1,7 @@
 """From text to terms."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,6 +44,16 @@ def test_a_query_asks_for_pairs_and_a_single_character_begins_a_term() -> None:
 def test_words_without_meaning_are_asked_for_only_where_there_are_no_others() -> None:
     assert [term.text for term in query_terms("what is the price of it")] == ["pric"]
     assert [term.text for term in query_terms("what is it")] == ["what", "is", "it"]
+
+
+def test_marks_on_one_letter_without_end_take_linear_time() -> None:
+    began = time.process_time()
+    assert query_terms("walrus \u05d0" + "\u05b0\u0591\u059a" * 40_000)[0].text == "walrus"
+    assert time.process_time() - began < 5
+
+
+def test_a_long_rule_still_separates_words() -> None:
+    assert [term.text for term in query_terms(f"größe{'-' * 100}walrus")] == ["gross", "walrus"]
 
 
 def test_the_language_is_told_by_its_characters() -> None:
