@@ -60,8 +60,8 @@ async def retrieve_passages(
         if all(chunk.tokens <= tokens_max // FRONT_SHARE for chunk in front):
             ranked = [*(Hit(entries[0].entry_id, chunk, 0) for chunk in front), *ranked]
     by_id = {entry.entry_id: entry for entry in entries}
-    chosen = [Passage(by_id[hit.entry_id], hit.chunk) for hit in _different(ranked)]
-    return _in_order(_within(chosen, tokens_max))
+    chosen = dict.fromkeys(Passage(by_id[hit.entry_id], hit.chunk) for hit in ranked)
+    return _in_order(_within(tuple(chosen), tokens_max))
 
 
 def reciprocal_rank_fusion(rankings: Iterable[Sequence[KeyT]]) -> list[KeyT]:
@@ -128,13 +128,6 @@ async def _beginnings(
         room -= sum(passage.chunk.tokens for passage in taken)
         passages.extend(taken)
     return tuple(passages)
-
-
-def _different(hits: Iterable[Hit]) -> list[Hit]:
-    first: dict[tuple[str, int], Hit] = {}
-    for hit in hits:
-        first.setdefault((hit.entry_id, hit.chunk.number), hit)
-    return list(first.values())
 
 
 def _within(passages: Sequence[Passage], tokens_max: int) -> list[Passage]:
