@@ -300,7 +300,7 @@ class ModalSandboxProvider:
         idle_seconds = self._now() - record.last_used_at.timestamp()
         if is_kept and idle_seconds < self._plan.idle_timeout_seconds:
             # otherwise Modal may have ended it because it was idle, and no running work was lost
-            self._losses[thread_id] = "processes"
+            self._losses.setdefault(thread_id, "processes")
         return newest
 
     async def _image_of(self, thread_id: str, record: SandboxRecord | None) -> modal.Image | None:
@@ -456,16 +456,18 @@ class ModalSandboxProvider:
             log.warning("the sandbox of thread %s was not stopped: %s", thread_id, error)
 
     async def terminate_orphans(self) -> int:
-        """Terminates sandboxes of this home without a record, if they are old enough to have one. Returns how many.
-        Builds the image if it is missing. Raises the SDK's errors, StorageUnavailable."""
+        """Terminates sandboxes of this home without a record, if they are old enough to have one. Returns how many
+        ended. Builds the image if it is missing. Raises the SDK's errors, StorageUnavailable."""
         left = await find_orphaned_sandboxes(
             self._account, self._snapshots, self._plan.home, self._now()
         )
-        for thread_id, sandbox in left:
-            await self._discard(thread_id, sandbox)
+        endings = (self._discard(thread_id, sandbox) for thread_id, sandbox in left)
+        outcomes = await asyncio.gather(*endings, return_exceptions=True)
+        for error in filter(None, outcomes):
+            log.warning("a sandbox without a record was not ended: %s", error)
         await self.wait_for_saves()
         await self._account.image()
-        return len(left)
+        return outcomes.count(None)
 
     async def _stop_abandoned(self, record: SandboxRecord) -> bool:
         """Saves and terminates a sandbox whose worker is gone. Returns False if it ended and left no files.

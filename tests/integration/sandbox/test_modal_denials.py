@@ -100,6 +100,22 @@ async def test_an_orphan_is_ended_even_if_the_image_cannot_be_built(stage: Stage
     assert stage.living == []
 
 
+async def test_an_orphan_that_cannot_be_ended_keeps_no_other_alive(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    for thread_id in ("one", "two"):
+        await stage.worker(home="home").open(thread_id, fence=1)
+        await stage.records.remove("modal", thread_id)
+    await stage.clock.advance(HOUR)
+    stage.modal.faults.arm("SandboxTerminateV2", Status.PERMISSION_DENIED, "not this one")
+    janitor = stage.worker(home="home")
+    assert await janitor.terminate_orphans() == 1
+    assert len(stage.living) == 1
+    assert "not this one" in caplog.text
+    assert await janitor.terminate_orphans() == 1
+    assert stage.living == []
+
+
 async def left_alone(stage: Stage) -> None:
     """Leaves a sandbox whose worker died so long ago that it is due to be stopped."""
     dead = stage.worker()
@@ -173,6 +189,24 @@ async def test_an_exit_snapshot_whose_image_is_gone_is_told_as_a_loss(stage: Sta
     with pytest.raises(SandboxUnavailable, match="as they were last saved"):
         await worker.open("thread", fence=1)
     assert await content(await worker.open("thread", fence=1), "file") == b"saved"
+
+
+async def test_lost_files_that_nobody_was_told_of_are_told_after_a_second_end(stage: Stage) -> None:
+    worker = stage.worker()
+    sandbox = await worker.open("thread", fence=1)
+    await sandbox.files.write("file", pieces(b"saved"))
+    worker.release("thread")
+    await worker.wait_for_saves()
+    await stage.modal.world.end(stage.modal.world.living()[0], OUT_OF_MEMORY)
+    for image_id in stage.exit_snapshots:
+        await stage.modal.world.delete_image(image_id)
+    await worker.open("thread", fence=0)  # a link, which nobody is told through
+    (second,) = stage.modal.world.living()
+    await stage.modal.world.end(second, OUT_OF_MEMORY)
+    await second.ended.wait()
+    with pytest.raises(SandboxUnavailable, match="as they were last saved"):
+        await worker.open("thread", fence=2)
+    assert await content(await worker.open("thread", fence=2), "file") == b"saved"
 
 
 @pytest.mark.parametrize("is_saved", [True, False])
