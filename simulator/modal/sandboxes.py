@@ -60,9 +60,15 @@ async def task_id(
 async def wait(world: World, request: api_pb2.SandboxWaitRequest) -> api_pb2.SandboxWaitResponse:
     sandbox = world.sandbox(request.sandbox_id)
     if request.timeout:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(sandbox.ended.wait(), request.timeout)
+        await _wait_for_end(sandbox, request.timeout)
     return api_pb2.SandboxWaitResponse(result=sandbox.result, metadata=_handle(sandbox))
+
+
+async def _wait_for_end(sandbox: SimulatedSandbox, seconds: float) -> None:
+    """Unlike `asyncio.wait_for`, is cancelled even if the sandbox ends at that moment."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await sandbox.ended.wait()
 
 
 async def terminate(
@@ -81,8 +87,7 @@ async def exit_snapshot(
     sandbox = world.sandbox(request.sandbox_id)
     if not sandbox.has_exit_snapshot:
         raise GRPCError(Status.INVALID_ARGUMENT, "exit snapshot is not enabled for this Sandbox")
-    with suppress(TimeoutError):
-        await asyncio.wait_for(sandbox.ended.wait(), request.timeout or 0.001)
+    await _wait_for_end(sandbox, request.timeout or 0.001)
     if sandbox.result is None or world.pending_exit_snapshots:
         if request.timeout and sandbox.result is not None:
             await asyncio.sleep(request.timeout)

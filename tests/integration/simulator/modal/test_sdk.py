@@ -9,6 +9,8 @@ import pytest
 from grpclib import Status
 from modal_proto import api_pb2
 
+from core.tasks import cancel
+from simulator.modal.sandboxes import ANSWERS
 from tests.integration.simulator.modal.conftest import Account
 
 
@@ -182,3 +184,24 @@ def test_our_ids_are_of_the_second_kind() -> None:
 
     assert len(new_id("sb", 25)) != len("sb-") + 22
     assert api_pb2.GenericResult.GENERIC_STATUS_TERMINATED
+
+
+@pytest.mark.parametrize("call", ["SandboxWaitV2", "SandboxGetExitSnapshotV2"])
+async def test_a_call_that_is_given_up_as_its_sandbox_ends_is_cancelled(
+    account: Account, call: str
+) -> None:
+    """The server counts an answer on a closed stream as a bug of the simulator."""
+    sandbox = await account.sandbox(experimental_options={"enable_exit_snapshot": True})
+    world = account.simulator.world
+    request = api_pb2.SandboxWaitRequest(sandbox_id=sandbox.object_id, timeout=60)
+    (running,) = world.living()
+    for ticks in range(3):
+        running.ended.clear()
+        asking = asyncio.ensure_future(ANSWERS[call](world, request))
+        await asyncio.sleep(0.01)
+        running.ended.set()
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        was_done = asking.done()
+        await cancel(asking)
+        assert asking.cancelled() or was_done
