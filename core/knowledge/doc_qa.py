@@ -263,12 +263,11 @@ async def _partial_answers(
 
 def _answer_in(reply: str) -> str:
     """Returns the answer in a model's reply, or "" if the part does not help. A reply without JSON is the answer."""
-    said = first_json_object(reply)
+    said = first_json_object(reply, keeps_cut_text=True)
     if not said:
         return "" if len(reply) < 8 else reply[:_PARTIAL_CHARACTERS_MAX]
-    answer = said.get("answer")
-    is_found = said.get("found") is True and isinstance(answer, str)
-    return str(answer).strip()[:_PARTIAL_CHARACTERS_MAX] if is_found else ""
+    answer = said.get("answer") if said.get("found") is True else None
+    return "" if answer is None else str(answer).strip()[:_PARTIAL_CHARACTERS_MAX]
 
 
 async def _in_parallel(

@@ -83,8 +83,9 @@ def parse_keywords(answer: str) -> tuple[str, ...]:
     return tuple(kept)[:_KEYWORDS_MAX]
 
 
-def first_json_object(answer: str) -> dict[str, object]:
+def first_json_object(answer: str, *, keeps_cut_text: bool = False) -> dict[str, object]:
     """Returns the first JSON object in a text, even if truncated or in a code fence; an empty dict if there is none."""
+    mode = "trailing-strings" if keeps_cut_text else True
     start = answer.find("{")
     if start < 0:
         return {}
@@ -92,7 +93,7 @@ def first_json_object(answer: str) -> dict[str, object]:
     # tries it first without text after the object, because such text would make the JSON invalid
     for candidate in (answer[start : end + 1], answer[start:]):
         try:
-            value: object = jiter.from_json(candidate.encode("utf-8", "replace"), partial_mode=True)
+            value: object = jiter.from_json(candidate.encode("utf-8", "replace"), partial_mode=mode)
         except ValueError:
             continue
         if isinstance(value, dict):
