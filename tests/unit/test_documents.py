@@ -30,6 +30,8 @@ IDS = [
     *(f"C{n}" for n in range(1, 7)),
 ]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+SOURCE = re.compile(r"`[\w./-]+`|github\.com/[\w.-]+/[\w.-]+")
+"""A page of the platform's documentation, or where a repository shows what the platform does."""
 
 
 def text_of(name: str) -> str:
@@ -205,3 +207,26 @@ def test_settings_that_are_named_exist() -> None:
     for document in DOCUMENTS:
         named = set(re.findall(rf"{PREFIX}[A-Z_]+", document.read_text("utf-8")))
         assert named <= allowed, (document.name, named - allowed)
+
+
+def unsourced_rules(readme: str) -> list[str]:
+    """Returns the rules of the simulated platforms that name no source."""
+    section = readme.partition("\n## Rules and their sources\n")[2].partition("\n## ")[0]
+    cells = [line.strip("| ").split(" | ") for line in section.splitlines() if line[:1] == "|"]
+    headers = [row for row in cells if row[0] in ("Slack", "Discord")]
+    assert [header[1].split(" of ")[0] for header in headers] == ["page", "page"]
+    rules = [row for row in cells if row not in headers and not row[0].startswith("--")]
+    assert len(rules) > 30
+    return [row[0] for row in rules if len(row) != 2 or not SOURCE.match(row[1])]
+
+
+def test_each_rule_of_the_simulators_names_its_source() -> None:
+    assert unsourced_rules(text_of("simulator/README.md")) == []
+
+
+@pytest.mark.parametrize("instead", ["| |", "| documented |", "|", "| github.com |"])
+def test_a_rule_of_the_simulators_without_a_source_is_noticed(instead: str) -> None:
+    readme = text_of("simulator/README.md")
+    lost = readme.replace("| `messaging/message-metadata` |", instead)
+    assert lost != readme
+    assert unsourced_rules(lost) == ["metadata of messages"]
