@@ -306,12 +306,19 @@ async def _deliver_ask(ask: Delivery, poster: Poster, deps: DeliveryDeps) -> Non
     if isinstance(ask_id, str) and (asked := await deps.asks.ask(ask_id)) is not None:
         # the text that is stored with an approval also repeats the file
         content = AskPrompt(ask=replace(asked, text=text) if asked.kind == "approval" else asked)
-        if len(asked.options) > OPTIONS_SHOWN_MAX and not poster.newest(ask).message_ref:
-            listed = "".join(f"{at}. {option}\n" for at, option in enumerate(asked.options, 1))
+        if _needs_list(asked.choices) and not poster.newest(ask).message_ref:
+            listed = "".join(f"{at}. {option}\n" for at, option in enumerate(asked.choices, 1))
             ordinal = WHOLE_ANSWER_ORDINAL + WHOLE_APPROVAL_ORDINALS * ask.ordinal
             await _send_text_file("options.txt", listed, ordinal, poster, tells_refusal=True)
     await _show_whole_approval(ask, poster)
     await poster.show(ask, content)
+
+
+def _needs_list(options: Sequence[str]) -> bool:
+    """Whether the platforms may not show all options, or not all of them whole: they shorten labels and lists."""
+    count = max(1, len(options))
+    room = max(min(1000, 1500 // count - 8), min(75, 12_000 // count))
+    return count > OPTIONS_SHOWN_MAX or max(map(len, options), default=0) > room
 
 
 async def _show_whole_approval(ask: Delivery, poster: Poster) -> None:

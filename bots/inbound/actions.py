@@ -117,16 +117,17 @@ class MessageDeleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskAnswered:
-    """A user answered a question by a click, a form or a reaction. `value` is the option or the typed text.
+    """A user answered a question by a click, a form or a reaction. `value` is the typed text.
 
-    A reaction names the message of the question in `message_ref` instead of the question in `ask_id`.
+    A click names the option by its index (labels may be shortened), and a reaction the question by `message_ref`.
     """
 
     address: Address
     dedupe_key: str
     ask_id: str = ""
     message_ref: str = ""
-    value: str
+    value: str = ""
+    option: int | None = None
     person: Person
     sent_at: datetime
     actor: ActorContext = MEMBER
@@ -447,4 +448,8 @@ def decide_answer(
         return Ignore(reason="not open", notice="This question is no longer open.")
     if is_for_admins(ask) and not is_admin:
         return Ignore(reason="not an admin", notice=ADMINS_APPROVE)
-    return Accept(ask_id=ask.ask_id)
+    if answer.option is None:
+        return Accept(ask_id=ask.ask_id)
+    if answer.option >= len(ask.choices):
+        return Ignore(reason="no such option", notice=UNKNOWN_CONTROL)
+    return Accept(ask_id=ask.ask_id, answer=ask.choices[answer.option])

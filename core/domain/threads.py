@@ -1,6 +1,7 @@
 """Data types for threads, runs and their inputs, shared by the chat platforms, the storage and the agent loop."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
@@ -152,6 +153,11 @@ class ThreadInput:
         return self.kind == "edit" or self.message_ref != request_ref
 
 
+def unique_texts(texts: Iterable[str]) -> tuple[str, ...]:
+    """Returns the texts without surrounding white space, without blank ones, and each one once."""
+    return tuple(dict.fromkeys(filter(None, map(str.strip, texts))))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
     """A question that the agent asks in a thread. If `options` is empty, any reply answers it.
@@ -172,6 +178,11 @@ class Ask:
     subject: str = ""
     message_ref: str = ""
     is_written_in_thread: bool = False
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The options as people see them: each one once, and no blank ones."""
+        return unique_texts(self.options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

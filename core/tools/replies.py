@@ -1,32 +1,36 @@
 """The tools that end the run: `ask`, `complete` and `web_browser_takeover` post a message, `no_reply` posts none."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, cast
 
 from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
 
 from core.dialects.arguments import parse_json
 from core.domain.errors import AgentError, ToolError
-from core.domain.threads import Reply
+from core.domain.threads import Reply, unique_texts
 from core.ports import Files
 from core.tools.tool import Tool, ToolContext, ToolOutput, ToolSet
 from core.tools.workspace.paths import workspace_path
 
 
 def _as_tuple(value: object) -> object:
-    """Converts a string to a list, and None to an empty tuple; other values are returned unchanged.
-
-    The string is either a JSON list or a comma-separated list.
-    """
-    if value is None:
-        return ()
-    if not isinstance(value, str):
+    """Converts None, numbers, and a string with a JSON list or commas to texts. Drops blank and repeated texts."""
+    if isinstance(value, str):
+        parsed: object = value.split(",")
+        if value.lstrip().startswith("["):
+            with suppress(ValueError):
+                parsed = parse_json(value)
+        value = parsed
+    if not isinstance(value, list | tuple | None):
         return value
-    if value.lstrip().startswith("["):
-        with suppress(ValueError):
-            return parse_json(value)
-    return tuple(piece for piece in (part.strip() for part in value.split(",")) if piece)
+    texts = [
+        str(one) if type(one) in (int, float) else one
+        for one in cast(Sequence[object], value or ())
+    ]
+    words = [one for one in texts if isinstance(one, str)]
+    return unique_texts(words) if len(words) == len(texts) else texts
 
 
 StringList = Annotated[

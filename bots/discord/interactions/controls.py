@@ -7,7 +7,6 @@ from typing import Protocol, Self, cast
 import discord
 
 from bots.discord.interactions.responses import AnyInteraction, InteractionHandler, build_text_form
-from bots.discord.render.components import OPTION_ID_FIRST
 
 ASK_CUSTOM_ID = re.compile(r"th:ask:(?P<ask_id>[\w-]{1,64}):(?P<part>\d{1,2}|pick\d{0,2}|write)")
 FORM_CUSTOM_ID = re.compile(r"th:ask:(?P<ask_id>[\w-]{1,64}):form")
@@ -15,7 +14,6 @@ REQUEST_CUSTOM_ID = re.compile(r"th:about:(?P<message_id>\d{1,20})")
 RUN_CUSTOM_ID = re.compile(
     r"th:run:(?P<action>stop|retry|continue|details):(?P<run_id>[\w-]{1,64})"
 )
-_NUMBERED = re.compile(r"^\*\*\d+\.\*\* ")
 
 
 class HasInteractions(Protocol):
@@ -45,11 +43,10 @@ class AskComponent(discord.ui.DynamicItem[AnyItem], template=ASK_CUSTOM_ID):
         if self.part == "write":
             await open_answer_form(interaction, self.ask_id)
             return
-        is_menu = self.part.startswith("pick")
-        part = next(iter(_values(interaction)), "") if is_menu else self.part
-        value = find_option_text(interaction.message, self.ask_id, part)
+        part = self.part if self.part.isdecimal() else next(iter(_values(interaction)), "")
         client = cast(HasInteractions, interaction.client)
-        await client.interactions.on_ask_answer(interaction, self.ask_id, value)
+        option = int(part) if part.isdecimal() else None
+        await client.interactions.on_ask_answer(interaction, self.ask_id, option=option)
 
 
 class RunButton(discord.ui.DynamicItem[AnyItem], template=RUN_CUSTOM_ID):
@@ -88,28 +85,6 @@ async def handle_interaction(interaction: AnyInteraction, interactions: Interact
         await interactions.on_request_form(interaction, int(match["message_id"]), value)
     elif form_id and not (ASK_CUSTOM_ID.fullmatch(form_id) or RUN_CUSTOM_ID.fullmatch(form_id)):
         await interactions.refuse_unknown(interaction, form_id)
-
-
-def find_option_text(message: discord.Message | None, ask_id: str, part: str) -> str:
-    """Returns an option's text from the message: its list entry if there is one, else its button or select label."""
-    if message is None or not part.isdigit():
-        return ""
-    sources = {"button": "", "option": "", "listed": ""}
-    for component in _walk(component.to_dict() for component in message.components):
-        if component.get("id") == OPTION_ID_FIRST + int(part) and "content" in component:
-            sources["listed"] = _NUMBERED.sub("", str(component["content"]))
-        elif component.get("custom_id") == f"th:ask:{ask_id}:{part}":
-            sources["button"] = str(component.get("label") or "")
-        elif str(component.get("custom_id")).startswith(f"th:ask:{ask_id}:pick"):
-            sources["option"] = sources["option"] or next(
-                (
-                    str(o.get("label"))
-                    for o in _walk(component.get("options"))
-                    if o.get("value") == part
-                ),
-                "",
-            )
-    return sources["listed"] or sources["button"] or sources["option"]
 
 
 def _values(interaction: AnyInteraction) -> list[str]:

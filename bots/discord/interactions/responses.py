@@ -202,10 +202,12 @@ class InteractionHandler:
         log.warning("discord: someone used an unknown control, form or command: %r", name)
         await respond(interaction, _ready_outcome(Outcome(notice=UNKNOWN_CONTROL)))
 
-    async def on_ask_answer(self, interaction: AnyInteraction, ask_id: str, value: str) -> None:
+    async def on_ask_answer(
+        self, interaction: AnyInteraction, ask_id: str, value: str = "", option: int | None = None
+    ) -> None:
         """Handles a chosen option or a submitted form. Where the bot may not write, the question stays open."""
         location = locate_channel(interaction.channel, interaction.guild_id)
-        unknown = "" if value.strip() else UNKNOWN_CONTROL
+        unknown = UNKNOWN_CONTROL if option is None and not value.strip() else ""
         if (problem := _why_no_run(interaction, location) or unknown) or location is None:
             await respond(interaction, _ready_outcome(Outcome(notice=problem)))
             return
@@ -214,6 +216,7 @@ class InteractionHandler:
             dedupe_key=f"discord:interaction:{interaction.id}",
             ask_id=ask_id,
             value=value,
+            option=option,
             person=parse_person(interaction.user),
             actor=parse_standing(interaction.user, location, expects_answer=True),
             sent_at=datetime.now(UTC),

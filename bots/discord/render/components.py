@@ -30,8 +30,6 @@ SUPPRESS_EMBEDS = 1 << 2
 SUPPRESS_NOTIFICATIONS = 1 << 12
 """A flag of new messages that suppresses notifications. People wait for the answer, not for the status."""
 COMPONENTS_V2 = 1 << 15
-OPTION_ID_FIRST = 1000
-"""The text display of option n has this component id plus n, so that a click on the option can find its text."""
 
 ASK_TEXT_MAX = 2200
 ANSWER_SHOWN_MAX = 600
@@ -139,8 +137,7 @@ def _question(ask: Ask) -> JsonObject:
     if ask.state != "open":
         return _container(ANSWERED_COLOUR, [text_display(question), text_display(_closing(ask))])
     children = [text_display(f"❓ {question}")]
-    cleaned = [to_single_line(option, OPTION_TEXT_MAX) for option in ask.options]
-    options = [option for option in cleaned if option]
+    options = [to_single_line(option, OPTION_TEXT_MAX) or "…" for option in ask.choices]
     left = len(options) - SELECT_OPTIONS_MAX * MENUS_MAX
     fit_buttons = len(options) <= BUTTONS_PER_ROW_MAX and all(
         utf16_length(option) <= BUTTON_LABEL_MAX for option in options
@@ -176,13 +173,19 @@ def _select(ask: Ask, options: list[str], start: int) -> JsonObject:
     """Returns the menu with the options from `start` on."""
     shown = options[start : start + SELECT_OPTIONS_MAX]
     which = f" ({start + 1} to {start + len(shown)})" if len(shown) < len(options) else ""
+    is_numbered = max(map(utf16_length, options)) > SELECT_OPTION_MAX
     return {
         "type": SELECT,
         "custom_id": f"th:ask:{ask.ask_id}:pick{start // SELECT_OPTIONS_MAX or ''}",
         "placeholder": truncate(f"Choose an answer{which}", PLACEHOLDER_MAX),
         "options": [
-            {"label": to_single_line(option, SELECT_OPTION_MAX), "value": str(index)}
-            for index, option in enumerate(shown, start)
+            {
+                "label": truncate(
+                    f"{at + 1}. {option}" if is_numbered else option, SELECT_OPTION_MAX
+                ),
+                "value": str(at),
+            }
+            for at, option in enumerate(shown, start)
         ],
     }
 
@@ -194,13 +197,8 @@ def _listed_options(options: list[str]) -> list[JsonObject]:
         return []
     share = min(OPTION_TEXT_MAX, OPTIONS_TEXT_MAX // len(options) - 8)
     return [
-        {
-            **text_display(
-                f"**{index + 1}.** {neutralize_mentions(to_single_line(option, share))}"
-            ),
-            "id": OPTION_ID_FIRST + index,
-        }
-        for index, option in enumerate(options)
+        text_display(f"**{number}.** {neutralize_mentions(truncate(option, share))}")
+        for number, option in enumerate(options, 1)
     ]
 
 

@@ -361,11 +361,13 @@ def parse_click(payload: JsonObject, context: ParseContext) -> UserAction | Igno
     person = context.person(user)
     value = get_text(action, "value") or get_text(get_object(action, "selected_option"), "value")
     if action_id.startswith(ASK_PREFIX) and value:
+        ask_id, _, at = action_id.removeprefix(ASK_PREFIX).partition(":")
         return AskAnswered(
             address=address,
             dedupe_key=key,
-            ask_id=action_id.removeprefix(ASK_PREFIX).partition(":")[0],
+            ask_id=ask_id,
             value=value,
+            option=int(at) if at.isdecimal() and "value" in action else None,
             person=person,
             sent_at=_clicked_at(action),
         )

@@ -1,7 +1,7 @@
 """Builders for Block Kit blocks and elements, each truncated to its limit, and simpler blocks as a fallback; pure."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, cast
 
 from bots.delivery.markdown import table_cells, truncate
@@ -198,15 +198,16 @@ def feedback_block(action_id: str, value: str) -> JsonObject:
 
 
 def select_element(
-    placeholder: str, options: Sequence[str], *, action_id: str, label_max: int
+    placeholder: str, options: Mapping[str, str], *, action_id: str, label_max: int
 ) -> JsonObject:
-    """Builds a menu whose values are the option texts, with shorter labels. Expects texts within OPTION_VALUE_MAX."""
+    """Builds a menu of values, within OPTION_VALUE_MAX, and their labels, which are truncated."""
     return {
         "type": "static_select",
         "action_id": action_id,
         "placeholder": plain_text_object(placeholder, limits.PLACEHOLDER_MAX),
         "options": [
-            {"text": plain_text_object(option, label_max), "value": option} for option in options
+            {"text": plain_text_object(label, label_max), "value": value}
+            for value, label in options.items()
         ],
     }
 

@@ -56,7 +56,7 @@ def ask_blocks(ask: Ask) -> list[JsonObject]:
         return [*question, section_block(f"{line}: {answer}")]
     if ask.state != "open":
         return [*question, context_block(_CLOSED[ask.state])]
-    options = list(dict.fromkeys(filter(None, (option.strip() for option in ask.options))))
+    options = ask.choices
     if not options:
         return [*question, context_block("Answer by replying in this thread.")]
     if ask.kind == "approval":
@@ -98,10 +98,11 @@ def _controls(ask_id: str, options: Sequence[str], room: int) -> Iterator[JsonOb
         left, options = len(options) - fitting, options[:fitting]
         starts = range(0, len(options), most)
         menus: list[JsonObject] = []
-        for at, start in enumerate(starts):
-            shown = options[start : start + most]
+        for start in starts:
+            numbered = enumerate(options[start : start + most], start + 1)
+            shown = {one: f"{at}. {one}" if longest > width else one for at, one in numbered}
             which = f" ({start + 1} to {start + len(shown)})" if len(starts) > 1 else ""
-            action_id = _action_id(ask_id, at)
+            action_id = _action_id(ask_id, len(menus))
             label = f"Choose an answer{which}"
             menus.append(select_element(label, shown, action_id=action_id, label_max=width))
         yield actions_block(menus)
@@ -120,16 +121,9 @@ def _numbered(ask_id: str, options: Sequence[str]) -> Iterator[JsonObject]:
             break
         lines.append(line)
     yield from (section_block(line) for line in lines)
-    yield actions_block(
-        [
-            _button(ask_id, at, str(at + 1), option)
-            for at, option in enumerate(options[: len(lines)])
-        ]
-    )
-    if len(options) > len(lines):
-        yield context_block(
-            f"{len(options) - len(lines)} more options do not fit: reply with yours."
-        )
+    yield actions_block([_button(ask_id, at, str(at + 1), options[at]) for at in range(len(lines))])
+    if left := len(options) - len(lines):
+        yield context_block(f"{left} more options do not fit: reply with yours.")
 
 
 def _button(ask_id: str, at: int, label: str, option: str) -> JsonObject:

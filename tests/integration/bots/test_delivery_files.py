@@ -260,6 +260,21 @@ async def test_a_question_with_more_options_than_menus_hold_lists_them_in_a_file
     assert content.decode().splitlines()[499] == "500. option 499"
 
 
+@pytest.mark.parametrize(
+    ("count", "length", "is_listed"),
+    [(5, 300, True), (2, 300, False), (26, 120, True), (26, 75, False), (5, 75, False)],
+)
+async def test_options_that_a_question_cannot_show_whole_are_listed_in_a_file(
+    stage: Stage, count: int, length: int, is_listed: bool
+) -> None:
+    options = [f"{number}".rjust(length, "x") for number in range(count)]
+    stage.world.model.turns = [calls(("ask", json.dumps({"text": "Which?", "options": options})))]
+    await stage.run()
+    listed = "".join(f"{number}. {option}\n" for number, option in enumerate(options, 1))
+    files = [(name, content.decode()) for name, content in stage.surface.all_files()]
+    assert files == ([("options.txt", listed)] if is_listed else [])
+
+
 async def test_options_whose_file_is_refused_are_told_before_the_question(stage: Stage) -> None:
     options = [f"option {number}" for number in range(500)]
     stage.world.model.turns = [calls(("ask", json.dumps({"text": "Which?", "options": options})))]

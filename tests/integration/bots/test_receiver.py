@@ -1,6 +1,7 @@
 """What is made of the things that people do: stored once, refused politely, answered at once where possible."""
 
 import asyncio
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal
@@ -10,6 +11,7 @@ import pytest
 from bots.bootstrap.inbound import read_follow_modes
 from bots.inbound.access import AccessPolicy
 from bots.inbound.actions import (
+    UNKNOWN_CONTROL,
     ActorContext,
     AskAnswered,
     MessageDeleted,
@@ -261,6 +263,34 @@ async def test_the_first_answer_wins(stage: ReceiverStage) -> None:
     assert second.notice == "This question is no longer open."
     await stage.play(first.run_id)
     assert '<message from="bob (U2)"' in str(stage.world.model.requests[-1].messages[-1]["content"])
+
+
+@pytest.mark.parametrize(("option", "told"), [(0, "alike 1"), (1, "alike 2"), (2, "")])
+async def test_a_chosen_option_is_told_whole_however_short_its_label_is(
+    stage: ReceiverStage, option: int, told: str
+) -> None:
+    options = ["alike " * 50 + end for end in ("alike 1", "alike 2")]
+    asking = calls(("ask", json.dumps({"text": "A or B?", "options": options})))
+    stage.world.model.turns = [asking, text("Right.")]
+    await stage.play((await stage.receiver.receive(message())).run_id)
+    snapshot = await stage.world.deps.stores.conversations.find(HERE)
+    assert snapshot is not None
+    assert snapshot.open_ask is not None
+    click = AskAnswered(
+        address=HERE,
+        dedupe_key="click",
+        ask_id=snapshot.open_ask.ask_id,
+        option=option,
+        person=ALICE,
+        sent_at=datetime.now(UTC),
+    )
+    outcome = await stage.receiver.receive(click)
+    if not told:
+        assert (outcome.run_id, outcome.notice) == (None, UNKNOWN_CONTROL)
+        return
+    await stage.play(outcome.run_id)
+    answer = str(stage.world.model.requests[-1].messages[-1]["content"])
+    assert f"\n{options[option]}\n" in answer
 
 
 @pytest.mark.parametrize("is_mentioned", [True, False])

@@ -6,9 +6,9 @@ from typing import cast
 import pytest
 
 from bots.demo.thread_reader import text_of
-from simulator.view import Select
+from simulator.view import Button, Select
 from tests.chaos.harness import PERSON, PlatformName, Stage, staged
-from tests.integration.e2e.test_approvals import MOSTLY_SLACK
+from tests.integration.e2e.test_approvals import MOSTLY_DISCORD, MOSTLY_SLACK
 
 SHOWN_MAX = {"slack": 500, "discord": 425}
 """How many of 500 fit in menus. Discord allows 40 components in a message."""
@@ -22,12 +22,22 @@ conversations:
 """
 
 
+LONG = [
+    f"{'The report that we sent to all customers of the last quarter, ' * 5}{end}" for end in "AB"
+]
+"""Two options of more than 300 characters that differ only at the end."""
+
+
 def customers(count: int) -> list[str]:
     return [f"Customer {number:03}" for number in range(1, count + 1)]
 
 
 def scenario(count: int) -> str:
-    return SCENARIO.replace("OPTIONS", json.dumps(customers(count)))
+    return offering(customers(count))
+
+
+def offering(options: list[str]) -> str:
+    return SCENARIO.replace("OPTIONS", json.dumps(options))
 
 
 def menus(stage: Stage) -> list[tuple[str, Select]]:
@@ -40,13 +50,40 @@ def menus(stage: Stage) -> list[tuple[str, Select]]:
     ]
 
 
-async def asked(stage: Stage) -> list[str]:
-    """Returns the options that the menus show."""
+def offered(stage: Stage) -> dict[str, tuple[str, str, str]]:
+    """The options as their controls show them, each with its message, control and value."""
+    found = dict[str, tuple[str, str, str]]()
+    for one in stage.ours():
+        for element in one.elements:
+            if isinstance(element, Select):
+                choices = {option.label: option.value for option in element.options}
+            elif isinstance(element, Button) and "ask:" in element.control_id:
+                choices = {element.label: ""}
+            else:
+                continue
+            for label, value in choices.items():
+                assert label not in found
+                found[label] = (one.message_id, element.control_id, value)
+    found.pop("Write an answer", None)
+    return found
+
+
+async def choose(stage: Stage, label: str) -> None:
+    message_id, control_id, value = offered(stage)[label]
+    await stage.platform.press(PERSON, stage.channel_id, message_id, control_id, value=value)
+
+
+async def begin(stage: Stage) -> None:
     stage.program.start()
     await stage.connected()
     await stage.say("Which customer do I mean?")
-    await stage.until(lambda: menus(stage), "it asks")
+    await stage.until(lambda: offered(stage), "it asks")
     await stage.settled(1)
+
+
+async def asked(stage: Stage) -> list[str]:
+    """Returns the options that the menus show."""
+    await begin(stage)
     return [option.label for _, menu in menus(stage) for option in menu.options]
 
 
@@ -54,10 +91,11 @@ async def heard(stage: Stage) -> str:
     """Returns what the model was told that the answer is."""
     await stage.until(lambda: stage.shows("That one, then."), "it goes on")
     await stage.settled(2)
-    assert menus(stage) == []
+    assert offered(stage) == {}
     messages = cast(list[dict[str, str]], stage.last_request()["messages"])
     answers = [one["content"] for one in messages if "<message" in str(one["content"])]
-    return answers[-1].splitlines()[1]
+    (_, answer, _) = answers[-1].splitlines()
+    return answer
 
 
 @pytest.mark.parametrize("way", ["click", pytest.param("words", marks=pytest.mark.slow)])
@@ -101,3 +139,40 @@ async def test_500_options_are_shown_whole(platform: PlatformName, way: str) -> 
             chosen = "Customer 500"
             await stage.say(chosen)
         assert await heard(stage) == chosen
+
+
+@pytest.mark.parametrize(
+    ("count", "way"),
+    [
+        (1, "click"),
+        pytest.param(5, "click", marks=pytest.mark.slow),
+        pytest.param(26, "click", marks=pytest.mark.slow),
+        pytest.param(26, "words", marks=pytest.mark.slow),
+    ],
+)
+@MOSTLY_DISCORD
+async def test_each_option_is_shown_and_the_chosen_one_is_told(
+    platform: PlatformName, count: int, way: str
+) -> None:
+    async with staged(platform, scenario(count)) as stage:
+        await begin(stage)
+        assert list(offered(stage)) == customers(count)
+        assert len(menus(stage)) == (count > 5) + (count > 25 and platform == "discord")
+        last = customers(count)[-1]
+        await (choose(stage, last) if way == "click" else stage.say(f" {last.upper()} "))
+        assert await heard(stage) == last
+        (question,) = [one for one in stage.ours() if "Which one?" in text_of(one)]
+        assert "answered" in text_of(question)
+
+
+@MOSTLY_DISCORD
+async def test_options_that_differ_only_at_the_end_are_told_apart(platform: PlatformName) -> None:
+    """A model also repeats an option, and leaves one empty: neither is offered."""
+    async with staged(platform, offering([LONG[0], "", LONG[0], LONG[1]])) as stage:
+        await begin(stage)
+        labels = list(offered(stage))
+        assert [label[:1] for label in labels] == ["1", "2"]
+        whole = "\n".join(text_of(one) for one in stage.ours())
+        assert all(one in whole for one in LONG)
+        await choose(stage, labels[1])
+        assert await heard(stage) == LONG[1]

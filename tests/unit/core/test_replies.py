@@ -6,7 +6,8 @@ from bots.delivery.run_view import RunView, apply_event
 from core.domain.events import RunFinished, TextStreamed, ToolFinished, ToolStarted
 from core.domain.threads import QUESTION_CHARACTERS_MAX, Reply
 from core.run.finish import delivery_drafts
-from core.tools.replies import ask, complete
+from core.tools.replies import AskParams, ask, complete
+from core.tools.tool import ToolSet, prepare_call
 from tests.fakes.memory_run import MemoryRun
 from tests.fakes.streamed_model import StreamedModel, calls
 
@@ -80,3 +81,24 @@ def test_the_text_of_the_reply_is_not_repeated_in_the_status() -> None:
     view = apply_event(RunView(), TextStreamed(text="The answer is 4.", sequence=0))
     started = ToolStarted(index=0, call_id="a", name="complete", title="Finishing")
     assert not any(task.detail for task in apply_event(view, started).tasks)
+
+
+@pytest.mark.parametrize(
+    ("given", "offered"),
+    [
+        (["yes", ""], ("yes",)),
+        ([" ", ""], ()),
+        (["red", "red ", "blue"], ("red", "blue")),
+        ("red, red, blue", ("red", "blue")),
+        ('["red", "", "red"]', ("red",)),
+        ([1, 2.5, 1], ("1", "2.5")),
+        (["only one"], ("only one",)),
+        (["x" * 300 + "1", "x" * 300 + "2"], ("x" * 300 + "1", "x" * 300 + "2")),
+    ],
+)
+def test_each_option_of_a_question_is_offered_once_and_none_is_blank(
+    given: object, offered: tuple[str, ...]
+) -> None:
+    prepared = prepare_call("ask", {"text": "Which?", "options": given}, ToolSet({"ask": ask}))
+    assert isinstance(prepared.params, AskParams)
+    assert prepared.params.options == offered

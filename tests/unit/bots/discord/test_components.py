@@ -1,7 +1,6 @@
 """Content drawn as Discord messages, held against the simulator's own checks."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 from bots.delivery.content import AnswerPart, AskPrompt, Notice, RunStatus
 from bots.delivery.markdown import utf16_length
 from bots.delivery.run_view import RunView, Task, ViewState
-from bots.discord.interactions.controls import ASK_CUSTOM_ID, find_option_text
+from bots.discord.interactions.controls import ASK_CUSTOM_ID
 from bots.discord.render.components import (
     COMPONENTS_V2,
     SUPPRESS_EMBEDS,
@@ -197,19 +196,42 @@ def test_every_option_is_offered_as_far_as_a_message_holds_them(count: int) -> N
     ask = Ask(ask_id=ASK_ID, run_id="r", text="Which? " * 300, options=options)
     body = render_content(AskPrompt(ask=ask), delivery_id="d")
     assert refusals(body) is None
-    message = SimpleNamespace(components=[SimpleNamespace(to_dict=lambda: body["components"][0])])
     offered: list[str] = []
     for one in controls(body["components"])[:-1]:
         match = ASK_CUSTOM_ID.fullmatch(one["custom_id"])
         assert match is not None
         parts = [str(option["value"]) for option in one.get("options", ())] or [match["part"]]
-        offered += [find_option_text(message, ASK_ID, part) for part in parts]
+        offered += [ask.choices[int(part)] for part in parts]
     assert offered == [*options][: min(count, 425)]
     left = count - 425
     assert (f"{left} more options do not fit" in str(body)) == (left > 0)
     simple = simplify_message(body, "d")
     assert simple is not None
     assert len(simple["components"]) <= 5
+
+
+def test_equal_and_blank_options_are_one_button_and_none() -> None:
+    ask = Ask(ask_id="a", run_id="r", text="Which?", options=("red", " ", "red ", "blue"))
+    found = controls(render_content(AskPrompt(ask=ask))["components"])
+    assert [(c["custom_id"], c["label"]) for c in found[:-1]] == [
+        ("th:ask:a:0", "red"),
+        ("th:ask:a:1", "blue"),
+    ]
+    assert ask.choices == ("red", "blue")
+
+
+@pytest.mark.parametrize("count", [2, 6, 26])
+def test_options_that_a_menu_would_cut_are_told_apart_by_their_numbers(count: int) -> None:
+    options = tuple("alike " * 50 + str(number) for number in range(count))
+    ask = Ask(ask_id=ASK_ID, run_id="r", text="Which?", options=options)
+    body = render_content(AskPrompt(ask=ask))
+    assert refusals(body) is None
+    labels = [
+        option["label"] for one in controls(body["components"]) for option in one.get("options", ())
+    ]
+    assert [label.partition(". alike")[0] for label in labels] == [
+        str(number) for number in range(1, count + 1)
+    ]
 
 
 def test_an_option_that_a_select_would_cut_is_also_listed_whole() -> None:

@@ -386,6 +386,21 @@ def test_long_options_are_written_out_and_chosen_by_number():
     assert chosen(drawing, 6) == options[6].strip()
 
 
+@pytest.mark.parametrize(("count", "length"), [(26, 140), (300, 60)])
+def test_options_that_a_menu_would_cut_are_told_apart_by_their_numbers(count: int, length: int):
+    drawing = checked(ask(*(f"{number}".rjust(length, "x") for number in range(count))))
+    labels = [
+        get_text(option, "text", "text")
+        for one in controls(drawing)
+        for option in get_objects(one, "options")
+    ]
+    assert [label.partition(". x")[0] for label in labels] == [
+        str(number) for number in range(1, count + 1)
+    ]
+    whole = controls(checked(ask(*(f"Option {number}" for number in range(26)))))
+    assert get_text(get_objects(whole[0], "options")[0], "text", "text") == "Option 0"
+
+
 def test_a_question_without_options_asks_for_a_reply():
     assert kinds(checked(ask())) == ["markdown", "context"]
 
