@@ -85,7 +85,7 @@ def build_reception(
         commands=CommandDeps(
             conversations=stores.conversations,
             sandboxes=sandboxes,
-            erasure=_build_erasure(stores, sandboxes, histories, upload),
+            erasure=_build_erasure(stores, sandboxes, histories, upload, wake_delivery),
             knowledge=KnowledgeDeps(
                 knowledge_base=stores.knowledge_base,
                 conversations=stores.conversations,
@@ -116,6 +116,7 @@ def _build_erasure(
     sandboxes: SandboxProvider | None,
     histories: Mapping[str, ChatHistory],
     upload: Upload,
+    wake_delivery: Callable[[str], None],
 ) -> ErasureDeps:
     return ErasureDeps(
         conversations=stores.conversations,
@@ -126,6 +127,7 @@ def _build_erasure(
         knowledge_base=stores.knowledge_base,
         histories=histories,
         upload=upload,
+        wake_delivery=wake_delivery,
     )
 
 

@@ -46,6 +46,7 @@ class ErasureDeps:
     knowledge_base: KnowledgeBase
     histories: Mapping[str, ChatHistory]
     upload: Upload
+    wake_delivery: Callable[[str], None]
 
 
 async def answer_forget(called: CommandCalled, deps: ErasureDeps, policy: AccessPolicy) -> Outcome:
@@ -116,14 +117,20 @@ async def _list_contents(thread_ids: tuple[str, ...], deps: ErasureDeps) -> str:
 async def forget_thread(thread_id: str, deps: ErasureDeps, by: Person | None = None) -> None:
     """Deletes a conversation and its sandbox.
 
-    First stops the thread's run and closes its status message, which cannot be found once the run is deleted. Deletes
-    the sandbox before the conversation, because after a crash in between it could no longer be found. Deletes it again
-    at the end, because a worker may have created a new sandbox in the meantime.
+    First stops the thread's run or withdraws its question, and closes their messages, which cannot be found once the
+    run is deleted. Deletes the sandbox before the conversation, because after a crash in between it could no longer be
+    found. Deletes it again at the end, because a worker may have created a new sandbox in the meantime.
     """
     snapshot = await deps.conversations.snapshot(thread_id)
     run = snapshot.active_run if snapshot else None
     if run is not None:
-        await _close_run(run.run_id, deps)
+        await deps.stops.request_stop(run.run_id)
+        await deps.signals.send(run.run_id)
+        await _wait_until_closed(run.run_id, deps)
+    elif snapshot is not None and snapshot.open_ask is not None:
+        await deps.conversations.unbind(snapshot.thread.address)
+        deps.wake_delivery(snapshot.open_ask.run_id)
+        await _wait_until_closed(snapshot.open_ask.run_id, deps)
     if deps.sandboxes is not None:
         await deps.sandboxes.destroy(thread_id)
     await deps.conversations.forget(thread_id, by=by)
@@ -133,21 +140,13 @@ async def forget_thread(thread_id: str, deps: ErasureDeps, by: Person | None = N
         await deps.sandboxes.destroy(thread_id)
 
 
-async def _close_run(run_id: str, deps: ErasureDeps) -> None:
-    """Stops the run and waits until people see that it ended, but not for long."""
-    await deps.stops.request_stop(run_id)
-    await deps.signals.send(run_id)
+async def _wait_until_closed(run_id: str, deps: ErasureDeps) -> None:
+    """Waits until people see that the run ended and its question is closed, but not for long."""
     for _ in range(CLOSE_POLLS_MAX):
-        if await _is_closed(run_id, deps):
+        run = await deps.conversations.run(run_id)
+        if run is None or (run.finished_at and run_id not in await deps.deliveries.open_runs()):
             return
         await asyncio.sleep(CLOSE_POLL_SECONDS)
-
-
-async def _is_closed(run_id: str, deps: ErasureDeps) -> bool:
-    run = await deps.conversations.run(run_id)
-    if run is not None and run.finished_at is None:
-        return False
-    return run_id not in await deps.deliveries.open_runs()
 
 
 async def _forget_person(called: CommandCalled, deps: ErasureDeps) -> Outcome:
@@ -159,8 +158,7 @@ async def _forget_person(called: CommandCalled, deps: ErasureDeps) -> Outcome:
 
 
 def _place(called: CommandCalled) -> str:
-    is_discord = called.address.platform == "discord"
-    return " in all servers" if is_discord else " in this workspace"
+    return " in all servers" if called.address.platform == "discord" else " in this workspace"
 
 
 async def answer_export(called: CommandCalled, deps: ErasureDeps) -> Outcome:

@@ -73,6 +73,7 @@ def command_deps(world: World, sandboxes: SandboxProvider | None = None) -> Comm
             knowledge_base=stores.knowledge_base,
             histories={},
             upload=no_upload,
+            wake_delivery=lambda _run_id: None,
         ),
         knowledge=KnowledgeDeps(
             knowledge_base=stores.knowledge_base,
