@@ -315,7 +315,11 @@ async def _deliver_ask(ask: Delivery, poster: Poster, deps: DeliveryDeps) -> Non
 
 
 def _needs_list(options: Sequence[str]) -> bool:
-    """Whether the platforms may not show all options, or not all of them whole: they shorten labels and lists."""
+    """Whether a platform may leave options out or shorten them.
+
+    Discord lists 1,500 characters, 8 of them for each number, and 1,000 of an option; a label in one of Slack's menus
+    has 75, and all of them together 12,000.
+    """
     count = max(1, len(options))
     room = max(min(1000, 1500 // count - 8), min(75, 12_000 // count))
     return count > OPTIONS_SHOWN_MAX or max(map(len, options), default=0) > room

@@ -48,7 +48,7 @@ async def test_the_buttons_of_a_question_and_a_status_do_what_they_say(world):
     )
     answered = await world.received(2)
     assert isinstance(answered, AskAnswered)
-    assert (answered.ask_id, answered.value) == ("a", "red")
+    assert (answered.ask_id, answered.option) == ("a", 0)
     ref = await world.app.surface.post(address, WORKING, delivery_id="d2")
     await world.discord.press(
         "alice", address.thread_key, ref, buttons(world, ref)["Stop"].control_id
