@@ -229,6 +229,8 @@ def _list_entries(entries: Sequence[FileEntry]) -> str:
 async def _new(snapshot: ThreadSnapshot, deps: CommandDeps, by: Person) -> str:
     if not await deps.conversations.unbind(snapshot.thread.address, by=by):
         return "I am still working here. Stop me first, then start a new conversation."
+    if snapshot.open_ask is not None:
+        deps.erasure.wake_delivery(snapshot.open_ask.run_id)
     return "Done. The next message here starts a new conversation."
 
 

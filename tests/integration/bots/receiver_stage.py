@@ -1,6 +1,6 @@
 """A receiver over a real database, for the tests of what comes in."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -59,7 +59,11 @@ async def no_upload(address: Address, file: OutgoingFile) -> object:
     raise SurfaceRefused("nowhere to post", code="no_chat")
 
 
-def command_deps(world: World, sandboxes: SandboxProvider | None = None) -> CommandDeps:
+def command_deps(
+    world: World,
+    sandboxes: SandboxProvider | None = None,
+    wake_delivery: Callable[[str], None] = lambda _run_id: None,
+) -> CommandDeps:
     stores = world.deps.stores
     return CommandDeps(
         conversations=stores.conversations,
@@ -73,7 +77,7 @@ def command_deps(world: World, sandboxes: SandboxProvider | None = None) -> Comm
             knowledge_base=stores.knowledge_base,
             histories={},
             upload=no_upload,
-            wake_delivery=lambda _run_id: None,
+            wake_delivery=wake_delivery,
         ),
         knowledge=KnowledgeDeps(
             knowledge_base=stores.knowledge_base,
@@ -109,7 +113,7 @@ async def stage(world: World, tmp_path: Path) -> AsyncIterator[ReceiverStage]:
         policy=EVERYBODY,
         pairings=SqlPairings(world.database),
         feedback=SqlFeedback(world.database),
-        commands=command_deps(world, sandboxes),
+        commands=command_deps(world, sandboxes, woken.append),
         wake_delivery=woken.append,
         reopen_delivery=SqlDeliveries(world.database).reopen,
     )

@@ -11,7 +11,7 @@ from bots.inbound.commands.erasure import NOT_YOURS
 from core.domain.threads import Usage
 from core.failpoints import FailpointHit, arm
 from tests.fakes.sandbox_memory import MemorySandboxes
-from tests.fakes.streamed_model import text
+from tests.fakes.streamed_model import calls, text
 from tests.integration.bots.receiver_stage import BOB, HERE, ReceiverStage, command, message
 from tests.integration.bots.receiver_stage import stage as stage
 from tests.integration.core.conftest import world as world
@@ -32,6 +32,20 @@ async def test_new_starts_afresh_and_forget_deletes(stage: ReceiverStage) -> Non
     assert await stage.world.deps.stores.conversations.find(HERE) is None
     assert await stage.world.deps.stores.conversations.snapshot(after.thread.thread_id) is None
     assert await stage.world.deps.stores.conversations.snapshot(before.thread.thread_id) is None
+
+
+async def test_new_closes_an_open_question_at_once(stage: ReceiverStage) -> None:
+    stage.world.model.turns = [calls(("ask", '{"text": "Which?", "options": ["A", "B"]}'))]
+    asked = await stage.play((await stage.receiver.receive(message(key="m1"))).run_id)
+    before = await stage.world.deps.stores.conversations.find(HERE)
+    assert before is not None
+    assert before.open_ask is not None
+    stage.woken.clear()
+    await stage.receiver.receive(command("new", "k1"))
+    assert stage.woken == [asked]
+    now = await stage.world.deps.stores.conversations.snapshot(before.thread.thread_id)
+    assert now is not None
+    assert now.open_ask is None
 
 
 async def test_forget_deletes_what_was_before_new_for_those_who_worked_here(
