@@ -169,7 +169,10 @@ async def test_a_container_that_ended_alone_is_told_to_the_next_run_once() -> No
     async with docker_stage() as stage:
         sandbox = await stage.provider.open("thread", fence=1)
         await sandbox.files.write("file", pieces(b"kept"))
-        (pid,) = (stage.folder / f"pids-{NAME}").read_text().split()
+        pids = stage.folder / f"pids-{NAME}"
+        while not (pids.exists() and pids.read_text().endswith("\n")):
+            await asyncio.sleep(0.01)
+        (pid,) = pids.read_text().split()
         os.killpg(int(pid), signal.SIGKILL)
         (machine,) = stage.provider._machines._running.values()
         while not machine.connection.is_lost:
