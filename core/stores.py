@@ -95,9 +95,9 @@ class Conversations(Protocol):
 
     async def create(self, address: Address, *, title: str = "") -> Thread: ...
 
-    async def unbind(self, address: Address, *, by: Person | None = None) -> bool:
-        """Unbinds the address, so that the next message starts a new thread. The old thread remains readable by its id.
-        Returns False, and changes nothing, if a run is active there."""
+    async def unbind(self, place: Address | str, *, by: Person | None = None) -> bool:
+        """Unbinds the address, or that of the thread with this id, so that the next message starts a new thread. The
+        old thread remains readable by its id. Returns False, and changes nothing, if a run is active there."""
         ...
 
     async def forget(self, thread_id: str, *, by: Person | None = None) -> None:
@@ -110,7 +110,7 @@ class Conversations(Protocol):
         ...
 
     async def inactive(self, before: datetime, *, limit: int) -> tuple[str, ...]:
-        """Returns threads without activity since then and without an unended run, the oldest first."""
+        """Unbinds and returns threads without activity since then and without an unended run, the oldest first."""
         ...
 
     async def messages(

@@ -84,6 +84,27 @@ async def test_a_renewed_address_starts_a_new_thread(stores: Stores) -> None:
     assert await stores.conversations.snapshot(old.thread_id) is not None
 
 
+async def test_what_is_written_once_a_thread_is_found_inactive_starts_a_new_one(
+    stores: Stores,
+) -> None:
+    asked, ask_id = await stores.asked()
+    later = datetime.now(UTC) + timedelta(hours=1)
+    for _ in range(2):  # again, if it could not be deleted
+        assert await stores.conversations.inactive(later, limit=9) == (asked.thread_id,)
+    new = await stores.say("a")
+    assert new.is_new_run
+    assert new.thread_id != asked.thread_id
+
+    assert await stores.conversations.unbind(asked.thread_id)
+    ask = await stores.asks.ask(ask_id)
+    assert ask is not None
+    assert ask.state == "withdrawn"
+    await stores.conversations.forget(asked.thread_id)
+    found = await stores.conversations.find(ADDRESS)
+    assert found is not None
+    assert found.thread.thread_id == new.thread_id
+
+
 async def test_a_forgotten_thread_leaves_no_rows_but_what_it_cost_and_who_did_what(
     stores: Stores,
 ) -> None:

@@ -128,7 +128,7 @@ async def forget_thread(thread_id: str, deps: ErasureDeps, by: Person | None = N
         await deps.signals.send(run.run_id)
         await _wait_until_closed(run.run_id, deps)
     elif snapshot is not None and snapshot.open_ask is not None:
-        await deps.conversations.unbind(snapshot.thread.address)
+        await deps.conversations.unbind(thread_id)
         deps.wake_delivery(snapshot.open_ask.run_id)
         await _wait_until_closed(snapshot.open_ask.run_id, deps)
     if deps.sandboxes is not None:

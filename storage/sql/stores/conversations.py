@@ -1,6 +1,6 @@
 """Threads with their messages, runs and events, and the reads and locks of threads that other stores share."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
 
 from sqlalchemy import (
@@ -39,6 +39,7 @@ from storage.sql.rows import (
     address_parameters,
     ask_from_row,
     event_from_row,
+    from_row,
     input_from_row,
     message_from_row,
     run_from_row,
@@ -47,7 +48,7 @@ from storage.sql.rows import (
 )
 from storage.sql.statements import CompiledStatement
 from storage.sql.stores.audit import record_in_thread
-from storage.sql.stores.erasure import erase_messages, erase_rows, erase_thread, find_inactive
+from storage.sql.stores.erasure import erase_messages, erase_rows, erase_thread, unbind_inactive
 from storage.sql.stores.talk import read_heard
 from storage.sql.tables import (
     messages,
@@ -296,12 +297,16 @@ class SqlConversations:
 
         return await self._database.write(_CREATE, work)
 
-    async def unbind(self, address: Address, *, by: Person | None = None) -> bool:
+    async def unbind(self, place: Address | str, *, by: Person | None = None) -> bool:
         # here, because that module imports this one
         from storage.sql.stores.run_transitions import withdraw_open_ask
 
         def work(connection: Connection) -> bool:
-            thread = lock_thread_at(connection, address)
+            thread = (
+                lock_thread(connection, place)
+                if isinstance(place, str)
+                else lock_thread_at(connection, place)
+            )
             if thread is not None:
                 if read_snapshot(connection, thread).active_run is not None:
                     return False
@@ -336,7 +341,7 @@ class SqlConversations:
         return replace(counts, messages=max(counts.messages, changed))
 
     async def inactive(self, before: datetime, *, limit: int) -> tuple[str, ...]:
-        return await self._database.read(lambda c: find_inactive(c, before, limit))
+        return await self._database.write(_RENEW, lambda c: unbind_inactive(c, before, limit))
 
     async def messages(
         self, thread_id: str, *, after_sequence: int = 0, limit: int | None = None
@@ -414,25 +419,15 @@ class SqlConversations:
 
     async def usage(self, *, thread_id: str | None = None, run_id: str | None = None) -> Usage:
         """Returns the sum over the thread or the run, or over everything if neither is given."""
-        statement = select(
-            func.coalesce(func.sum(usages.c.input_tokens), 0),
-            func.coalesce(func.sum(usages.c.cached_tokens), 0),
-            func.coalesce(func.sum(usages.c.output_tokens), 0),
-            func.coalesce(func.sum(usages.c.cost_usd), 0.0),
-            func.coalesce(func.sum(usages.c.estimated_usd), 0.0),
-        )
+        names = [field.name for field in fields(Usage)]
+        sums = [func.coalesce(func.sum(usages.c[name]), 0).label(name) for name in names]
+        statement = select(*sums)
         if thread_id is not None:
             statement = statement.where(usages.c.thread_id == thread_id)
         if run_id is not None:
             statement = statement.where(usages.c.run_id == run_id)
-        sums = await self._database.read(lambda c: c.execute(statement).one())
-        return Usage(
-            input_tokens=int(sums[0]),
-            cached_tokens=int(sums[1]),
-            output_tokens=int(sums[2]),
-            cost_usd=float(sums[3]),
-            estimated_usd=float(sums[4]),
-        )
+        row = await self._database.read(lambda c: c.execute(statement).mappings().one())
+        return from_row(Usage, row)
 
     async def events(self, run_id: str, *, after: Cursor | None = None) -> tuple[RunEvent, ...]:
         return await self._database.read(lambda c: _events(c, run_id, after))

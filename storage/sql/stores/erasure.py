@@ -189,9 +189,9 @@ def _is_line_of(line: str, person_id: str) -> bool:
     return isinstance(said, dict) and said.get("id") == person_id
 
 
-def find_inactive(connection: Connection, before: datetime, limit: int) -> tuple[str, ...]:
-    """Returns threads without activity since then and without an unended run, the oldest first. Sessions of
-    `threadhand mcp` delete themselves, so only those of a host that has long been away are among them."""
+def unbind_inactive(connection: Connection, before: datetime, limit: int) -> tuple[str, ...]:
+    """Unbinds threads without activity since then and without an unended run, and returns them, the oldest first.
+    Sessions of `threadhand mcp` delete themselves, so only those of a host that has long been away are among them."""
     active = select(runs.c.thread_id).where(runs.c.status.in_(("queued", "running", "waiting")))
     old = (
         select(threads.c.thread_id)
@@ -203,5 +203,9 @@ def find_inactive(connection: Connection, before: datetime, limit: int) -> tuple
         )
         .order_by(threads.c.last_activity_at)
         .limit(limit)
+        .with_for_update(key_share=True, skip_locked=True)  # a thread in use is not inactive
     )
-    return tuple(connection.execute(old).scalars())
+    found = tuple(connection.execute(old).scalars())
+    unbound = update(threads).where(threads.c.thread_id.in_(found))
+    connection.execute(unbound.values(unbound_at=datetime.now(UTC)))
+    return found
