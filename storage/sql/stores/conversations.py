@@ -329,6 +329,8 @@ class SqlConversations:
 
     async def erase_person(self, address: Address, person_id: str) -> ErasedCounts:
         place = address.platform, address.workspace_id, person_id
+        # messages last, because a run may make them of inputs meanwhile
+        counts = await self._database.write(_FORGET, lambda c: erase_rows(c, *place))
         after, changed = "", 0
         while True:
             batch, after = await self._database.write(
@@ -336,9 +338,7 @@ class SqlConversations:
             )
             changed += batch
             if not after:
-                break
-        counts = await self._database.write(_FORGET, lambda c: erase_rows(c, *place))
-        return replace(counts, messages=max(counts.messages, changed))
+                return replace(counts, messages=max(counts.messages, changed))
 
     async def inactive(self, before: datetime, *, limit: int) -> tuple[str, ...]:
         return await self._database.write(_RENEW, lambda c: unbind_inactive(c, before, limit))
