@@ -171,6 +171,24 @@ async def test_an_entry_is_unseen_until_it_is_whole(knowledge: SqlKnowledge) -> 
     assert (seen, len(await knowledge.entries([AGENT]))) == ([0], 1)
 
 
+async def test_an_add_whose_thread_is_forgotten_says_so(
+    knowledge: SqlKnowledge, stores: Stores
+) -> None:
+    thread = await stores.conversations.create(ADDRESS)
+    loop = asyncio.get_running_loop()
+
+    def slowly():
+        for chunk in cut(*(f"words {number}" for number in range(200))):
+            if chunk.number == 150:
+                forget = stores.conversations.forget(thread.thread_id)
+                asyncio.run_coroutine_threadsafe(forget, loop).result(timeout=30)
+            yield chunk
+
+    with pytest.raises(ToolError, match="was deleted while"):
+        await knowledge.add(Scope("thread", thread.thread_id), draft(), slowly())
+    assert await stores.count("knowledge_chunk") == 0
+
+
 async def test_an_add_that_broke_off_is_no_obstacle(knowledge: SqlKnowledge) -> None:
     def broken():
         yield from cut(*("words" for _ in range(100)))

@@ -188,6 +188,18 @@ async def test_what_is_booked_beside_runs_counts_for_the_days_and_for_no_run(
     assert of_thread.input_tokens == 300
 
 
+async def test_what_is_booked_for_a_conversation_that_was_deleted_counts_as_well(
+    stores: Stores,
+) -> None:
+    lease = await _started(stores)
+    await stores.conversations.forget(lease.thread_id)
+    used = Usage(input_tokens=100, cost_usd=0.5)
+    await stores.ledger.book([("e", used)], thread_id=lease.thread_id, at=ADDRESS, by=ALICE)
+
+    spent = await stores.ledger.spending_by(ALICE, ADDRESS, since=LONG_AGO)
+    assert (spent.person.cost_usd, spent.workspace.cost_usd) == (0.5, 0.5)
+
+
 async def test_an_app_has_a_budget_of_its_own(stores: Stores) -> None:
     app = replace(ALICE, person_id=f"{APP_PREFIX}A1")
     used = Usage(input_tokens=100, cost_usd=0.5)

@@ -21,6 +21,7 @@ from sqlalchemy import (
     select,
     update,
 )
+from sqlalchemy.exc import IntegrityError
 
 from core.domain.errors import ToolError
 from core.domain.ids import new_id
@@ -32,7 +33,7 @@ from storage.sql.database import Database, read_all
 from storage.sql.full_text import rank_chunks
 from storage.sql.rows import Row, RowValues, from_row, to_row
 from storage.sql.statements import CompiledStatement, insert_or_skip
-from storage.sql.stores.conversations import read_thread
+from storage.sql.stores.conversations import lock_thread
 from storage.sql.tables import knowledge_chunks, knowledge_entries, knowledge_vectors
 
 _BEGIN = Failpoint("storage.knowledge_begin")
@@ -42,6 +43,7 @@ _RENAME = Failpoint("storage.knowledge_rename")
 _REMOVE = Failpoint("storage.knowledge_remove")
 _BATCH = 64
 _UNFINISHED_KEPT = timedelta(hours=1)
+_DELETED = "The thread was deleted while the document was being added."
 
 
 class SqlKnowledge:
@@ -57,8 +59,11 @@ class SqlKnowledge:
             return known
         batches = _batches(entry_id, chunks)
         add = insert(knowledge_chunks)
-        while batch := await asyncio.to_thread(next, batches, None):
-            await self._database.write(_CHUNKS, lambda c, b=batch: c.execute(add, b).close())
+        try:
+            while batch := await asyncio.to_thread(next, batches, None):
+                await self._database.write(_CHUNKS, lambda c, b=batch: c.execute(add, b).close())
+        except IntegrityError as error:  # the entry is gone
+            raise ToolError(_DELETED) from error
         return await self._database.write(_FINISH, lambda c: _finish(c, scope, draft, entry_id))
 
     async def entries(self, scopes: Sequence[Scope]) -> tuple[KnowledgeEntry, ...]:
@@ -79,7 +84,7 @@ class SqlKnowledge:
         others = _others_named(scope, name, entry_id)
 
         def work(connection: Connection) -> None:
-            _lock_name(connection, scope, name)
+            _lock(connection, _of(scope))  # if none has the name yet, two may be given it
             if connection.execute(named).rowcount:
                 connection.execute(others)
 
@@ -147,12 +152,12 @@ def _others_named(scope: Scope, name: str, entry_id: str) -> Delete:
     )
 
 
-def _lock_name(connection: Connection, scope: Scope, name: str) -> None:
-    """Makes the others that finish an entry of this name wait in PostgreSQL, or each could miss what the other one
-    adds, or delete it."""
+def _lock(connection: Connection, *which: ColumnElement[bool]) -> None:
+    """Makes the others that finish or rename one of these entries wait in PostgreSQL, or each could miss what the other
+    one adds, or delete it."""
     table = knowledge_entries.c
-    named = select(table.entry_id).where(_of(scope), table.name == name).order_by(table.entry_id)
-    connection.execute(named.with_for_update()).close()
+    entries = select(table.entry_id).where(*which).order_by(table.entry_id)
+    connection.execute(entries.with_for_update()).close()
 
 
 def _place(scope: Scope) -> dict[str, object]:
@@ -171,6 +176,9 @@ def _begin(
     never finished."""
     if known := _with_content(connection, scope, draft.content_hash):
         return known
+    thread_id = None if scope.kind in ("agent", "upload") else scope.owner_id
+    if thread_id is not None and lock_thread(connection, thread_id) is None:
+        raise ToolError("The thread no longer exists; nothing was added to its knowledge.")
     connection.execute(
         delete(knowledge_entries).where(
             _of(scope),
@@ -178,9 +186,6 @@ def _begin(
             knowledge_entries.c.created_at < datetime.now(UTC) - _UNFINISHED_KEPT,
         )
     )
-    thread_id = None if scope.kind in ("agent", "upload") else scope.owner_id
-    if thread_id is not None and read_thread(connection, thread_id) is None:
-        raise ToolError("The thread no longer exists; nothing was added to its knowledge.")
     connection.execute(
         insert(knowledge_entries).values(
             entry_id=entry_id,
@@ -202,7 +207,7 @@ def _finish(
     connection: Connection, scope: Scope, draft: EntryDraft, entry_id: str
 ) -> KnowledgeEntry:
     """Marks the entry as ready and deletes the one of the same name, unless the same content was added meanwhile."""
-    _lock_name(connection, scope, draft.name)
+    _lock(connection, _of(scope), knowledge_entries.c.name == draft.name)
     mine = knowledge_entries.c.entry_id == entry_id
     if known := _with_content(connection, scope, draft.content_hash):
         connection.execute(delete(knowledge_entries).where(mine))
@@ -213,14 +218,11 @@ def _finish(
         knowledge_chunks.c.entry_id == entry_id
     )
     chunk_count, tokens = connection.execute(counted).one()
-    connection.execute(
-        update(knowledge_entries)
-        .where(mine)
-        .values(is_ready=True, chunk_count=int(chunk_count), tokens=int(tokens))
-    )
-    finished = connection.execute(select(*_ENTRY_COLUMNS).where(mine)).mappings().one_or_none()
+    values = {"is_ready": True, "chunk_count": int(chunk_count), "tokens": int(tokens)}
+    ready = update(knowledge_entries).where(mine).values(values).returning(*_ENTRY_COLUMNS)
+    finished = connection.execute(ready).mappings().one_or_none()
     if finished is None:
-        raise ToolError("The thread was deleted while the document was being added.")
+        raise ToolError(_DELETED)
     return _entry_of(finished)
 
 
@@ -265,6 +267,7 @@ class SqlKnowledgeVectors:
                 select(knowledge_chunks.c.chunk_id)
                 .where(knowledge_chunks.c.entry_id == entry_id)
                 .order_by(knowledge_chunks.c.number)
+                .with_for_update(read=True, key_share=True)
             )
             chunk_ids = connection.execute(statement).scalars().all()
             rows: list[dict[str, object]] = [

@@ -418,9 +418,8 @@ def expire_approvals(connection: Connection, asked_before: datetime) -> tuple[st
     expired: list[str] = []
     for row in found:
         lock_thread(connection, row["thread_id"])
-        this = select(pending_asks).where(pending_asks.c.ask_id == row["ask_id"])
-        ask = ask_from_row(connection.execute(this).mappings().one())
-        if ask.state == "open":
+        ask = read_open_ask(connection, row["thread_id"])
+        if ask is not None and ask.ask_id == row["ask_id"]:
             resume_run(
                 connection, ask, row["thread_id"], answer=None, person=None, unanswered="expired"
             )

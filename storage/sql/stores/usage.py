@@ -26,6 +26,7 @@ from storage.sql.database import Database
 from storage.sql.rows import RowValues, usage_to_row
 from storage.sql.statements import CompiledStatement, upsert_adding
 from storage.sql.stores.audit import record_act
+from storage.sql.stores.conversations import lock_thread
 from storage.sql.tables import budget_limits, runs, threads, usage_days, usages
 
 _BOOK = Failpoint("storage.book_usage")
@@ -151,8 +152,13 @@ class SqlLedger:
     ) -> None:
         place = BudgetPlace(at.platform, at.workspace_id, at.channel_id, by.person_id)
         entries = [UsageEntry(turn_id="", model=model, usage=usage) for model, usage in used]
-        of: RowValues = {"thread_id": thread_id, "run_id": None}
-        await self._database.write(_BOOK, lambda c: add_usage(c, entries, place, of))
+
+        def work(connection: Connection) -> None:
+            is_stored = thread_id is not None and lock_thread(connection, thread_id) is not None
+            of: RowValues = {"thread_id": thread_id if is_stored else None, "run_id": None}
+            add_usage(connection, entries, place, of)
+
+        await self._database.write(_BOOK, work)
 
     async def change_limit(
         self, scope: BudgetScope, limit: Limit | None, *, at: Address, by: Person

@@ -1,79 +1,92 @@
-"""Two documents of one name that are finished at once, in two transactions of PostgreSQL."""
+"""Two documents of one name that are finished or named at once, in two transactions of PostgreSQL."""
 
-import asyncio
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
+from functools import partial
 
 import pytest
-from sqlalchemy import event, text
-from sqlalchemy.engine import Engine
 
+from core.domain.errors import ToolError
 from core.knowledge.chunk import Chunk
-from core.knowledge.ports import EntryDraft, KnowledgeEntry, Scope
-from core.tasks import spawn
-from storage.sql.database import Database
-from storage.sql.drivers import await_in_greenlet
-from storage.sql.stores.knowledge import SqlKnowledge
+from core.knowledge.ports import EntryDraft, Scope
+from storage.sql.stores.knowledge import SqlKnowledge, SqlKnowledgeVectors
+from tests.contracts.stores import ADDRESS, stores_over
 from tests.databases import opened
+from tests.integration.storage.interleaving import played_at
 
 AGENT = Scope("agent", "agent-1")
 WORDS = Chunk(number=0, page=None, place="", text="words", tokens=1)
-WAITING = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
 STATEMENTS = pytest.mark.parametrize(
     "statement", ["DELETE FROM knowledge_entry .*name = ", "UPDATE knowledge_entry SET .*is_ready"]
 )
 """Of those that finish a document: what had its name is deleted, and it becomes ready."""
 
 
-def draft(content: str) -> EntryDraft:
+def draft(content: str, name: str = "a.txt") -> EntryDraft:
     return EntryDraft(
-        name="a.txt", kind="txt", title="", content_hash=content, size_bytes=5, head="head"
+        name=name, kind="txt", title="", content_hash=content, size_bytes=5, head="head"
     )
-
-
-@contextmanager
-def added_at(
-    statement: str, database: Database, other: EntryDraft
-) -> Iterator[list[asyncio.Task[KnowledgeEntry]]]:
-    """Adds the other document when such a statement is about to be executed for the first time, which goes on once
-    that is done or waits for a lock."""
-    adding: list[asyncio.Task[KnowledgeEntry]] = []
-
-    async def add() -> None:
-        adding.append(spawn(SqlKnowledge(database).add(AGENT, other, [WORDS]), name="add"))
-        while not adding[0].done() and not await database.read(
-            lambda c: c.execute(WAITING).scalar_one()
-        ):
-            await asyncio.sleep(0.01)
-
-    def before(_connection: object, _cursor: object, executed: str, *_rest: object) -> None:
-        if re.match(statement, executed, re.DOTALL) and not adding:
-            await_in_greenlet(add())
-
-    event.listen(Engine, "before_cursor_execute", before)
-    try:
-        yield adding
-    finally:
-        event.remove(Engine, "before_cursor_execute", before)
 
 
 @STATEMENTS
 async def test_the_same_content_is_one_entry(postgresql_url: str, statement: str) -> None:
     async with opened(postgresql_url) as database:
-        with added_at(statement, database, draft("1")) as adding:
-            mine = await SqlKnowledge(database).add(AGENT, draft("1"), [WORDS])
+        knowledge = SqlKnowledge(database)
+        add = partial(knowledge.add, AGENT, draft("1"), [WORDS])
+        async with played_at(statement, database, add) as adding:
+            mine = await add()
 
-        assert await adding[0] == mine
-        assert await SqlKnowledge(database).entries([AGENT]) == (mine,)
+        assert adding[0].result() == mine
+        assert await knowledge.entries([AGENT]) == (mine,)
 
 
 @STATEMENTS
 async def test_one_of_two_contents_replaces_the_other(postgresql_url: str, statement: str) -> None:
     async with opened(postgresql_url) as database:
-        with added_at(statement, database, draft("2")) as adding:
-            mine = await SqlKnowledge(database).add(AGENT, draft("1"), [WORDS])
+        knowledge = SqlKnowledge(database)
+        other = partial(knowledge.add, AGENT, draft("2"), [WORDS])
+        async with played_at(statement, database, other) as adding:
+            mine = await knowledge.add(AGENT, draft("1"), [WORDS])
 
-        theirs = await adding[0]
-        (left,) = await SqlKnowledge(database).entries([AGENT])
-        assert left in (mine, theirs)
+        (left,) = await knowledge.entries([AGENT])
+        assert left in (mine, adding[0].result())
+
+
+async def test_of_two_that_are_given_one_name_one_is_left(postgresql_url: str) -> None:
+    async with opened(postgresql_url) as database:
+        knowledge = SqlKnowledge(database)
+        ids = [
+            (await knowledge.add(AGENT, draft(name, name), [WORDS])).entry_id for name in ("a", "b")
+        ]
+        other = partial(knowledge.rename, AGENT, ids[1], "c")
+        async with played_at("DELETE FROM knowledge_entry", database, other, is_after=True):
+            await knowledge.rename(AGENT, ids[0], "c")
+
+        (left,) = await knowledge.entries([AGENT])
+        assert (left.name, left.entry_id) == ("c", ids[1])
+
+
+async def test_what_is_added_while_its_thread_is_forgotten_goes_with_it(
+    postgresql_url: str,
+) -> None:
+    async with opened(postgresql_url) as database:
+        stores = stores_over(database)
+        thread = await stores.conversations.create(ADDRESS)
+        forget = partial(stores.conversations.forget, thread.thread_id)
+        async with played_at("INSERT INTO knowledge_entry", database, forget):
+            with suppress(ToolError):
+                place = Scope("thread", thread.thread_id)
+                await SqlKnowledge(database).add(place, draft("1"), [WORDS])
+
+        assert await stores.count("knowledge_entry") == 0
+
+
+async def test_embeddings_of_an_entry_that_is_removed_go_with_it(postgresql_url: str) -> None:
+    async with opened(postgresql_url) as database:
+        knowledge = SqlKnowledge(database)
+        entry = await knowledge.add(AGENT, draft("1"), [WORDS])
+        remove = partial(knowledge.remove, AGENT, entry.entry_id)
+        async with played_at("INSERT INTO knowledge_vector", database, remove) as removing:
+            await SqlKnowledgeVectors(database).insert_missing(entry.entry_id, "m", [[1.0]])
+
+        assert removing[0].result()
+        assert await stores_over(database).count("knowledge_vector") == 0

@@ -1,14 +1,17 @@
 """What one transaction of PostgreSQL does while another changes what it has read."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pytest
 
 from core.domain.messages import Message
+from core.domain.threads import Address, Lease
 from core.stores import JournalEntry
 from tests.contracts.stores import ADDRESS, ALICE, Stores, stores_over
+from tests.contracts.test_store_approvals import APPROVAL
 from tests.databases import opened
 from tests.integration.storage.interleaving import played_at
 
@@ -17,6 +20,26 @@ from tests.integration.storage.interleaving import played_at
 async def stores(postgresql_url: str) -> AsyncIterator[Stores]:
     async with opened(postgresql_url) as database:
         yield stores_over(database)
+
+
+async def waiting(stores: Stores, address: Address) -> Lease:
+    """A run that waits for an approval."""
+    receipt = await stores.say("deploy", address=address)
+    lease = await stores.claims.claim(receipt.run_id or "", "w1")
+    assert lease is not None
+    await stores.journal.suspend(lease, JournalEntry(), APPROVAL)
+    return lease
+
+
+async def test_an_approval_that_is_forgotten_holds_up_no_other_that_is_old(stores: Stores) -> None:
+    first = await waiting(stores, ADDRESS)
+    second = await waiting(stores, replace(ADDRESS, thread_key="2"))
+    forget = partial(stores.conversations.forget, first.thread_id)
+    found = "SELECT pending_ask.*created_at <"
+    async with played_at(found, stores.database, forget, is_after=True):
+        expired = await stores.asks.expire_approvals(older_than_hours=0)
+
+    assert expired == (second.run_id,)
 
 
 async def test_a_conversation_that_is_written_to_is_not_inactive(stores: Stores) -> None:
