@@ -165,9 +165,10 @@ def upsert(
     keys: tuple[str, ...],
     others: tuple[str, ...] = (),
     computed: Mapping[str, ColumnElement[Any]] | None = None,
+    where: ColumnElement[bool] | None = None,
 ) -> Callable[[str], Insert]:
     """Returns a function from dialect name to an INSERT that updates `others` and `computed` if a row with `keys`
-    exists.
+    exists and meets the condition `where`.
 
     `computed` columns are set to expressions that the database evaluates."""
     changed = (*others, *(computed or {}))
@@ -176,7 +177,7 @@ def upsert(
         insert = postgresql.insert if dialect == "postgresql" else sqlite.insert
         new = insert(table).values(computed or {})
         return new.on_conflict_do_update(
-            index_elements=keys, set_={name: new.excluded[name] for name in changed}
+            index_elements=keys, set_={name: new.excluded[name] for name in changed}, where=where
         )
 
     return made
@@ -214,14 +215,17 @@ def upsert_if_greater(table: Table, keys: tuple[str, ...], name: str) -> Callabl
 def insert_or_skip(connection: Connection, table: Table, values: list[dict[str, object]]) -> int:
     """Inserts the rows that violate no unique index. Returns the number inserted if there is one row."""
     statement = insert_ignoring_conflicts(table, connection.dialect.name)
-    if len(values) == 1:
-        return connection.execute(statement, values[0]).rowcount
-    return connection.execute(statement, values).rowcount
+    return connection.execute(statement, values if len(values) > 1 else values[0]).rowcount
 
 
 def insert_or_replace(
-    connection: Connection, table: Table, keys: tuple[str, ...], values: dict[str, object]
-) -> None:
-    """Inserts the row, or updates its other columns if a row with these keys exists."""
+    connection: Connection,
+    table: Table,
+    values: Mapping[str, object],
+    where: ColumnElement[bool] | None = None,
+) -> int:
+    """Inserts the row, or updates the one with its primary key if that meets the condition. Returns the row count."""
+    keys = tuple(column.name for column in table.primary_key)
     others = tuple(name for name in values if name not in keys)
-    connection.execute(upsert(table, keys, others)(connection.dialect.name), values)
+    statement = upsert(table, keys, others, where=where)(connection.dialect.name)
+    return connection.execute(statement, dict(values)).rowcount

@@ -15,7 +15,7 @@ from core.domain.threads import Address, Lease, Person
 from core.failpoints import Failpoint
 from storage.sql.database import Database
 from storage.sql.rows import Row, from_row
-from storage.sql.statements import CompiledStatement, insert_or_skip
+from storage.sql.statements import CompiledStatement, insert_or_replace, insert_or_skip
 from storage.sql.stores.audit import record_act, record_in_thread
 from storage.sql.stores.conversations import insert_thread, lock_thread, lock_thread_at
 from storage.sql.tables import agent_versions, leases, plans, runs, saved_agents, threads
@@ -91,9 +91,8 @@ def _save(
     connection: Connection, definition: AgentDefinition, at: Address | None, by: Person | None
 ) -> AgentVersion:
     version = _recorded(connection, definition)
-    connection.execute(delete(saved_agents).where(saved_agents.c.agent_id == definition.agent_id))
     values = {"agent_id": definition.agent_id, "agent_version_id": version.agent_version_id}
-    connection.execute(saved_agents.insert().values(values))
+    insert_or_replace(connection, saved_agents, values)
     if at is not None and by is not None:
         subject = f"{definition.agent_id} version {version.number}"
         record_act(connection, "agent_changed", at, by, subject=subject)

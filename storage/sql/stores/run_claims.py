@@ -27,10 +27,10 @@ from storage.sql.stores.audit import record_in_thread
 from storage.sql.stores.conversations import (
     ACTIVE,
     UNENDED,
-    lock_thread_at,
     lock_thread_of_run,
     read_newest_run,
     read_snapshot,
+    read_thread_at,
 )
 from storage.sql.stores.inbox import claim_key, insert_input
 from storage.sql.stores.run_transitions import queue_run, request_stop
@@ -303,7 +303,7 @@ def _retry(
     connection: Connection, run_id: str, dedupe_key: str, *, continues: bool, by: Person | None
 ) -> str | None:
     thread = lock_thread_of_run(connection, run_id)
-    if thread is None or lock_thread_at(connection, thread.address) != thread:
+    if thread is None or read_thread_at(connection, thread.address) != thread:
         return None  # `new` or `forget` has let the conversation go: nobody could reach its run
     old = read_newest_run(connection, thread.thread_id)
     if (

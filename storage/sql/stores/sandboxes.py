@@ -68,12 +68,8 @@ def _replaced(
     stored = _found(connection, record.provider, record.thread_id)
     if _compared(stored) != _compared(expected):
         return False
-    insert_or_replace(
-        connection,
-        _sandboxes,
-        ("sandbox_id",),
-        {"sandbox_id": f"{record.provider}:{record.thread_id}", **to_row(record)},
-    )
+    sandbox_id = f"{record.provider}:{record.thread_id}"
+    insert_or_replace(connection, _sandboxes, {"sandbox_id": sandbox_id, **to_row(record)})
     return True
 
 

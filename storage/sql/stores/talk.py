@@ -199,9 +199,6 @@ def keep_early_change(connection: Connection, thread_id: str | None, arrival: In
         return
     if thread_id is None and not arrival.is_addressed:
         kind, text = "delete", ""
-    is_older = early_changes.c.sent_at < arrival.sent_at
-    older = delete(early_changes).where(_OF_MESSAGE, early_changes.c.kind == kind, is_older)
-    connection.execute(older, _message_parameters(arrival))
     values: dict[str, object] = {
         **to_row(arrival.address, "thread_key"),
         "message_ref": arrival.message_ref,
@@ -210,12 +207,13 @@ def keep_early_change(connection: Connection, thread_id: str | None, arrival: In
         "text": text,
         "sent_at": arrival.sent_at,
     }
-    insert_or_skip(connection, early_changes, [values])
+    insert_or_replace(connection, early_changes, values, early_changes.c.sent_at < arrival.sent_at)
 
 
 def read_early_change(connection: Connection, arrival: InboxItem) -> EarlyChange | None:
     """Returns the newest change of the message that came before it, unless this version of it was written later."""
-    found = _EARLY_CHANGES.fetch_rows(connection, _message_parameters(arrival))
+    this = {**address_parameters(arrival.address), "ref": arrival.message_ref}
+    found = _EARLY_CHANGES.fetch_rows(connection, this)
     newest = max(found, key=lambda row: row["sent_at"], default=None)
     if newest is None or newest["sent_at"] <= (arrival.edited_at or arrival.sent_at):
         return None
@@ -239,10 +237,6 @@ def _is_stored(connection: Connection, thread_id: str, message_ref: str) -> bool
     )
 
 
-def _message_parameters(arrival: InboxItem) -> dict[str, object]:
-    return {**address_parameters(arrival.address), "ref": arrival.message_ref}
-
-
 def read_follow_mode(connection: Connection, address: Address) -> FollowMode | None:
     """Returns the mode of the thread, else that of its channel, else None."""
     rows = _MODES.fetch_rows(connection, address_parameters(address))
@@ -257,7 +251,7 @@ def set_follow_mode(
     if is_whole_channel:
         place["thread_key"] = ""
     values = {**place, "mode": mode, "set_at": datetime.now(UTC)}
-    insert_or_replace(connection, follow_modes, tuple(place), values)
+    insert_or_replace(connection, follow_modes, values)
 
 
 class SqlFollowModes:
@@ -292,8 +286,9 @@ class SqlFeedback:
 
         def write(connection: Connection) -> None:
             known = select(threads.c.thread_id).where(threads.c.thread_id == feedback.thread_id)
-            if connection.execute(known).first() is not None:
-                insert_or_replace(connection, feedback_rows, ("run_id", "person_id"), values)
+            kept = known.with_for_update(read=True, key_share=True)
+            if connection.execute(kept).first() is not None:
+                insert_or_replace(connection, feedback_rows, values)
 
         await self._database.write(_RECORD, write)
 

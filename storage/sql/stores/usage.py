@@ -24,7 +24,7 @@ from core.failpoints import Failpoint
 from core.stores import UsageEntry
 from storage.sql.database import Database
 from storage.sql.rows import RowValues, usage_to_row
-from storage.sql.statements import CompiledStatement, upsert_adding
+from storage.sql.statements import CompiledStatement, insert_or_replace, upsert_adding
 from storage.sql.stores.audit import record_act
 from storage.sql.stores.conversations import lock_thread
 from storage.sql.tables import budget_limits, runs, threads, usage_days, usages
@@ -191,10 +191,11 @@ def _change_limit(
     connection: Connection, scope: BudgetScope, limit: Limit | None, *, at: Address, by: Person
 ) -> None:
     place = {"platform": at.platform, "workspace_id": at.workspace_id, "scope": scope}
-    connection.execute(budget_limits.delete().filter_by(**place))
-    if limit is not None:
+    if limit is None:
+        connection.execute(budget_limits.delete().filter_by(**place))
+    else:
         values = {**place, "usd": limit.usd, "tokens": limit.tokens}
-        connection.execute(budget_limits.insert().values(values))
+        insert_or_replace(connection, budget_limits, values)
     subject = f"{scope}: {'default' if limit is None else limit}"
     record_act(connection, "budget_changed", at, by, subject=subject)
 

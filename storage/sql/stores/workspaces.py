@@ -13,7 +13,7 @@ from core.domain.threads import Address, Person
 from core.failpoints import Failpoint
 from storage.sql.database import Database, read_all
 from storage.sql.rows import Row, from_row, to_row
-from storage.sql.statements import insert_or_replace
+from storage.sql.statements import insert_or_replace, insert_or_skip
 from storage.sql.stores.audit import record_act
 from storage.sql.stores.conversations import UNENDED
 from storage.sql.tables import pairings, runs, threads, workspaces
@@ -23,7 +23,6 @@ _RESEAL = Failpoint("storage.reseal_token")
 _JOIN = Failpoint("storage.join_organisation")
 _LEAVE = Failpoint("storage.leave_workspace")
 _ORGANISATION = "organisation_id"
-_KEYS = ("platform", "workspace_id")
 
 
 class SqlInstallations:
@@ -69,7 +68,7 @@ def _save(connection: Connection, installation: Installation, by: Person) -> Non
         "token": installation.sealed_token,
         "settings": installation.facts,
     }
-    insert_or_replace(connection, workspaces, _KEYS, values)
+    insert_or_replace(connection, workspaces, values)
     at = _place(installation.platform, installation.workspace_id)
     record_act(connection, "workspace_joined", at, by)
 
@@ -84,9 +83,8 @@ def _found(connection: Connection, platform: str, workspace_id: str) -> Installa
 
 
 def _row(connection: Connection, platform: str, workspace_id: str) -> Row | None:
-    return (
-        connection.execute(select(workspaces).where(_is(platform, workspace_id))).mappings().first()
-    )
+    statement = select(workspaces).where(_is(platform, workspace_id))
+    return connection.execute(statement).mappings().first()
 
 
 def _is(platform: str, workspace_id: str) -> ColumnElement[bool]:
@@ -97,18 +95,17 @@ def _join(connection: Connection, platform: str, workspace_id: str, organisation
     organisation = _row(connection, platform, organisation_id)
     if organisation is None or organisation["token"] is None:
         return False
-    here = _row(connection, platform, workspace_id)
-    if here is not None and (here["token"] or here["settings"] == {_ORGANISATION: organisation_id}):
-        return True
     values: dict[str, object] = {
         "platform": platform,
         "workspace_id": workspace_id,
         "token": None,
         "settings": {_ORGANISATION: organisation_id},
     }
-    insert_or_replace(connection, workspaces, _KEYS, values)
-    by = Person(person_id=organisation_id, name=organisation_id)
-    record_act(connection, "workspace_joined", _place(platform, workspace_id), by)
+    is_other = workspaces.c.settings[_ORGANISATION].as_string() != organisation_id
+    is_moving = and_(workspaces.c.token.is_(None), is_other)
+    if insert_or_replace(connection, workspaces, values, is_moving):
+        by = Person(person_id=organisation_id, name=organisation_id)
+        record_act(connection, "workspace_joined", _place(platform, workspace_id), by)
     return True
 
 
@@ -156,7 +153,6 @@ def _place(platform: str, workspace_id: str) -> Address:
 _ASK = Failpoint("storage.ask_pairing")
 _PAIR = Failpoint("storage.pair")
 _UNPAIR = Failpoint("storage.unpair")
-_PAIRING_KEYS = ("platform", "workspace_id", "person_id")
 
 
 class SqlPairings:
@@ -203,13 +199,6 @@ def _is_paired(platform: str, workspace_id: str) -> ColumnElement[bool]:
 def _ask(connection: Connection, request: PairingRequest, open_max: int) -> bool:
     here = _in_workspace(request.platform, request.workspace_id)
     is_open = and_(pairings.c.paired_at.is_(None), pairings.c.expires_at > request.asked_at)
-    own = select(pairings.c.person_id).where(
-        here,
-        pairings.c.person_id == request.person.person_id,
-        or_(pairings.c.paired_at.is_not(None), is_open),
-    )
-    if connection.execute(own).first() is not None:
-        return False
     waiting = select(func.count()).select_from(pairings).where(here, is_open)
     if connection.execute(waiting).scalar_one() >= open_max:
         return False
@@ -225,8 +214,8 @@ def _ask(connection: Connection, request: PairingRequest, open_max: int) -> bool
         "paired_at": None,
         "paired_by": None,
     }
-    insert_or_replace(connection, pairings, _PAIRING_KEYS, values)
-    return True
+    # a row that is left is a pairing, or a request with a code of its own
+    return insert_or_skip(connection, pairings, [values]) == 1
 
 
 def _pair(

@@ -7,11 +7,16 @@ from functools import partial
 
 import pytest
 
+from core.domain.budget import Limit
 from core.domain.messages import Message
 from core.domain.threads import Address, Lease
-from core.stores import JournalEntry
-from tests.contracts.stores import ADDRESS, ALICE, Stores, stores_over
+from core.stores import Feedback, JournalEntry
+from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores, stores_over
+from tests.contracts.test_store_agents import RESEARCH, changed
 from tests.contracts.test_store_approvals import APPROVAL
+from tests.contracts.test_store_installations import HERE, ORGANISATION, acts
+from tests.contracts.test_store_message_order import NOON, at, change
+from tests.contracts.test_store_pairings import REQUEST, pair
 from tests.databases import opened
 from tests.integration.storage.interleaving import played_at
 
@@ -40,6 +45,92 @@ async def test_an_approval_that_is_forgotten_holds_up_no_other_that_is_old(store
         expired = await stores.asks.expire_approvals(older_than_hours=0)
 
     assert expired == (second.run_id,)
+
+
+@pytest.mark.parametrize(("mine", "theirs"), [(5, 3), (3, 5)])
+async def test_the_newest_of_two_edits_that_come_before_their_message_is_kept(
+    stores: Stores, mine: int, theirs: int
+) -> None:
+    edit = partial(change, stores, "edit", "m1")
+    other = partial(edit, f"pay {theirs}", sent_at=at(theirs))
+    async with played_at("INSERT INTO early_change", stores.database, other):
+        await edit(f"pay {mine}", sent_at=at(mine))
+
+    receipt = await stores.say("pay 1000", key="m1", sent_at=NOON)
+    assert receipt.newer_version == ("pay 5", at(5))
+
+
+async def test_who_is_paired_stays_so_whatever_was_asked_meanwhile(stores: Stores) -> None:
+    async def ask_and_pair() -> None:
+        assert await stores.pairings.ask(replace(REQUEST, code_hash="theirs"), open_max=3)
+        assert await pair(stores, "theirs") == BOB
+
+    async with played_at("INSERT INTO pairing", stores.database, ask_and_pair) as pairing:
+        is_asked = await stores.pairings.ask(replace(REQUEST, code_hash="mine"), open_max=3)
+
+    pairing[0].result()
+    assert not is_asked
+    assert await stores.pairings.is_paired("slack", "T1", BOB.person_id)
+
+
+async def test_a_workspace_that_installs_the_bot_keeps_its_token(stores: Stores) -> None:
+    await stores.installations.save(ORGANISATION, by=ALICE)
+    save = partial(stores.installations.save, HERE, by=ALICE)
+    async with played_at("INSERT INTO workspace", stores.database, save):
+        assert await stores.installations.join("slack", "T1", "E1")
+
+    assert await stores.installations.find("slack", "T1") == HERE
+
+
+async def test_a_workspace_joins_its_organisation_once(stores: Stores) -> None:
+    await stores.installations.save(ORGANISATION, by=ALICE)
+    join = partial(stores.installations.join, "slack", "T1", "E1")
+    async with played_at("INSERT INTO workspace", stores.database, join) as joining:
+        assert await join()
+
+    assert joining[0].result()
+    assert await acts(stores) == ["workspace_joined", "workspace_joined"]
+
+
+async def test_a_reset_that_waits_for_a_change_takes_the_changed_agent_back(
+    stores: Stores,
+) -> None:
+    await stores.agents.save(RESEARCH)
+    reset = partial(stores.agents.reset, RESEARCH.agent_id, at=ADDRESS, by=ALICE)
+    saved = "INSERT INTO saved_agent"
+    async with played_at(saved, stores.database, reset, is_after=True) as resetting:
+        await stores.agents.save(changed("Be brief."))
+
+    assert resetting[0].result()
+    assert await stores.agents.saved() == {}
+
+
+async def test_a_limit_that_is_dropped_while_it_changes_is_dropped(stores: Stores) -> None:
+    limit = partial(stores.ledger.change_limit, "person", at=ADDRESS, by=ALICE)
+    await limit(Limit(usd=1))
+    drop, changed = partial(limit, None), "INSERT INTO budget_limit"
+    async with played_at(changed, stores.database, drop, is_after=True):
+        await limit(Limit(usd=2))
+
+    spent = await stores.ledger.spending_by(ALICE, ADDRESS, since=datetime.now(UTC).date())
+    assert spent.changed_limits == {}
+
+
+async def test_feedback_on_a_conversation_that_is_forgotten_goes_with_it(stores: Stores) -> None:
+    lease = await stores.started()
+    forget = partial(stores.conversations.forget, lease.thread_id)
+    async with played_at("INSERT INTO feedback", stores.database, forget):
+        await stores.feedback.record(
+            Feedback(
+                run_id=lease.run_id,
+                thread_id=lease.thread_id,
+                person=ALICE,
+                is_good=True,
+                given_at=NOON,
+            )
+        )
+
+    assert await stores.count("feedback") == 0
 
 
 async def test_a_conversation_that_is_written_to_is_not_inactive(stores: Stores) -> None:
