@@ -4,8 +4,9 @@ import logging
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, func, or_, select, true, update
+from sqlalchemy import Connection, Select, bindparam, delete, func, or_, select, true, update
 
 from core.domain.approval import parse_choice
 from core.domain.audit import AuditEntry
@@ -30,6 +31,7 @@ from core.domain.threads import (
 )
 from core.failpoints import Failpoint
 from core.stores import Decide
+from storage.sql.columns import SanitizedText
 from storage.sql.database import Database
 from storage.sql.rows import arrival_to_row, input_from_row, run_from_row
 from storage.sql.statements import CompiledStatement, insert_ignoring_conflicts, upsert_if_greater
@@ -199,9 +201,7 @@ def amend_input(
         return Receipt(decision=decision)
     thread_id, active = snapshot.thread.thread_id, snapshot.active_run
     untaken, is_known = _inputs_with(connection, thread_id, arrival)
-    receipt = Receipt(
-        decision=decision, thread_id=thread_id, run_id=active.run_id if active else None
-    )
+    receipt = Receipt(decision=decision, thread_id=thread_id, run_id=active and active.run_id)
     if untaken is None:
         if is_known and arrival.kind == "edit":
             return store_input(connection, arrival, decision, snapshot)
@@ -255,12 +255,21 @@ _CLAIM_KEY = CompiledStatement(partial(insert_ignoring_conflicts, claimed_keys))
 _CLAIMED = CompiledStatement(
     select(claimed_keys).where(claimed_keys.c.dedupe_key == bindparam("key"))
 )
-_STORED = CompiledStatement(
-    select(thread_inputs.c.thread_id, thread_inputs.c.taken_by.label("run_id")).where(
-        thread_inputs.c.dedupe_key == bindparam("key")
-    )
-)
-"""Inputs outlive their keys, which are deleted after some weeks."""
+
+
+def _stored(dialect: str) -> Select[*tuple[Any, ...]]:
+    """Inputs outlive their keys, which are deleted after some weeks. In PostgreSQL, also locks a message without a
+    thread, so that its edits and deletions wait for it, and it for them."""
+    stored = select(thread_inputs.c.thread_id, thread_inputs.c.taken_by.label("run_id"))
+    has_key = thread_inputs.c.dedupe_key == bindparam("key")
+    if dialect != "postgresql":
+        return stored.where(has_key)
+    key = func.hashtext(bindparam("message", type_=SanitizedText()))  # nothing is locked for null
+    lock = select(func.pg_advisory_xact_lock(key)).subquery()
+    return stored.select_from(lock.outerjoin(thread_inputs, has_key))
+
+
+_STORED = CompiledStatement(_stored)
 _KEY_LED_TO = CompiledStatement(
     update(claimed_keys)
     .where(claimed_keys.c.dedupe_key == bindparam("key"))
@@ -373,8 +382,11 @@ def claim_key(connection: Connection, dedupe_key: str) -> bool:
 
 def _accept(connection: Connection, arrival: InboxItem, decide: Decide) -> Receipt:
     thread = lock_thread_at(connection, arrival.address)
-    if (duplicate := _duplicate(connection, arrival.dedupe_key)) is not None:
+    message = None if thread else arrival.message_ref or None
+    if (duplicate := _duplicate(connection, arrival.dedupe_key, message)) is not None:
         return duplicate
+    is_change = arrival.kind in ("edit", "delete")  # of a message that may have made the thread now
+    thread = lock_thread_at(connection, arrival.address) if is_change and message else thread
     if arrival.author.is_app and _has_asked_enough(connection, arrival):
         log.warning("%s asks too often in %s", arrival.author.person_id, arrival.address.channel_id)
         return Receipt(decision=Ignore(reason="an app that asks too often"))
@@ -447,11 +459,12 @@ def _read_whole_snapshot(connection: Connection, thread: Thread) -> ThreadSnapsh
     )
 
 
-def _duplicate(connection: Connection, dedupe_key: str) -> Receipt | None:
-    row = _CLAIMED.fetch_first(connection, {"key": dedupe_key})
-    row = row or _STORED.fetch_first(connection, {"key": dedupe_key})
+def _duplicate(connection: Connection, key: str, message: str | None = None) -> Receipt | None:
+    row = _CLAIMED.fetch_first(connection, {"key": key})
     if row is None:
-        return None
+        row = _STORED.fetch_first(connection, {"key": key, "message": message})
+        if row is None or row["thread_id"] is None:
+            return None
     return Receipt(
         decision=Ignore(reason="duplicate"),
         is_duplicate=True,
@@ -481,9 +494,5 @@ def _stop(connection: Connection, decision: StopRun, snapshot: ThreadSnapshot | 
     if snapshot is None:
         return Receipt(decision=decision)
     request_stop(connection, snapshot)
-    active = snapshot.active_run
-    return Receipt(
-        decision=decision,
-        thread_id=snapshot.thread.thread_id,
-        run_id=active.run_id if active else None,
-    )
+    thread_id, active = snapshot.thread.thread_id, snapshot.active_run
+    return Receipt(decision=decision, thread_id=thread_id, run_id=active and active.run_id)

@@ -22,6 +22,7 @@ from core.failpoints import Failpoint
 from core.observability import Backlog
 from storage.sql.columns import DatabaseNow, UtcDateTime
 from storage.sql.database import Database
+from storage.sql.rows import to_row
 from storage.sql.statements import CompiledStatement, upsert
 from storage.sql.stores.audit import record_in_thread
 from storage.sql.stores.conversations import (
@@ -263,13 +264,7 @@ def _must_wait(connection: Connection, lease: Lease) -> bool:
 
 
 def _grant(connection: Connection, lease: Lease) -> None:
-    granted = {
-        "thread_id": lease.thread_id,
-        "fence": lease.fence,
-        "run_id": lease.run_id,
-        "worker_id": lease.worker_id,
-    }
-    _GRANT.execute(connection, granted)
+    _GRANT.execute(connection, to_row(lease, "attempt", "deaths"))
     began = {
         "run": lease.run_id,
         "now_attempt": lease.attempt,

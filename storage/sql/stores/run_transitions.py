@@ -218,22 +218,21 @@ def close_ask(
     unanswered: Unanswered = "withdrawn",
 ) -> Ask:
     """Closes an open ask as answered, or as `unanswered` if `answer` is None, and marks its delivery as stale."""
-    state = unanswered if answer is None else "answered"
-    connection.execute(
+    closed = (
         update(pending_asks)
         .where(pending_asks.c.ask_id == ask.ask_id)
         .values(
-            state=state,
+            state=unanswered if answer is None else "answered",
             answer=answer,
             answered_by_id=person.person_id if person else None,
             answered_by_name=person.name if person else None,
             answered_at=datetime.now(UTC),
         )
     )
+    row = connection.execute(closed.returning(*pending_asks.c)).mappings().one()
     # the run of an approval goes on, and keeps its status up to date itself
     _outdate(connection, ask.run_id, ("ask", "status") if ask.kind == "question" else ("ask",))
-    row = connection.execute(select(pending_asks).where(pending_asks.c.ask_id == ask.ask_id))
-    return ask_from_row(row.mappings().one())
+    return ask_from_row(row)
 
 
 def resume_run(

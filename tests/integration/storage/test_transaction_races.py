@@ -9,16 +9,17 @@ import pytest
 
 from core.domain.budget import Limit
 from core.domain.messages import Message
-from core.domain.threads import Address, Lease
+from core.domain.threads import Address, Decision, Ignore, InputKind, Lease, ThreadSnapshot
 from core.stores import Feedback, JournalEntry
-from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores, stores_over
+from storage.sql.drivers import await_in_greenlet
+from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores, accept, stores_over
 from tests.contracts.test_store_agents import RESEARCH, changed
 from tests.contracts.test_store_approvals import APPROVAL
 from tests.contracts.test_store_installations import HERE, ORGANISATION, acts
-from tests.contracts.test_store_message_order import NOON, at, change
+from tests.contracts.test_store_message_order import NOON, at, change, read
 from tests.contracts.test_store_pairings import REQUEST, pair
 from tests.databases import opened
-from tests.integration.storage.interleaving import played_at
+from tests.integration.storage.interleaving import played, played_at
 
 
 @pytest.fixture
@@ -58,6 +59,36 @@ async def test_the_newest_of_two_edits_that_come_before_their_message_is_kept(
 
     receipt = await stores.say("pay 1000", key="m1", sent_at=NOON)
     assert receipt.newer_version == ("pay 5", at(5))
+
+
+@pytest.mark.parametrize("kind", ["edit", "delete"])
+async def test_a_change_that_comes_while_its_message_makes_a_thread_is_not_lost(
+    stores: Stores, kind: InputKind
+) -> None:
+    other = partial(change, stores, kind, "m1", "pay 10", sent_at=at(5))
+    async with played(stores.database, other) as (play, changing):
+
+        def decide(snapshot: ThreadSnapshot | None) -> Decision:
+            await_in_greenlet(play())
+            return accept(snapshot)
+
+        receipt = await stores.say("pay 1000", key="m1", sent_at=NOON, decide=decide)
+
+    assert receipt.is_new_run
+    assert changing[0].result().run_id == receipt.run_id
+    assert await read(stores) == (["pay 10"] if kind == "edit" else [])
+    assert await stores.count("early_change") == 0
+
+
+async def test_a_message_that_comes_while_its_deletion_is_kept_is_not_taken(
+    stores: Stores,
+) -> None:
+    say = partial(stores.say, "pay 1000", key="m1", sent_at=NOON)
+    async with played_at("INSERT INTO early_change", stores.database, say) as saying:
+        await change(stores, "delete", "m1", sent_at=at(5))
+
+    assert isinstance(saying[0].result().decision, Ignore)
+    assert await stores.conversations.find(ADDRESS) is None
 
 
 async def test_who_is_paired_stays_so_whatever_was_asked_meanwhile(stores: Stores) -> None:
