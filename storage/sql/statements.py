@@ -19,6 +19,7 @@ from sqlalchemy import (
     Table,
     Update,
     func,
+    select,
     tuple_,
 )
 from sqlalchemy.dialects import postgresql, sqlite
@@ -210,6 +211,12 @@ def upsert_if_greater(table: Table, keys: tuple[str, ...], name: str) -> Callabl
         return new.on_conflict_do_update(index_elements=keys, set_={name: given}, where=is_greater)
 
     return made
+
+
+def lock_name(connection: Connection, name: str) -> None:
+    """Makes others that lock the name wait for the end of the transaction. SQLite has one writer at a time."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(select(func.pg_advisory_xact_lock(func.hashtext(name))))
 
 
 def insert_or_skip(connection: Connection, table: Table, values: list[dict[str, object]]) -> int:

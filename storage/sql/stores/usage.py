@@ -24,7 +24,7 @@ from core.failpoints import Failpoint
 from core.stores import UsageEntry
 from storage.sql.database import Database
 from storage.sql.rows import RowValues, usage_to_row
-from storage.sql.statements import CompiledStatement, insert_or_replace, upsert_adding
+from storage.sql.statements import CompiledStatement, insert_or_replace, lock_name, upsert_adding
 from storage.sql.stores.audit import record_act
 from storage.sql.stores.conversations import lock_thread
 from storage.sql.tables import budget_limits, runs, threads, usage_days, usages
@@ -207,9 +207,7 @@ def reserve(
     changed = _changed_limits(connection, place)
     if not has_limits(call.budget, changed):
         return Reservation(Spending(changed_limits=changed), is_granted=True)
-    if connection.dialect.name == "postgresql":  # SQLite has one writer at a time
-        key = func.hashtext(f"budget {place.platform} {place.workspace_id}")
-        connection.execute(select(func.pg_advisory_xact_lock(key)))
+    lock_name(connection, f"budget {place.platform} {place.workspace_id}")
     [sums] = _SUM_ALL.fetch_tuples(connection, {"run_id": run_id, **_of_day(place, call.since)})
     of_day, of_run, reserved = sums[:_WIDTH], sums[_WIDTH:-_WIDTH], sums[-_WIDTH:]
     days = _spending_from(of_day, place)

@@ -13,7 +13,7 @@ from core.domain.threads import Address, Person
 from core.failpoints import Failpoint
 from storage.sql.database import Database, read_all
 from storage.sql.rows import Row, from_row, to_row
-from storage.sql.statements import insert_or_replace, insert_or_skip
+from storage.sql.statements import insert_or_replace, insert_or_skip, lock_name
 from storage.sql.stores.audit import record_act
 from storage.sql.stores.conversations import UNENDED
 from storage.sql.tables import pairings, runs, threads, workspaces
@@ -199,6 +199,7 @@ def _is_paired(platform: str, workspace_id: str) -> ColumnElement[bool]:
 def _ask(connection: Connection, request: PairingRequest, open_max: int) -> bool:
     here = _in_workspace(request.platform, request.workspace_id)
     is_open = and_(pairings.c.paired_at.is_(None), pairings.c.expires_at > request.asked_at)
+    lock_name(connection, f"pairing {request.platform} {request.workspace_id}")
     waiting = select(func.count()).select_from(pairings).where(here, is_open)
     if connection.execute(waiting).scalar_one() >= open_max:
         return False

@@ -91,17 +91,37 @@ async def test_a_message_that_comes_while_its_deletion_is_kept_is_not_taken(
     assert await stores.conversations.find(ADDRESS) is None
 
 
-async def test_who_is_paired_stays_so_whatever_was_asked_meanwhile(stores: Stores) -> None:
-    async def ask_and_pair() -> None:
-        assert await stores.pairings.ask(replace(REQUEST, code_hash="theirs"), open_max=3)
-        assert await pair(stores, "theirs") == BOB
+async def test_who_is_paired_with_a_code_that_is_just_over_stays_so(stores: Stores) -> None:
+    assert await stores.pairings.ask(REQUEST, open_max=3)
+    over = REQUEST.expires_at
+    later = replace(REQUEST, code_hash="h2", asked_at=over, expires_at=over + timedelta(hours=1))
+    paired = partial(pair, stores)
+    async with played_at("DELETE FROM pairing", stores.database, paired) as pairing:
+        assert not await stores.pairings.ask(later, open_max=3)
 
-    async with played_at("INSERT INTO pairing", stores.database, ask_and_pair) as pairing:
-        is_asked = await stores.pairings.ask(replace(REQUEST, code_hash="mine"), open_max=3)
-
-    pairing[0].result()
-    assert not is_asked
+    assert pairing[0].result() == BOB
     assert await stores.pairings.is_paired("slack", "T1", BOB.person_id)
+
+
+async def test_who_asks_twice_at_once_has_one_code(stores: Stores) -> None:
+    ask = partial(stores.pairings.ask, open_max=3)
+    other = partial(ask, replace(REQUEST, code_hash="h2"))
+    async with played_at("INSERT INTO pairing", stores.database, other) as asking:
+        assert await ask(REQUEST)
+
+    assert not asking[0].result()
+    assert await pair(stores) == BOB
+
+
+async def test_no_more_codes_are_open_than_may_be_though_people_ask_at_once(
+    stores: Stores,
+) -> None:
+    other = replace(REQUEST, person=ALICE, code_hash="other")
+    ask = partial(stores.pairings.ask, open_max=1)
+    async with played_at("INSERT INTO pairing", stores.database, partial(ask, other)) as asking:
+        assert await ask(REQUEST)
+
+    assert not asking[0].result()
 
 
 async def test_a_workspace_that_installs_the_bot_keeps_its_token(stores: Stores) -> None:
