@@ -11,7 +11,7 @@ from core.domain.errors import SandboxUnavailable
 from core.domain.sandbox_records import SandboxRecord
 from core.tasks import cancel, repeat, spawn
 from sandbox.lifecycle_policy import next_step
-from sandbox.modal.account import ModalAccount
+from sandbox.modal.account import SDK_ERRORS, ModalAccount
 from sandbox.modal.config import BORN_TAG, HOME_TAG, THREAD_TAG, ModalConfig, legal_name
 from sandbox.modal.running_sandbox import ModalRunningSandbox
 from sandbox.modal.snapshots import ModalSnapshots
@@ -139,9 +139,12 @@ async def find_orphaned_sandboxes(
     living = await account.running_sandboxes({HOME_TAG: legal_name(home)}) if home else []
     sandbox_ids_in_use = await snapshots.sandbox_ids_of_threads()
     found: list[tuple[str, modal.Sandbox]] = []
-    for sandbox in living:
-        if sandbox.object_id not in sandbox_ids_in_use:
+    for sandbox in (one for one in living if one.object_id not in sandbox_ids_in_use):
+        try:
             tags = await sandbox.get_tags.aio()
-            if now - float(tags.get(BORN_TAG) or 0) >= YOUNG_SECONDS:
-                found.append((tags.get(THREAD_TAG, ""), sandbox))
+        except SDK_ERRORS as error:  # it may have just ended
+            log.warning("a sandbox without a record was not checked: %s", error)
+            continue
+        if now - float(tags.get(BORN_TAG) or 0) >= YOUNG_SECONDS:
+            found.append((tags.get(THREAD_TAG, ""), sandbox))
     return found

@@ -116,6 +116,18 @@ async def test_an_orphan_that_cannot_be_ended_keeps_no_other_alive(
     assert stage.living == []
 
 
+async def test_an_orphan_that_ends_while_it_is_looked_at_keeps_no_other_alive(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    for thread_id in ("one", "two"):
+        await stage.worker(home="home").open(thread_id, fence=1)
+        await stage.records.remove("modal", thread_id)
+    await stage.clock.advance(HOUR)
+    stage.modal.faults.arm("SandboxTagsGetV2", Status.NOT_FOUND, "just ended")
+    assert await stage.worker(home="home").terminate_orphans() == 1
+    assert "just ended" in caplog.text
+
+
 async def left_alone(stage: Stage) -> None:
     """Leaves a sandbox whose worker died so long ago that it is due to be stopped."""
     dead = stage.worker()
