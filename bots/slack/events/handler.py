@@ -78,7 +78,8 @@ class MentionDedup:
             return self._stored[key] or not is_edit
         event = self._waiting.setdefault(key, asyncio.Event())
         try:
-            await asyncio.wait_for(event.wait(), timeout_seconds)
+            async with asyncio.timeout(timeout_seconds):
+                await event.wait()
         except TimeoutError:
             return False
         finally:
@@ -114,7 +115,8 @@ class ThreadOrder:
         async def turn() -> None:
             if earlier is not None:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(earlier.wait(), seconds_left(ACKNOWLEDGE_SECONDS))
+                    async with asyncio.timeout(seconds_left(ACKNOWLEDGE_SECONDS)):
+                        await earlier.wait()
 
         try:
             yield turn

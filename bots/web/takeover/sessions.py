@@ -217,7 +217,8 @@ async def _close_sockets(session: TakeoverSession) -> None:
     for socket, is_released in list(session.sockets.items()):
         await socket.close(code=4000, message=b"handed back")
         with suppress(TimeoutError):
-            await asyncio.wait_for(is_released.wait(), SOCKET_CLOSE_SECONDS)
+            async with asyncio.timeout(SOCKET_CLOSE_SECONDS):
+                await is_released.wait()
 
 
 TAKEOVER_SESSIONS: web.AppKey[TakeoverSessions] = web.AppKey("takeovers", TakeoverSessions)
