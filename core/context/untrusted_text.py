@@ -10,6 +10,8 @@ from pydantic import JsonValue
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e0fff]"
 )
+_MARKS = re.compile(r"[^\x00-\u02ff\w\s]{33}")
+"""More combining marks in a row than any script has, which normalization takes quadratic time to sort."""
 
 
 def clean_text(text: str, characters_max: int) -> str:
@@ -26,9 +28,8 @@ def clean_text(text: str, characters_max: int) -> str:
 def clean_line(text: str, characters_max: int) -> str:
     """Returns the text as one line without invisible characters, truncated to `characters_max` characters."""
     valid = text[: characters_max * 4].encode("utf-8", "replace").decode("utf-8")
-    words = " ".join(
-        _HIDDEN.sub("", unicodedata.normalize("NFC", valid).replace("\n", " ")).split()
-    )
+    text = valid if _MARKS.search(valid) else unicodedata.normalize("NFC", valid)
+    words = " ".join(_HIDDEN.sub("", text.replace("\n", " ")).split())
     return words if len(words) <= characters_max else f"{words[: characters_max - 1]}…"
 
 

@@ -2,7 +2,11 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from importlib import import_module
+from itertools import count
 from typing import cast
 
 from pydantic import JsonValue
@@ -14,6 +18,9 @@ SCHEMA_CHARACTERS_MAX = 20_000
 DEPTH_MAX = 24
 TEXT_CHARACTERS_MAX = 1_000
 KINDS = frozenset(("object", "array", "string", "integer", "number", "boolean", "null"))
+_parse_pattern: Callable[[str], object] = import_module("re._parser").parse
+"""Checks a pattern in linear time. To compile one of 1,000 characters may take seconds."""
+
 _PROPERTY = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 """Parameter names that every provider accepts; providers reject the whole request for any other name."""
 
@@ -60,13 +67,15 @@ def rename_parameters(schema: JsonObject) -> tuple[JsonObject, Mapping[str, str]
     properties = schema.get("properties")
     names = list(properties) if isinstance(properties, dict) else []
     renamed: dict[str, str] = {}
+    numbers: defaultdict[str, Iterator[int]] = defaultdict(partial(count, 2))
     taken = {name for name in names if _PROPERTY.fullmatch(name)}
     for name in names:
         if name in taken:
             continue
         plain = re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("_")[:56] or "parameter"
-        choices = (plain, *(f"{plain}_{number}" for number in range(2, len(names) + 2)))
-        renamed[name] = next(one for one in choices if one not in taken)
+        renamed[name] = plain
+        while renamed[name] in taken:
+            renamed[name] = f"{plain}_{next(numbers[plain])}"
         taken.add(renamed[name])
     if not renamed:
         return schema, {}
@@ -185,7 +194,7 @@ def _is_regular(value: JsonValue) -> bool:
     if not isinstance(value, str) or len(value) > TEXT_CHARACTERS_MAX:
         return False
     try:
-        re.compile(value)
+        _parse_pattern(value)
     except (re.error, RecursionError, OverflowError):
         return False
     return True

@@ -1,6 +1,7 @@
 """Schemas of strangers: what is kept, what is refused, and that no right call is turned away."""
 
 import time
+from itertools import count
 from typing import Any
 
 import jsonschema
@@ -18,6 +19,7 @@ from core.mcp.schema_cleaning import (
     split_for_providers,
 )
 from core.tools.tool import Tool, ToolContext, ToolSet, prepare_call
+from tests.fakes.cpu_seconds import seconds_of
 
 WHOLE: dict[str, Any] = {
     "type": "object",
@@ -304,3 +306,25 @@ def test_the_first_wrong_items_of_a_long_list_are_named() -> None:
     schema: dict[str, Any] = {"properties": {"many": {"items": {"enum": [*range(1_000)]}}}}
     found = find_problems(schema, {"many": [-1] * 20_000})
     assert [one.partition(":")[0] for one in found] == [f"many.{number}" for number in range(5)]
+
+
+@pytest.mark.parametrize("flags", ["", "(?i)"])
+def test_a_pattern_that_is_slow_to_compile_holds_up_nobody(flags: str) -> None:
+    numbers = count()  # because compiled patterns are cached
+
+    def clean() -> None:
+        pattern = flags + "[\x00-\uffff]" * 190 + str(next(numbers))
+        raw: JsonObject = {
+            "properties": {"a": {"pattern": pattern}, "b": {"pattern": f"({pattern}"}}
+        }
+        assert clean_schema(raw)["properties"] == {"a": {"pattern": pattern}, "b": {}}
+
+    assert seconds_of(clean, seconds_max=0.1) <= 0.1
+
+
+@pytest.mark.parametrize("plain", ["x", ""])
+def test_many_parameters_are_renamed_in_linear_time(plain: str) -> None:
+    odd = [f"{plain}{chr(0x4E00 + number)}" for number in range(5_000)]
+    schema: JsonObject = {"properties": {name: {} for name in odd}}
+    assert len(rename_parameters(schema)[1]) == len(odd)
+    assert seconds_of(lambda: rename_parameters(schema), seconds_max=0.3) <= 0.3
