@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 STREAM = DeliveryDraft(slot="stream", body={})
 STREAM_AFTER_CHARACTERS = 200
 """Shorter texts are posted whole: they are short answers, or the words before a tool call."""
+STREAM_CHARACTERS_MAX = 50_000
+"""More than one message holds on any platform. To add to a long text takes as long as to copy it."""
 APPEND_SECONDS = 1.0
 KEEP_ALIVE_SECONDS = 20.0
 """A stream to which nothing is added for this long is kept open. Slack ends it after some minutes."""
@@ -82,7 +84,8 @@ class AnswerStream:
     def _add(self, piece: Chunk) -> None:
         self._is_complete &= piece.sequence == self._next_sequence
         self._next_sequence = piece.sequence + 1
-        if isinstance(piece, TextStreamed) and self._is_complete:
+        has_room = len(self._text) < STREAM_CHARACTERS_MAX
+        if isinstance(piece, TextStreamed) and self._is_complete and has_room:
             self._text += piece.text
             if len(self._text) >= STREAM_AFTER_CHARACTERS:
                 self._enough.set()

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-_FENCE_OPENING = re.compile(r"^(?P<indent>[ \t]*)(?P<marks>`{3,}+|~{3,}+)(?P<words>.*+)$")
+_FENCE_OPENING = re.compile(r"([ \t]*)(`{3,}+(?=[^`]*$)|~{3,}+)")
 _TABLE_RULE = re.compile(r"\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?$")
 """Matches the line under a table header. Strip the line first, because surrounding spaces cause backtracking."""
 _CELL_BORDER = re.compile(r"(?<!\\)\|")
@@ -81,51 +81,33 @@ def scan_blocks(markdown: str) -> Iterator[MarkdownBlock]:
             continue
         kind, end = _block_end(lines, at)
         block = tuple(lines[at:end])
-        if kind == "fence" and not _closes(block[-1], block[0], len(block)):
-            block = (*block, _closing(block[0]))
+        if opening := _FENCE_OPENING.match(block[0]) if kind == "fence" else None:
+            is_closed = len(block) > 1 and _closes(block[-1], opening[2])
+            block = block if is_closed else (*block, opening[0])
         yield MarkdownBlock(kind=kind, lines=block, gap=gap)
         at, gap = end, "\n"
 
 
 def _block_end(lines: Sequence[str], start: int) -> tuple[Literal["text", "fence", "table"], int]:
-    if _is_opening(lines[start]):
-        end = start + 1
-        while end < len(lines):
-            end += 1
-            if _closes(lines[end - 1], lines[start], end - start):
-                break
-        return "fence", end
+    if opening := _FENCE_OPENING.match(lines[start]):
+        inside = range(start + 1, len(lines))
+        ends = (at + 1 for at in inside if _closes(lines[at], opening[2]))
+        return "fence", next(ends, len(lines))
     end = start + 1
     if _is_table(lines, start):
         while end < len(lines) and "|" in lines[end]:
             end += 1
         return "table", end
     while end < len(lines) and lines[end].strip():
-        if _is_opening(lines[end]) or _is_table(lines, end):
+        if _FENCE_OPENING.match(lines[end]) or _is_table(lines, end):
             break
         end += 1
     return "text", end
 
 
-def _is_opening(line: str) -> bool:
-    match = _FENCE_OPENING.match(line)
-    return match is not None and not (match["marks"][0] == "`" and "`" in match["words"])
-
-
-def _closes(line: str, opening: str, line_count: int) -> bool:
-    match = _FENCE_OPENING.match(opening)
+def _closes(line: str, opening_marks: str) -> bool:
     marks = line.strip()
-    return (
-        match is not None
-        and line_count > 1
-        and set(marks) == {match["marks"][0]}
-        and len(marks) >= len(match["marks"])
-    )
-
-
-def _closing(opening: str) -> str:
-    match = _FENCE_OPENING.match(opening)
-    return match["indent"] + match["marks"] if match else ""
+    return set(marks) == {opening_marks[0]} and len(marks) >= len(opening_marks)
 
 
 def _is_table(lines: Sequence[str], at: int) -> bool:
@@ -197,12 +179,14 @@ def _cut_line(line: str, limit: int) -> Iterator[str]:
 
 
 def _cut_text(text: str, room: int, limit: int) -> Iterator[str]:
-    while utf16_length(text) > room:
-        at = _cut_position(text, cut_index(text, room))
-        yield text[:at].rstrip()
-        text = text[at:].lstrip("\n ")
-        room = limit
-    yield text
+    start = 0
+    while utf16_length(part := text[start : start + room + 1]) > room:
+        at = _cut_position(part, cut_index(part, room))
+        yield part[:at].rstrip()
+        start, room = start + at, limit
+        while text[start : start + 1] in ("\n", " "):
+            start += 1
+    yield part
 
 
 def _cut_position(text: str, room: int) -> int:

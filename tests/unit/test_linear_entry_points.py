@@ -10,6 +10,7 @@ from typing import cast
 import discord
 import pytest
 
+from bots.delivery.answer_stream import STREAM_CHARACTERS_MAX, AnswerStream
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
 from bots.delivery.markdown import split_markdown
 from bots.delivery.run_view import RunView, Task
@@ -23,18 +24,24 @@ from bots.slack.render import messages as slack
 from bots.slack.render.block_kit import simplify_blocks
 from bots.slack.web_api.client import Identity
 from core.context.todo_file import parse_checklist
-from core.context.untrusted_text import clean_text, wrap_untrusted
+from core.context.untrusted_text import clean_line, clean_text, wrap_untrusted
 from core.dialects.arguments import parse_arguments
 from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.dialects.react import ReactDialect
 from core.dialects.xml import XmlDialect
-from core.domain.events import ChecklistItem
+from core.domain.approval import Approval, CallToApprove
+from core.domain.errors import ToolError
+from core.domain.events import ChecklistItem, ResponseStarted, TextStreamed
 from core.domain.messages import JsonObject
 from core.domain.threads import Ask
+from core.knowledge.chunk import split_into_chunks
+from core.knowledge.document import Document, Page
 from core.knowledge.parsing.plain import split_at_headings
 from core.knowledge.terms import index_terms, query_terms
+from core.llm.thinking import ThinkingReader
 from core.ports import TextDelta, ToolCallDelta
+from core.tools.workspace.files import ReplaceParams, replace_once
 from sandbox.client.sandbox_client import CONTROLS, ESCAPES
 from sandbox.local.egress_proxy import RefusedRequest, parse_proxy_request
 from tests.fakes.cpu_seconds import seconds_of
@@ -50,7 +57,17 @@ UNITS = (
     *("a\n", "| a |\n|---|\n", "- [ ] x\n", "1", "{", '{"a":', "[", '"', "\\", "<invoke", '<invoke name="wait">', "</"),
     *("<function_calls>", '<parameter name="', "Action: x\n", "Thought:", "Action Input: {", "\u202e", "input_value="),
     *("xoxb-", "Bearer a", "http://a:", "\x1b[", "\x1b]", ",}", "plan add ", "use ", "agent:", "knowledge remove "),
+    *("\u0301\u0327", "\u1100\u1161\u11a8", "\ufb03\u0130", "\ud800", "\U0001f469\u200d", "\u2603\ufe0f\U0001f3fb"),
+    *("> ", "- ", "[a]: b\n", "~~a", "\r\n"),
 )  # fmt: skip
+"""The last but one line: combining marks, Hangul, letters whose folded forms are longer, half a pair of surrogates, and
+what joins the character before it."""
+TEXTS = (
+    "|" * 8_001 + "\n|" + "-|" * 8_000 + "\n" + "|\n" * 8_000,  # a wide table
+    "[" * 20_000 + "](a)",
+    "`" * 13_000 + "a\n" * 13_000,
+)
+"""What no repetition of one unit builds."""
 BOT = Identity(user_id="U1", team_id="T1", bot_id="B1")
 
 
@@ -132,9 +149,34 @@ def _native_call(text: str) -> object:
 
 def _egress(text: str) -> object:
     with suppress(RefusedRequest):
-        parse_proxy_request(f"GET http://a.org/ HTTP/1.1\r\na: {text}\r\n\r\n".encode())
+        parse_proxy_request(
+            f"GET http://a.org/ HTTP/1.1\r\na: {text}\r\n\r\n".encode(errors="replace")
+        )
     with suppress(RefusedRequest):
-        parse_proxy_request(f"GET http://{text} HTTP/1.1\r\n\r\n".encode())
+        parse_proxy_request(f"GET http://{text} HTTP/1.1\r\n\r\n".encode(errors="replace"))
+    return None
+
+
+def _thinking(text: str) -> object:
+    reader = ThinkingReader()
+    deltas = [reader.read(text[at : at + 40]) for at in range(0, len(text), 40)]
+    return deltas, reader.flush()
+
+
+def _approval(text: str) -> object:
+    text = text[: LENGTH // 4]
+    call = CallToApprove(index=0, tool="wait", headline=text, arguments={"text": text})
+    return Approval(turn_id="t", calls=(call,)).is_too_long, call.grant
+
+
+def _chunks(text: str) -> object:
+    page = Page(None, text[:100], text[: LENGTH // 2])
+    return list(split_into_chunks(Document(title="", kind="txt", pages=(page,))))
+
+
+def _edit(text: str) -> object:
+    with suppress(ToolError, ValueError):
+        return replace_once(text, ReplaceParams(file_path="a", old_str=f"{text} a", new_str=""))
     return None
 
 
@@ -163,15 +205,38 @@ ENTRY_POINTS: dict[str, Callable[[str], object]] = {
     "search terms": lambda text: (index_terms(text), query_terms(text)),
     "terminal output": lambda text: CONTROLS.sub("", ESCAPES.sub("", text)),
     "egress requests": _egress,
+    "a line of a stranger": lambda text: clean_line(text, LENGTH),
+    "a model's thinking": _thinking,
+    "an approval": _approval,
+    "chunks of a document": _chunks,
+    "an edit that does not fit": _edit,
 }
 
 
 @pytest.mark.parametrize("name", ENTRY_POINTS)
 def test_every_entry_point_takes_linear_time(name: str):
     slow: list[str] = []
-    for unit, end in zip(UNITS, cycle(("", "\0")), strict=False):
-        text = (unit * (LENGTH // len(unit) + 1))[: LENGTH - len(end)] + end
+    repeated = (
+        (unit * (LENGTH // len(unit) + 1))[: LENGTH - len(end)] + end
+        for unit, end in zip(UNITS, cycle(("", "\0")), strict=False)
+    )
+    for text in (*repeated, *TEXTS):
         seconds = seconds_of(partial(ENTRY_POINTS[name], text), seconds_max=ENTRY_SECONDS_MAX)
         if seconds > ENTRY_SECONDS_MAX:
-            slow.append(f"{unit!r}: {seconds:.2f} s")
+            slow.append(f"{text[:20]!r}: {seconds:.2f} s")
     assert not slow, ", ".join(slow)
+
+
+@pytest.mark.parametrize("text", [" " * 90_000 + "```" + "\n" * 90_000, "é " * 500_000])
+def test_a_long_answer_is_split_in_linear_time(text: str):
+    work = partial(split_markdown, text, 1_800)
+    assert seconds_of(work, seconds_max=ENTRY_SECONDS_MAX) <= ENTRY_SECONDS_MAX
+
+
+def test_no_more_of_a_streamed_answer_is_kept_than_a_message_may_show():
+    stream = AnswerStream()
+    stream.apply(ResponseStarted())
+    for sequence in range(4_000):
+        stream.apply(TextStreamed(text="word " * 20, sequence=sequence))
+    # to add to 2 MB in 40,000 pieces takes 10 s
+    assert len(stream._text) == STREAM_CHARACTERS_MAX

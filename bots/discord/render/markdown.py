@@ -81,7 +81,10 @@ def _line(line: str) -> str:
 
 def _aligned(lines: Sequence[str]) -> list[str]:
     head = table_cells(lines[0])
-    rows = [(table_cells(line) + [""] * len(head))[: len(head)] for line in lines[2:]]
+    cells = [table_cells(line)[: len(head)] for line in lines[2:]]
+    if 2 * (len(head) - 1) > TABLE_WIDTH_MAX:
+        return _listed(head, cells)
+    rows = [row + [""] * (len(head) - len(row)) for row in cells]
     widths = [max(display_width(_plain(row[i])) for row in [head, *rows]) for i in range(len(head))]
     if sum(widths) + 2 * (len(widths) - 1) > TABLE_WIDTH_MAX:
         return _listed(head, rows)
@@ -93,8 +96,9 @@ def _aligned(lines: Sequence[str]) -> list[str]:
 def _listed(head: list[str], rows: list[list[str]]) -> list[str]:
     """Renders a table that is too wide for a code block as a list, one item per row, with column names."""
     out: list[str] = []
+    names = head[1:]
     for row in rows:
-        rest = [f"{name}: {value}" for name, value in zip(head[1:], row[1:], strict=True) if value]
+        rest = [f"{name}: {value}" for value, name in zip(row[1:], names, strict=False) if value]
         out.append(f"- **{row[0] or '–'}**" + (f" · {' · '.join(rest)}" if rest else ""))
     return out
 
