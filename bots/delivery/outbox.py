@@ -154,7 +154,7 @@ async def _deliver_answer(
         is_last = is_end and is_open
         files = await _attached_files(planned, run, poster, deps) if is_last else ()
         await poster.show(one, part, files=files)
-    for at, table in enumerate(_large_tables(text)):
+    for at, table in enumerate(await asyncio.to_thread(_large_tables, text)):
         place = start + TABLE_ORDINAL + at
         await _send_text_file(f"table-{at + 1}.csv", table, place, poster, tells_refusal=True)
 
@@ -177,9 +177,9 @@ async def _plan_parts(
         return planned, [str(later[0].body["first"]), *texts]
     if not later and poster.newest(answer).state not in ("pending", "failed"):
         return planned, [text]
-    parts = split_markdown(text, limit) or [text]
+    parts = await asyncio.to_thread(split_markdown, text, limit) or [text]
     if len(parts) > PARTS_MAX and await _send_text_file(WHOLE_ANSWER, text, in_file, poster):
-        parts = [split_markdown(text, limit - len(REST_IN_FILE))[0] + REST_IN_FILE]
+        parts = [split_markdown(text[: 2 * limit], limit - len(REST_IN_FILE))[0] + REST_IN_FILE]
     drafts = [
         DeliveryDraft(slot="answer", ordinal=answer.ordinal + at, body={"text": part})
         for at, part in enumerate(parts)

@@ -166,17 +166,15 @@ class TodoTracker:
         try:
             async with self._lock, asyncio.timeout(READ_SECONDS):
                 text = await _todo_text(await sandbox())
-                emit(parse_checklist(text))
+                emit(await asyncio.to_thread(parse_checklist, text))
         except (AgentError, TimeoutError) as error:
             log.warning("todo.md was not read: %s", type(error).__name__)
 
 
 async def _todo_text(sandbox: Sandbox) -> str:
     """Returns the first TODO_BYTES_MAX bytes of todo.md as text, or an empty string if the file is missing."""
-    content = bytearray()
     try:
-        async for piece in sandbox.files.read(TODO_PATH, length=TODO_BYTES_MAX):
-            content += piece
+        pieces = [one async for one in sandbox.files.read(TODO_PATH, length=TODO_BYTES_MAX)]
     except ToolError:
         return ""
-    return content[:TODO_BYTES_MAX].decode(errors="replace")
+    return b"".join(pieces)[:TODO_BYTES_MAX].decode(errors="replace")

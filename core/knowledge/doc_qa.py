@@ -164,9 +164,9 @@ async def answer_from_document(
     chunks = await store.chunks(entry.entry_id)
     whole = [  # one source for each page or heading
         _Found(place, "\n\n".join(chunk.own_text for chunk in held))
-        for place, held in groupby(chunks, key=chunk_location)
+        for place, held in groupby(chunks if entry.tokens <= room_tokens else (), chunk_location)
     ]
-    if entry.tokens + SOURCE_TOKENS * len(whole) <= room_tokens:
+    if whole and entry.tokens + SOURCE_TOKENS * len(whole) <= room_tokens:
         try:
             return await _answer(entry, question, whole, ask, parts=(1, 1))
         except ContextOverflow as error:

@@ -58,7 +58,7 @@ async def resource_tools(client: Client, taken: Sequence[Tool]) -> tuple[Tool, .
             ]
     prompts = await _offered(_prompts(client)) if offered.prompts is not None else []
     if prompts:
-        shown = clean_line("; ".join(map(_prompt_line, prompts)), PROMPTS_CHARACTERS_MAX)
+        shown = clean_line("; ".join(map(_prompt_line, prompts[:500])), PROMPTS_CHARACTERS_MAX)
         about = (
             f"Fills in a prompt of this server, for use when people ask for it. Prompts: {shown}"
         )
@@ -104,7 +104,9 @@ async def _listing(client: Client, search: str) -> str:
     words = search.lower().split()
     resources, templates = await asyncio.gather(_resources(client), _offered(_templates(client)))
     items = [*resources, *templates]
-    lines = [line for line in map(_line, items) if all(word in line.lower() for word in words)]
+    lines = await asyncio.to_thread(
+        lambda: [line for line in map(_line, items) if all(word in line.lower() for word in words)]
+    )
     kept, room = 0, LIST_CHARACTERS_MAX
     while kept < len(lines) and len(lines[kept]) < room:
         room -= len(lines[kept]) + 1

@@ -80,7 +80,7 @@ async def tool_output(
 ) -> ToolOutput:
     """Converts the result to text for the model and pictures for the thread. Keeps whether the call failed."""
     reading = await _read_parts(result.content, _Reading(server, tool, context))
-    _read_structure(result.structured_content, reading)
+    await asyncio.to_thread(_read_structure, result.structured_content, reading)
     said = reading.text()
     if not said:
         said = (

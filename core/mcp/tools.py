@@ -28,7 +28,6 @@ SHORT_DESCRIPTION_CHARACTERS_MAX = 400
 """Limit on each further description once those of a server have reached the limit on all."""
 
 SCHEMA_CHARACTERS_OF_ALL_MAX = 400_000
-TOOLS_BETWEEN_YIELDS = 8
 SCHEMA_KEY = "threadhand/schema"
 """The `_meta` key under which a listed tool stores its schema exactly as the server sent it."""
 
@@ -81,11 +80,9 @@ async def usable_tools(
         if len(found) == TOOLS_PER_SERVER_MAX or room <= 0:
             left_out.append(f"{len(wanted) - index} more: name those you want in enabled_tools")
             break
-        if index % TOOLS_BETWEEN_YIELDS == 0:
-            await asyncio.sleep(0)
         try:
             limit = DESCRIPTION_CHARACTERS_MAX if words > 0 else SHORT_DESCRIPTION_CHARACTERS_MAX
-            offer = _offer(config, one, names[one.name], limit)
+            offer = await asyncio.to_thread(_offer, config, one, names[one.name], limit)
         except UnusableSchema as error:
             left_out.append(f"{clean_line(one.name, 60)}: {error}")
             continue

@@ -37,13 +37,10 @@ async def load_picture(place: str, context: ToolContext) -> bytes:
         ).content
     path = workspace_path(place)
     files = (await context.sandbox()).files
-    content = bytearray()
     try:
-        async for piece in files.read(path, length=IMAGE_BYTES_MAX + 1):
-            content += piece
+        return b"".join([piece async for piece in files.read(path, length=IMAGE_BYTES_MAX + 1)])
     except ToolError as error:
         raise with_path_in_error(path, error) from error
-    return bytes(content)
 
 
 def image_context_message(

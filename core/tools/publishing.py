@@ -124,15 +124,13 @@ async def _content(files: Files, entry: FileEntry, bytes_max: int) -> bytes:
 
     Raises ToolError if it has more than `bytes_max` bytes, because a file can grow after it was listed.
     """
-    content = bytearray()
-    async for piece in files.read(entry.path, length=bytes_max + 1):
-        content += piece
+    content = b"".join([piece async for piece in files.read(entry.path, length=bytes_max + 1)])
     if len(content) > bytes_max:
         raise ToolError(
             f"{entry.path} has grown meanwhile, to more than can be deployed. Nothing was deployed; call it again when"
             " the files are done."
         )
-    return bytes(content)
+    return content
 
 
 deploy = Tool(

@@ -1,11 +1,11 @@
 """Tools that read and write workspace files. Paths are relative to /workspace."""
 
+import asyncio
 import codecs
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 
 from pydantic import BaseModel, Field
 
@@ -27,10 +27,7 @@ _WORD = re.compile(r"\S+")
 
 async def read_editable_bytes(files: Files, path: str) -> bytes:
     """Returns a file's bytes, at most one byte more than the limit for edits. Raises ToolError if it cannot be read."""
-    content = bytearray()
-    async for piece in files.read(path, length=EDIT_BYTES_MAX + 1):
-        content += piece
-    return bytes(content)
+    return b"".join([piece async for piece in files.read(path, length=EDIT_BYTES_MAX + 1)])
 
 
 def decode_text(content: bytes, path: str) -> tuple[str, str]:
@@ -96,7 +93,7 @@ def find_line_ignoring_spaces(text: str, piece: str) -> int | None:
     if at < 0:
         return None
     words_before = heard.count(" ", 0, at)
-    first = next(islice(_WORD.finditer(text), words_before, None))
+    first = next(one for at, one in enumerate(_WORD.finditer(text)) if at == words_before)
     return text.count("\n", 0, first.start()) + 1
 
 
@@ -203,7 +200,7 @@ async def edit_text(
             raise ToolError(
                 f"{path} has changed since you viewed it, so its line numbers may be others. View it again."
             )
-        after, line = edit(text)
+        after, line = await asyncio.to_thread(edit, text)
         with suppress(FileChanged):
             await write_text(
                 context, path, after, mode=None, encoding=encoding, expected=file_version(content)

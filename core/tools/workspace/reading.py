@@ -1,5 +1,6 @@
 """The `read_file` tool: text with its line numbers, and documents as text, page by page."""
 
+import asyncio
 import base64
 import binascii
 import codecs
@@ -74,7 +75,7 @@ async def run_read(params: ReadParams, context: ToolContext) -> str | ToolOutput
                 document = await _parsed(files, path, content[:HEAD_BYTES])
             except _Scanned:
                 return await _shown_pages(params, files, context)
-            text = _document_pages(params, document)
+            text = await asyncio.to_thread(_document_pages, params, document)
             return (
                 await _shown_pages(params, files, context, text) if PICTURE_PAGE in text else text
             )
@@ -122,14 +123,11 @@ async def _shown_pages(
     params: ReadParams, files: Files, context: ToolContext, text: str = ""
 ) -> ToolOutput:
     """Shows the pictures of the first pages without text, from the requested page on. `text` is that of the others."""
-    path, limits, content = params.file_path, ParseLimits(), bytearray()
-    async for piece in files.read(path, length=limits.file_bytes_max):
-        content += piece
+    path, limits = params.file_path, ParseLimits()
+    content = b"".join([one async for one in files.read(path, length=limits.file_bytes_max)])
     wanted: dict[str, object] = {"first": params.page, "count": PAGES_SHOWN_MAX}
     try:
-        output = await run_in_child(
-            _SCANS, wanted, bytes(content), limits, bytes_max=_PICTURES_BYTES_MAX
-        )
+        output = await run_in_child(_SCANS, wanted, content, limits, bytes_max=_PICTURES_BYTES_MAX)
         *found, end = [json.loads(line) for line in output.splitlines()]
         pages, last = {int(one["page"]): one["picture"] for one in found}, int(end["pages"])
         pictures = {page: base64.b64decode(picture) for page, picture in pages.items()}

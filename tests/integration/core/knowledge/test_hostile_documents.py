@@ -16,6 +16,11 @@ import pytest
 from core.domain.errors import DocumentError
 from core.knowledge.document import ParseLimits
 from core.knowledge.parsing.parser_process import spool_to_file
+from core.ports import Sandbox
+from core.tools.tool import ToolContext
+from core.tools.workspace.reading import ReadParams, run_read
+from tests.fakes.cpu_seconds import seconds_of
+from tests.fakes.sandbox_memory import MemorySandboxes
 from tests.integration.core.knowledge import made_files
 from tests.integration.core.knowledge.made_files import parsed
 
@@ -238,3 +243,17 @@ async def test_the_reader_can_neither_connect_nor_start_programs_nor_write_files
     )
     assert done.stdout.split() == ["refused"] * 5, done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_a_long_document_is_shown_while_other_runs_go_on() -> None:
+    async def opened() -> Sandbox:
+        sandboxes = MemorySandboxes()
+        sandbox = await sandboxes.open("thread", fence=1)
+        sandboxes.machines["thread"].content["a"] = "é\n".encode("latin-1") * 3_000_000
+        return sandbox
+
+    async def read() -> None:
+        context = ToolContext(thread_id="thread", run_id="run", sandbox=opened)
+        assert "cut before line" in str(await run_read(ReadParams(file_path="a"), context))
+
+    assert seconds_of(lambda: asyncio.run(read()), seconds_max=0.2) <= 0.2
