@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,7 +15,7 @@ from bots.delivery import outbox
 from bots.delivery.poster import DeliveryDeps
 from core.context.todo_file import TodoTracker
 from core.domain.errors import ModelUnavailable, ToolError
-from core.domain.messages import ToolCall
+from core.domain.messages import JsonObject, ToolCall
 from core.domain.threads import Run
 from core.knowledge.chunk import Chunk
 from core.knowledge.doc_qa import answer_from_document
@@ -32,6 +32,7 @@ from tests.fakes.sandbox_memory import MemorySandboxes
 from tests.integration.core.mcp.conftest import CONTEXT, stdio
 
 LOOP_SECONDS_MAX = 0.1
+"""Of three tries, the first of which also builds the input."""
 
 
 async def opened(path: str = "", content: bytes = b"") -> Sandbox:
@@ -59,16 +60,24 @@ async def follow_a_checklist() -> None:
     await TodoTracker().look(call, partial(opened, "todo.md", text.encode()), print)
 
 
+@cache
+def large_result() -> CallToolResult:
+    return CallToolResult(content=[], structured_content={"a": list(range(1_000_000))})
+
+
 async def read_a_result_of_mcp() -> None:
-    result = CallToolResult(content=[], structured_content={"a": list(range(1_000_000))})
-    said = await tool_output(result, server="s", tool="t", context=CONTEXT)
+    said = await tool_output(large_result(), server="s", tool="t", context=CONTEXT)
     assert "characters are left out" in str(said.output)
 
 
+@cache
+def large_schema() -> JsonObject:
+    return {"properties": {f"p{number}": {} for number in range(200_000)}}
+
+
 async def take_a_tool_of_mcp() -> None:
-    schema = {"properties": {f"p{number}": {} for number in range(200_000)}}
     tool: Any = SimpleNamespace(
-        name="a", description="", annotations=None, meta={SCHEMA_KEY: schema}
+        name="a", description="", annotations=None, meta={SCHEMA_KEY: large_schema()}
     )
     _, (left_out,) = await usable_tools(stdio(), [tool])
     assert "is longer than" in left_out
@@ -91,11 +100,15 @@ async def list_resources_of_mcp() -> None:
     assert "more are left out" in await resources._listing(client, "a")
 
 
-async def answer_from_a_long_document() -> None:
-    chunks = tuple(
+@cache
+def many_chunks() -> tuple[Chunk, ...]:
+    return tuple(
         Chunk(number=number, page=None, place="", text="x" * 250, tokens=250)
         for number in range(48_000)
     )
+
+
+async def answer_from_a_long_document() -> None:
     entry = KnowledgeEntry(
         entry_id="e",
         scope=Scope("thread", "t"),
@@ -105,12 +118,12 @@ async def answer_from_a_long_document() -> None:
         content_hash="",
         size_bytes=12_000_000,
         tokens=12_000_000,
-        chunk_count=len(chunks),
+        chunk_count=len(many_chunks()),
         created_at=datetime.now(UTC),
     )
 
     async def held(*_arguments: object, **_options: object) -> object:
-        return chunks
+        return many_chunks()
 
     async def found(*_arguments: object, **_options: object) -> object:
         return ()
