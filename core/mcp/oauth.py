@@ -73,9 +73,9 @@ class StoredTokens:
 
     async def lock(self, owner: object) -> Callable[[], object]:
         """Waits until no other user of the file refreshes the tokens, but not forever. Returns a function that ends the
-        lock, as the end of its owner does. Without a file nobody shares the tokens."""
+        lock, which ends with its owner, too. Without a file, nobody else has the tokens and there is nothing to lock."""
         if self._path is None:
-            return bool
+            return bool  # does nothing
         lock = os.open(self._path.with_suffix(".lock"), os.O_WRONLY | os.O_CREAT, 0o600)
         unlock = weakref.finalize(owner, os.close, lock)
         with suppress(TimeoutError):
@@ -148,7 +148,7 @@ class _PersonOAuth(OAuthClientProvider):
     """The consent of a person, whose tokens are stored and refreshed."""
 
     more_scopes: str = ""
-    _unlock: Callable[[], object] = bool
+    _unlock: Callable[[], object] = bool  # does nothing
 
     async def _handle_refresh_response(self, response: httpx2.Response) -> bool:
         try:

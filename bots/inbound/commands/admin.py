@@ -88,7 +88,9 @@ async def _pair(called: CommandCalled, deps: AdminDeps) -> Outcome:
         by=called.person,
     )
     if person is None:
-        return Outcome(notice="There is no such code, or it has expired after its hour.")
+        return Outcome(
+            notice="There is no such code, or it has expired. Check it, or ask the person to write again."
+        )
     return Outcome(notice=f"{_format_person(person)} may write to me in direct messages now.")
 
 

@@ -214,7 +214,10 @@ async def test_without_admins_there_are_no_codes(stage: ReceiverStage) -> None:
 async def test_a_wrong_code_and_a_code_from_a_channel_do_nothing(receiver: ActionReceiver) -> None:
     assert (await receiver.receive(message(author=BOB))).notice == NOT_ALLOWED
     answer = await receiver.receive(word("pair", "AAAA-AAAA"))
-    assert answer.notice == "There is no such code, or it has expired after its hour."
+    assert (
+        answer.notice
+        == "There is no such code, or it has expired. Check it, or ask the person to write again."
+    )
 
 
 @pytest.mark.parametrize("name", ["pair", "unpair", "who", "audit", "mcp"])
