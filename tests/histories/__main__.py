@@ -13,7 +13,7 @@ from tests.histories.history import Result, play
 from tests.histories.injected_bugs import BUGS, inject
 from tests.histories.servers import SqliteMemory
 
-BATCH = 25
+BATCH = 5
 
 
 def main() -> int:
@@ -22,7 +22,11 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--seed", type=int, help="play this one and print its trace")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--bug", choices=sorted(BUGS), help="play with this bug in the program")
+    parser.add_argument(
+        "--bug",
+        choices=sorted(BUGS),
+        help="play with this bug in the program; a single seed is then played without it, too",
+    )
     parser.add_argument("--failures", type=int, default=5, help="end after so many failures")
     parser.add_argument("--digests", action="store_true", help="print what identifies each trace")
     wanted = parser.parse_args()
@@ -33,13 +37,18 @@ def main() -> int:
 
 def _replay(seed: int, bug: str | None) -> int:
     _prepare(logs=True)
+    memory = SqliteMemory()
     with inject(bug):
-        result = play(seed, SqliteMemory())
+        result = play(seed, memory)
     _say("\n".join(result.trace))
-    _say(
-        f"seed {seed}, digest {result.digest}: {'; '.join(result.problems) or 'all invariants hold'}"
-    )
+    _say(f"seed {seed}, digest {result.digest}: {_problems(result)}")
+    if bug:
+        _say(f"without the bug: {_problems(play(seed, memory))}")
     return 1 if result.problems else 0
+
+
+def _problems(result: Result) -> str:
+    return "; ".join(result.problems) or "all invariants hold"
 
 
 def _play_many(wanted: argparse.Namespace) -> int:
@@ -51,7 +60,7 @@ def _play_many(wanted: argparse.Namespace) -> int:
     gc.collect()
     gc.freeze()
     with ProcessPoolExecutor(wanted.processes, mp_context=get_context("fork")) as pool:
-        pending = [pool.submit(_batch, batch, wanted.bug) for batch in batches]
+        pending = [pool.submit(_batch, batch, wanted.bug, wanted.failures) for batch in batches]
         for done in as_completed(pending):
             for result in done.result():
                 played += 1
@@ -75,9 +84,15 @@ def _play_many(wanted: argparse.Namespace) -> int:
     return 1 if failures else 0
 
 
-def _batch(seeds: range, bug: str | None) -> list[Result]:
+def _batch(seeds: range, bug: str | None, failures_max: int) -> list[Result]:
+    """Plays the seeds until so many of them have failed."""
+    results = list[Result]()
     with inject(bug):
-        return [_brief(play(seed, _memory())) for seed in seeds]
+        for seed in seeds:
+            results.append(_brief(play(seed, _memory())))
+            if sum(bool(result.problems) for result in results) >= failures_max:
+                break
+    return results
 
 
 def _brief(result: Result) -> Result:
