@@ -9,6 +9,7 @@ from bots.demo.thread_reader import text_of
 from simulator.discord.server import DiscordSimulator
 from simulator.view import SentFile
 from tests.chaos.harness import PERSON, Stage, staged
+from tests.integration.e2e.test_retention import add_document
 
 SCENARIO = """
 conversations:
@@ -72,14 +73,8 @@ async def test_options_suggest_what_this_person_may_see_and_files_are_posted() -
         assert await suggested(stage, "files", "path", "rep") == ["report.csv"]
         assert len(await suggested(stage, "files", "path", "uploads/att")) == 10
         assert await suggested(stage, "agent knowledge", "name", "") == []
-        await stage.platform.command(
-            PERSON,
-            stage.channel_id,
-            "agent knowledge",
-            {"action": "add"},
-            thread_id=stage.thread_id,
-            files={"file": SentFile(name="cats.txt", content=b"Minka", mime_type="text/plain")},
-        )
+        cats = SentFile(name="cats.txt", content=b"Minka", mime_type="text/plain")
+        await add_document(stage, cats)
         await stage.until(lambda: stage.shows("I know `cats.txt` now"), "it knows the file")
         assert await suggested(stage, "agent knowledge", "name", "cat") == ["cats.txt"]
 

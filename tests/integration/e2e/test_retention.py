@@ -41,9 +41,9 @@ async def begun(stage: Stage, words: str, runs: int) -> tuple[str, str]:
     return str(thread_id), stage.thread_id
 
 
-async def add_handbook(stage: Stage) -> None:
+async def add_document(stage: Stage, file: SentFile) -> None:
     if stage.name == "slack":
-        await stage.say(f"@{stage.view().bot_name} knowledge add", files=(HANDBOOK,))
+        await stage.say(f"@{stage.view().bot_name} knowledge add", files=(file,))
     else:
         await stage.platform.command(
             PERSON,
@@ -51,7 +51,7 @@ async def add_handbook(stage: Stage) -> None:
             "agent knowledge",
             {"action": "add"},
             thread_id=stage.thread_id,
-            files={"file": HANDBOOK},
+            files={"file": file},
         )
     await stage.until(lambda: stage.rows("SELECT * FROM knowledge_entry WHERE is_ready"), "known")
 
@@ -79,7 +79,7 @@ async def test_an_old_conversation_is_deleted_whole_and_a_recent_one_stays(
         stage.program.start()
         await stage.connected()
         old, old_place = await begun(stage, "Keep the aged words.", 1)
-        await add_handbook(stage)
+        await add_document(stage, HANDBOOK)
         recent, recent_place = await begun(stage, "Keep the fresh words.", 2)
         assert stage.workspace_file("aged.txt") == "aged words"
         stage.program.kill()

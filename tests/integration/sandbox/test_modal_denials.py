@@ -189,7 +189,10 @@ async def test_an_exit_snapshot_that_is_refused_in_passing_is_not_lost(
     assert await content(await other.open("thread", fence=2), "file") == b"never saved by us"
 
 
-async def test_an_exit_snapshot_whose_image_is_gone_is_told_as_a_loss(stage: Stage) -> None:
+async def worker_whose_sandbox_lost_its_exit_snapshot(
+    stage: Stage,
+) -> ModalSandboxProvider:
+    """The sandbox has ended. What was saved before is all that is left of its files."""
     worker = stage.worker()
     sandbox = await worker.open("thread", fence=1)
     await sandbox.files.write("file", pieces(b"saved"))
@@ -198,20 +201,18 @@ async def test_an_exit_snapshot_whose_image_is_gone_is_told_as_a_loss(stage: Sta
     await stage.modal.world.end(stage.modal.world.living()[0], OUT_OF_MEMORY)
     for image_id in stage.exit_snapshots:
         await stage.modal.world.delete_image(image_id)
+    return worker
+
+
+async def test_an_exit_snapshot_whose_image_is_gone_is_told_as_a_loss(stage: Stage) -> None:
+    worker = await worker_whose_sandbox_lost_its_exit_snapshot(stage)
     with pytest.raises(SandboxUnavailable, match="as they were last saved"):
         await worker.open("thread", fence=1)
     assert await content(await worker.open("thread", fence=1), "file") == b"saved"
 
 
 async def test_lost_files_that_nobody_was_told_of_are_told_after_a_second_end(stage: Stage) -> None:
-    worker = stage.worker()
-    sandbox = await worker.open("thread", fence=1)
-    await sandbox.files.write("file", pieces(b"saved"))
-    worker.release("thread")
-    await worker.wait_for_saves()
-    await stage.modal.world.end(stage.modal.world.living()[0], OUT_OF_MEMORY)
-    for image_id in stage.exit_snapshots:
-        await stage.modal.world.delete_image(image_id)
+    worker = await worker_whose_sandbox_lost_its_exit_snapshot(stage)
     await worker.open("thread", fence=0)  # a link, which nobody is told through
     (second,) = stage.modal.world.living()
     await stage.modal.world.end(second, OUT_OF_MEMORY)

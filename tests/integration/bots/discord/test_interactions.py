@@ -258,18 +258,23 @@ async def test_a_blank_form_and_a_control_without_its_option_answer_nothing(worl
     assert len(world.program.received) == 1
 
 
+async def refuse_writing(world, way: str) -> str:
+    """The bot may not write in the thread any longer. Returns the words in which a person is told."""
+    if way == "locked":
+        world.discord.lock_thread(world.thread.thread_id)
+        await world.received(2)
+        return THREAD_LOCKED
+    world.discord.allow("4001", denied=SEND_IN_THREADS)
+    return MISSING_WRITE_PERMISSION
+
+
 @pytest.mark.parametrize("way", ["locked", "forbidden"])
 async def test_an_answer_waits_where_the_bot_may_not_write(world, way: str) -> None:
     """The question stays open, so that it can be answered once the bot may write there."""
     message_id = await asked(world, "red", "blue")
-    if way == "locked":
-        world.discord.lock_thread(world.thread.thread_id)
-        await world.received(2)
-    else:
-        world.discord.allow("4001", denied=SEND_IN_THREADS)
+    why = await refuse_writing(world, way)
     before = len(world.program.received)
     await press(world, message_id, "1")
-    why = THREAD_LOCKED if way == "locked" else MISSING_WRITE_PERMISSION
     await world.until(lambda: told_privately(world.thread) == [why])
     assert len(world.program.received) == before
 
@@ -322,14 +327,9 @@ async def test_a_retry_starts_nothing_where_the_bot_may_not_write(
         run_id="r7", view=RunView(state="limited", can_retry=True, can_continue=True)
     )
     ref = await world.app.surface.post(address, status, delivery_id="d1")
-    if way == "locked":
-        world.discord.lock_thread(world.thread.thread_id)
-        await world.received(2)
-    else:
-        world.discord.allow("4001", denied=SEND_IN_THREADS)
+    why = await refuse_writing(world, way)
     before = len(world.program.received)
     await world.discord.press("alice", world.general.channel_id, ref, f"th:run:{action}:r7")
-    why = THREAD_LOCKED if way == "locked" else MISSING_WRITE_PERMISSION
     await world.until(lambda: told_privately(world.thread) == [why])
     assert len(world.program.received) == before
 
