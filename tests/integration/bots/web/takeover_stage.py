@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from playwright.async_api import BrowserContext, Locator, Page, async_playwright, expect
+from playwright.async_api import BrowserContext, Locator, Page, expect
 
 from bots.inbound.actions import AskAnswered, IncomingMessage
 from bots.web.links import sign_takeover_link
@@ -21,7 +21,7 @@ from sandbox.local.provider import LocalSandboxProvider
 from storage.sql.stores.run_journal import SqlRunJournal
 from tests.integration.bots.web.stage import Stage, staged
 from tests.integration.sandbox.providers import pieces
-from tests.integration.simulator.page.browser import ARTEFACTS, FLAGS, PATIENCE_MS, WIDE, chromium
+from tests.integration.simulator.page.browser import ARTEFACTS, PATIENCE_MS, WIDE, browser
 from tests.requirements_of_the_machine import lacking
 
 MINUTE = 60.0
@@ -144,29 +144,25 @@ async def helper(
 ) -> AsyncGenerator[Helper, None]:
     """Somebody who opens the link in a browser of their own; its console must have been silent in the end."""
     complaints: list[str] = []
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(
-            executable_path=chromium(), args=list(FLAGS), chromium_sandbox=False
+    async with (
+        browser() as opened,
+        await opened.new_context(
+            viewport={"width": size[0], "height": size[1]},
+            has_touch=is_phone,
+            is_mobile=is_phone,
+            permissions=["clipboard-read", "clipboard-write"],
+        ) as context,
+    ):
+        page = await context.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on(
+            "console",
+            lambda said: complaints.append(said.text) if said.type == "warning" else None,
         )
-        try:
-            context = await browser.new_context(
-                viewport={"width": size[0], "height": size[1]},
-                has_touch=is_phone,
-                is_mobile=is_phone,
-                permissions=["clipboard-read", "clipboard-write"],
-            )
-            page = await context.new_page()
-            page.set_default_timeout(PATIENCE_MS)
-            page.on("pageerror", lambda error: complaints.append(str(error)))
-            page.on(
-                "console",
-                lambda said: complaints.append(said.text) if said.type == "warning" else None,
-            )
-            await page.goto(link)
-            yield Helper(page, context)
-            assert complaints == []
-        finally:
-            await browser.close()
+        await page.goto(link)
+        yield Helper(page, context)
+        assert complaints == []
 
 
 SCROLL = """() => {

@@ -9,7 +9,7 @@ from playwright.async_api import expect
 from bots.web import health
 from bots.web.links import sign_preview_link
 from tests.integration.bots.web.stage import Stage
-from tests.integration.simulator.page.browser import chromium, window
+from tests.integration.simulator.page.browser import window
 
 PAGE = b"""<!doctype html><title>Report</title><link rel="stylesheet" href="style.css">
 <h1>Report</h1><script type="module" src="js/app.js"></script>"""
@@ -42,7 +42,6 @@ def answers(stage: Stage, status: int) -> float:
 
 @pytest.mark.slow
 async def test_a_page_has_its_neighbours_and_nothing_else(stage: Stage) -> None:
-    executable = chromium()
     lease = await stage.claimed(await stage.send(await stage.thread()))
     await stage.give_sandbox(lease)
     stage.sandboxes.contents[lease.thread_id] = {
@@ -57,7 +56,7 @@ async def test_a_page_has_its_neighbours_and_nothing_else(stage: Stage) -> None:
     url = sign_preview_link(
         stage.ports.links.secret, base, lease.thread_id, "site", expires_at=time.time() + 60
     )
-    async with window(executable, url) as reader:
+    async with window(url) as reader:
         await expect(reader.page.get_by_text("ready")).to_be_visible()
         heading = reader.page.get_by_role("heading", name="Report")
         await expect(heading).to_have_css("color", "rgb(1, 2, 3)")

@@ -13,9 +13,10 @@ from sandbox.local.provider import LocalSandboxProvider
 from tests.integration.bots.web.takeover_stage import MINUTE, Helper, helper, waiting
 from tests.integration.core.tools.browser.test_lifecycle import CHROMIUMS
 from tests.integration.sandbox.providers import local_jails, run
-from tests.integration.simulator.page.browser import PHONE
+from tests.integration.simulator.page.browser import IN_SHARED_BROWSER, PHONE
+from tests.integration.simulator.page.browser import shared_browser as shared_browser
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = list(IN_SHARED_BROWSER)
 
 PAGE = """<meta charset=utf-8><meta name=viewport content="width=device-width"><title>Begin</title>
 <style>body { margin: 0; height: 3000px; font: 16px sans-serif }

@@ -9,8 +9,10 @@ import pytest_asyncio
 from sandbox.local.provider import LocalSandboxProvider
 from tests.integration.bots.web.takeover_stage import Helper, click_to_pixel_ms, helper, waiting
 from tests.integration.sandbox.providers import local_jails
+from tests.integration.simulator.page.browser import IN_SHARED_BROWSER
+from tests.integration.simulator.page.browser import shared_browser as shared_browser
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
+pytestmark = [pytest.mark.slow, *IN_SHARED_BROWSER]
 
 KEYS = 600
 PAGE = """<title>Begin</title><style>body { margin: 0; height: 200000px }

@@ -2,11 +2,13 @@
 
 import asyncio
 import shutil
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from playwright.async_api import Download, Locator, Page, async_playwright, expect
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Download, Locator, Page, async_playwright, expect
 
 from bots.demo.environment import DemoEnvironment, start_demo
 from bots.demo.runner import page_samples
@@ -102,12 +104,11 @@ async def reading(
 
     `plays`: the stories play by themselves, as in the demo.
     """
-    executable = chromium()
     platforms = {"slack": stage.slack, "discord": stage.discord}
     samples = page_samples(stage, play_themselves=plays)
     async with (
         served_page(platforms, port=None, samples=samples) as address,
-        window(executable, address, size=size) as reader,
+        window(address, size=size) as reader,
     ):
         await expect(reader.side("slack").locator(".link.is-on")).to_be_attached()
         await expect(reader.side("discord").locator(".link.is-on")).to_be_attached()
@@ -117,26 +118,54 @@ async def reading(
 
 
 @asynccontextmanager
-async def window(
-    executable: str, address: str, *, size: tuple[int, int] = WIDE
-) -> AsyncGenerator[Reader, None]:
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(
-            executable_path=executable, args=list(FLAGS), chromium_sandbox=False
+async def window(address: str, *, size: tuple[int, int] = WIDE) -> AsyncGenerator[Reader, None]:
+    async with (
+        browser() as opened,
+        await opened.new_context(viewport={"width": size[0], "height": size[1]}) as context,
+    ):
+        page = await context.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        reader = Reader(page=page)
+        page.on("pageerror", lambda error: reader.errors.append(str(error)))
+        page.on(
+            "console",
+            lambda said: (
+                reader.errors.append(said.text) if said.type in ("error", "warning") else None
+            ),
         )
+        await page.goto(address)
+        yield reader
+
+
+IN_SHARED_BROWSER = (
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.usefixtures("shared_browser"),
+)
+_shared: dict[asyncio.AbstractEventLoop, Browser] = {}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_browser() -> AsyncIterator[None]:
+    """One browser for all tests of a module, which saves a second of the processor for each. They have a loop in
+    common, and each a context of its own, with its own cookies."""
+    async with browser() as opened:
+        _shared[asyncio.get_running_loop()] = opened
         try:
-            context = await browser.new_context(viewport={"width": size[0], "height": size[1]})
-            page = await context.new_page()
-            page.set_default_timeout(PATIENCE_MS)
-            reader = Reader(page=page)
-            page.on("pageerror", lambda error: reader.errors.append(str(error)))
-            page.on(
-                "console",
-                lambda said: (
-                    reader.errors.append(said.text) if said.type in ("error", "warning") else None
-                ),
-            )
-            await page.goto(address)
-            yield reader
+            yield
         finally:
-            await browser.close()
+            del _shared[asyncio.get_running_loop()]
+
+
+@asynccontextmanager
+async def browser() -> AsyncGenerator[Browser, None]:
+    """The browser of the module, or a new one."""
+    if shared := _shared.get(asyncio.get_running_loop()):
+        yield shared
+        return
+    async with (
+        async_playwright() as playwright,
+        await playwright.chromium.launch(
+            executable_path=chromium(), args=list(FLAGS), chromium_sandbox=False
+        ) as opened,
+    ):
+        yield opened

@@ -6,9 +6,16 @@ import pytest
 from playwright.async_api import expect
 
 from simulator.page.server import served_page
-from tests.integration.simulator.page.browser import PHONE, chromium, program, reading, window
+from tests.integration.simulator.page.browser import (
+    IN_SHARED_BROWSER,
+    PHONE,
+    program,
+    reading,
+    window,
+)
+from tests.integration.simulator.page.browser import shared_browser as shared_browser
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, *IN_SHARED_BROWSER]
 
 
 SLOW = """
@@ -42,11 +49,6 @@ HOSTILE = [
     "*_~" * 300 + "`" * 99 + "&lt;b&gt;",
     "🦄" * 200,
 ]
-
-
-@pytest.fixture(autouse=True)
-def _browser() -> None:
-    chromium()
 
 
 async def test_a_stop_is_one_click_and_shown() -> None:
@@ -250,12 +252,11 @@ async def test_the_page_tells_what_the_platform_refuses_and_keeps_the_text() -> 
 
 
 async def test_the_page_goes_on_when_the_demo_is_back() -> None:
-    executable = chromium()
     async with program(HELLO) as stage:
         platforms = {"slack": stage.slack, "discord": stage.discord}
         async with served_page(platforms, port=None) as address:
             port = int(address.rstrip("/").rsplit(":", 1)[1])
-            running = window(executable, address)
+            running = window(address)
             reader = await running.__aenter__()
             await expect(reader.side("slack").locator(".link.is-on")).to_be_attached()
         try:

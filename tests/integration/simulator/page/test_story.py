@@ -7,19 +7,17 @@ from playwright.async_api import expect
 
 from bots.demo.mcp_notice_board import read_notices
 from tests.integration.simulator.page.browser import (
+    IN_SHARED_BROWSER,
     PATIENCE_MS,
     PHONE,
     Reader,
-    chromium,
     program,
     reading,
 )
+from tests.integration.simulator.page.browser import shared_browser as shared_browser
 from tests.requirements_of_the_machine import lacking
 
-
-@pytest.fixture(autouse=True)
-def _browser() -> None:
-    chromium()
+pytestmark = list(IN_SHARED_BROWSER)
 
 
 async def check_answer(reader: Reader, platform: str) -> None:
