@@ -1,5 +1,6 @@
 """Modal's real SDK against the simulated Modal, for tests."""
 
+import asyncio
 import os
 import tempfile
 from collections.abc import AsyncIterator
@@ -7,8 +8,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pytest
 from modal.client import Client, _Client
 
+from core.domain.errors import SandboxUnavailable
+from core.ports import Sandbox
 from sandbox.local import programs
 from sandbox.local.programs import find_toolbox
 from sandbox.memory_records import MemorySandboxRecords
@@ -74,6 +78,26 @@ class Stage:
     @property
     def exit_snapshots(self) -> list[str]:
         return [one.image_id for one in self.modal.world.images.values() if one.is_exit_snapshot]
+
+
+async def soon(worker: ModalSandboxProvider, thread_id: str = "thread") -> Sandbox:
+    """The sandbox, from a worker whose patience for each attempt may be less than a slow machine takes."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                return await worker.open(thread_id, fence=1)
+            except SandboxUnavailable:
+                continue
+
+
+async def refused(worker: ModalSandboxProvider, words: str, *, fence: int = 1) -> None:
+    """Opens the sandbox with such a worker until it is refused with these words."""
+    async with asyncio.timeout(30):
+        while True:
+            with pytest.raises(SandboxUnavailable) as told:
+                await worker.open("thread", fence=fence)
+            if words in str(told.value):
+                return
 
 
 @asynccontextmanager

@@ -19,7 +19,7 @@ from sandbox.modal.account import ModalAccount, describe_sdk_error
 from sandbox.modal.provider import ModalSandboxProvider
 from sandbox.modal.snapshots import LOOKUPS
 from simulator.modal.world import Pace
-from tests.integration.sandbox.modal_stage import PLAN, Stage, modal_stage
+from tests.integration.sandbox.modal_stage import PLAN, Stage, modal_stage, refused, soon
 from tests.integration.sandbox.providers import content, pieces, run
 
 MINUTE, HOUR = 60.0, 3600.0
@@ -225,20 +225,17 @@ async def test_lost_files_that_nobody_was_told_of_are_told_after_a_second_end(st
 @pytest.mark.parametrize("is_saved", [True, False])
 async def test_an_exit_snapshot_that_never_comes_is_given_up(stage: Stage, is_saved: bool) -> None:
     worker = stage.worker(start_seconds=2)
-    sandbox = await worker.open("thread", fence=1)
+    sandbox = await soon(worker)
     if is_saved:
         await sandbox.files.write("file", pieces(b"saved"))
         worker.release("thread")
         await worker.wait_for_saves()
     stage.modal.world.pending_exit_snapshots = True
     await stage.modal.world.end(stage.modal.world.living()[0], OUT_OF_MEMORY)
-    with pytest.raises(SandboxUnavailable, match="still being saved"):
-        await worker.open("thread", fence=1)
+    await refused(worker, "still being saved")
     await stage.clock.advance(2 * HOUR)
-    expected = "as they were last saved" if is_saved else "before its files were saved"
-    with pytest.raises(SandboxUnavailable, match=expected):
-        await worker.open("thread", fence=1)
-    names = [entry.path for entry in await (await worker.open("thread", fence=1)).files.list("")]
+    await refused(worker, "as they were last saved" if is_saved else "before its files were saved")
+    names = [entry.path for entry in await (await soon(worker)).files.list("")]
     assert names == (["file"] if is_saved else [])
 
 
@@ -248,8 +245,7 @@ async def test_a_forgotten_thread_leaves_nothing_of_one_that_still_starts(stage:
     await sandbox.files.write("file", pieces(b"private"))
     await sandbox.close()
     stage.modal.world.pace = Pace(start_seconds=(60, 60), end_seconds=(0.5, 0.5), scale=1)
-    with pytest.raises(SandboxUnavailable, match="still starting"):
-        await stage.worker(start_seconds=1).open("thread", fence=2)
+    await refused(stage.worker(start_seconds=1), "still starting", fence=2)
     await worker.destroy("thread")
     assert (stage.living, stage.snapshots, stage.exit_snapshots) == ([], [], [])
 

@@ -18,7 +18,7 @@ from core.run.inputs import Uploads, prepare_user_message
 from sandbox.modal import account
 from sandbox.modal.account import describe_sdk_error, unavailable_from_sdk_error
 from sandbox.modal.provider import ModalSandboxProvider
-from tests.integration.sandbox.modal_stage import Stage, modal_stage
+from tests.integration.sandbox.modal_stage import Stage, modal_stage, refused, soon
 from tests.integration.sandbox.providers import content, pieces, run
 
 JARGON = ("modal", "token", "grpc", "rpc", "quota", "Traceback", "image", "http")
@@ -134,16 +134,6 @@ async def test_a_wrong_token_is_told_at_the_probe(stage: Stage) -> None:
     assert "as-simulated" not in result.reason + result.remedy
 
 
-async def soon(worker: ModalSandboxProvider, thread_id: str = "thread") -> Sandbox:
-    """The sandbox, from a worker whose patience for each attempt may be less than a slow machine takes."""
-    async with asyncio.timeout(30):
-        while True:
-            try:
-                return await worker.open(thread_id, fence=1)
-            except SandboxUnavailable:
-                continue
-
-
 @pytest.mark.slow
 async def test_a_silent_modal_is_given_up_in_time(stage: Stage) -> None:
     worker = stage.worker(start_seconds=1)
@@ -170,8 +160,7 @@ async def test_an_image_that_takes_long_is_told_as_that(stage: Stage) -> None:
     worker = stage.worker(start_seconds=1)
     await worker.probe()  # the way to Modal is open now
     stage.modal.faults.arm("ImageJoinStreaming", seconds=3)
-    with pytest.raises(SandboxUnavailable, match="image that sandboxes start from"):
-        await worker.open("thread", fence=1)
+    await refused(worker, "image that sandboxes start from")
     await soon(worker)
     assert stage.modal.calls.count("ImageJoinStreaming") == len(
         [one for one in stage.modal.world.images.values() if not one.folder]

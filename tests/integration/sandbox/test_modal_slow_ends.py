@@ -19,7 +19,7 @@ from sandbox.modal.provider import ModalSandboxProvider
 from sandbox.modal.snapshots import LOOKUPS
 from simulator.modal.server import ModalSimulator
 from simulator.modal.world import Pace
-from tests.integration.sandbox.modal_stage import Stage, modal_stage
+from tests.integration.sandbox.modal_stage import Stage, modal_stage, refused
 from tests.integration.sandbox.providers import content, pieces, run
 
 RESULT = api_pb2.GenericResult
@@ -174,8 +174,7 @@ async def test_one_budget_covers_create_exec_and_hello() -> None:
         worker = stage.worker(start_seconds=1.5)
         await worker.probe()
         started = time.monotonic()
-        with pytest.raises(SandboxUnavailable, match="still starting"):
-            await worker.open("thread", fence=1)
+        await refused(worker, "still starting")
         assert time.monotonic() - started < 30
         assert await stage.records.find("modal", "thread") is None  # written after the hello
         assert stage.living == ["thread.thread"]  # it goes on starting
