@@ -73,7 +73,7 @@ class StoredTokens:
 
     async def lock(self, owner: object) -> Callable[[], object]:
         """Waits until no other user of the file refreshes the tokens, but not forever. Returns a function that ends the
-        lock, which ends with its owner, too. Without a file, nobody else has the tokens, and nothing is locked."""
+        lock. It also ends with its owner. Without a file, nobody else has the tokens, and nothing is locked."""
         if self._path is None:
             return bool  # does nothing
         lock = os.open(self._path.with_suffix(".lock"), os.O_WRONLY | os.O_CREAT, 0o600)

@@ -29,6 +29,7 @@ SLOW_ENDS = Pace(scale=float(os.environ.get("THREADHAND_TEST_MODAL_SCALE", "0.01
 """A sandbox ends 0.2 to 35 hundredths of a second after it was asked to, and keeps its name until then. With a scale of
 1 it takes as long as at Modal."""
 JAIL_USER = 29_998
+ENDS_OF_PATIENCE = ("is still starting", "does not answer")
 
 
 class Clock:
@@ -91,13 +92,14 @@ async def soon(worker: ModalSandboxProvider, thread_id: str = "thread") -> Sandb
 
 
 async def refused(worker: ModalSandboxProvider, words: str, *, fence: int = 1) -> None:
-    """Opens the sandbox with such a worker until it is refused with these words."""
+    """Opens the sandbox with such a worker until it is refused with these words, or fails for other ones."""
     async with asyncio.timeout(30):
         while True:
             with pytest.raises(SandboxUnavailable) as told:
                 await worker.open("thread", fence=fence)
             if words in str(told.value):
                 return
+            assert any(end in str(told.value) for end in ENDS_OF_PATIENCE), str(told.value)
 
 
 @asynccontextmanager
