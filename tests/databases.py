@@ -1,10 +1,12 @@
 """Fresh databases for tests: a copied file for SQLite, one emptied database per test process for PostgreSQL."""
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from uuid import uuid4
 
 import asyncpg
@@ -27,19 +29,27 @@ def postgresql_url() -> Iterator[str]:
         yield url_of("postgres")
 
 
-@pytest.fixture(scope="session")
-def empty_sqlite_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database file with the newest schema and no rows, to be copied."""
-    path = tmp_path_factory.mktemp("storage") / "empty.db"
-    asyncio.run(migrate(f"sqlite:///{path}"))
-    return path
+@cache
+def empty_sqlite_file() -> bytes:
+    """Returns a database with the newest schema and no rows. Migrating a new file takes 80 ms."""
+    with TemporaryDirectory() as folder, ThreadPoolExecutor(1) as thread:
+        path = Path(folder) / "empty.db"
+        thread.submit(asyncio.run, migrate(f"sqlite:///{path}")).result()
+        return path.read_bytes()
+
+
+async def open_sqlite(path: Path) -> Database:
+    """Opens the database in the file, which is made if it is missing."""
+    if not path.exists():
+        path.write_bytes(empty_sqlite_file())
+    return await open_database(f"sqlite:///{path}")
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "postgresql":
         return request.getfixturevalue("postgresql_url")
-    shutil.copy(request.getfixturevalue("empty_sqlite_file"), tmp_path / "test.db")
+    (tmp_path / "test.db").write_bytes(empty_sqlite_file())
     return f"sqlite:///{tmp_path}/test.db"
 
 

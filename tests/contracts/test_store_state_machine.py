@@ -12,7 +12,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from core.domain.errors import LeaseLost
 from core.domain.threads import Lease
-from storage.sql.database import open_database
 from tests.contracts.stores import (
     ADDRESS,
     COMPLETED,
@@ -22,6 +21,7 @@ from tests.contracts.stores import (
     asking,
     stores_over,
 )
+from tests.databases import open_sqlite
 
 WORKERS = st.sampled_from(["w1", "w2", "w3"])
 
@@ -33,7 +33,7 @@ class RunsAndLeases(RuleBasedStateMachine):
         super().__init__()
         self._folder = tempfile.mkdtemp()
         self._runner = asyncio.Runner()
-        database = self._runner.run(open_database(f"sqlite:///{self._folder}/x.db"))
+        database = self._runner.run(open_sqlite(Path(self._folder) / "x.db"))
         self.stores = stores_over(database)
         self.leases: list[Lease] = []
         self.valid: Lease | None = None

@@ -42,7 +42,7 @@ from core.tools.tool import ThreadLinks, Tool, ToolContext, ToolOutput, ToolSet
 from core.web_access.services import WebServices
 from storage.memory.event_bus import MemoryEventBus
 from storage.memory.run_queue import MemoryStopSignals
-from storage.sql.database import Database, open_database
+from storage.sql.database import Database
 from storage.sql.stores.agents import SqlAgentVersions, SqlPlans
 from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.inbox import SqlInbox
@@ -51,6 +51,7 @@ from storage.sql.stores.run_claims import SqlRunClaims, SqlStopRequests
 from storage.sql.stores.run_journal import SqlRunJournal
 from storage.sql.stores.usage import SqlLedger
 from storage.sql.tables import deliveries
+from tests.databases import open_sqlite
 from tests.fakes.streamed_model import StreamedModel
 
 
@@ -238,7 +239,7 @@ async def _no_knowledge(_agent_id: str) -> None: ...
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    database = await open_database(f"sqlite:///{tmp_path}/test.db")
+    database = await open_sqlite(tmp_path / "test.db")
     bench, model, signals = Bench(), StreamedModel([]), MemoryStopSignals()
     deps = RunDeps(
         worker_id="worker-1",

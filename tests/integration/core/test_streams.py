@@ -14,13 +14,13 @@ from core.run.event_replay import Recheck, follow
 from core.stores import JournalEntry
 from core.tasks import cancel, spawn
 from storage.memory.event_bus import MemoryEventBus
-from storage.sql.database import open_database
 from tests.contracts.stores import COMPLETED, Stores, accept, event, message, stores_over
+from tests.databases import open_sqlite
 
 
 @pytest.fixture
 async def stores(tmp_path: Path) -> AsyncIterator[Stores]:
-    database = await open_database(f"sqlite:///{tmp_path}/x.db")
+    database = await open_sqlite(tmp_path / "x.db")
     yield stores_over(database)
     await database.close()
 

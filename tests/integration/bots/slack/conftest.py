@@ -8,8 +8,8 @@ import pytest
 from bots.slack.app import SlackApp
 from core.domain.threads import Address
 from simulator.slack import SlackSimulator
-from storage.sql.database import open_database
 from storage.sql.stores.inbox import SqlInbox
+from tests.databases import open_sqlite
 from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, channel_of, running
 from tests.integration.bots.slack.storing_app import StoringReceiver
 
@@ -53,6 +53,6 @@ async def address(slack: SlackSimulator) -> Address:
 
 @pytest.fixture
 async def storing_receiver(tmp_path: Path) -> AsyncIterator[StoringReceiver]:
-    database = await open_database(f"sqlite:///{tmp_path}/test.db")
+    database = await open_sqlite(tmp_path / "test.db")
     yield StoringReceiver(SqlInbox(database))
     await database.close()

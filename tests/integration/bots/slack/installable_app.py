@@ -22,8 +22,9 @@ from core import http_shutdown
 from core.domain.threads import Address, InboxItem
 from simulator.slack import SlackSimulator
 from simulator.slack.people.interactions import BusyPeople
-from storage.sql.database import Database, open_database
+from storage.sql.database import Database
 from tests.contracts.stores import accept
+from tests.databases import open_sqlite
 from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, eventually
 
 KEY = Fernet.generate_key().decode()
@@ -101,7 +102,7 @@ async def opened(
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     url = URL(f"http://127.0.0.1:{runner.addresses[0][1]}")
-    database = await open_database(f"sqlite:///{folder}/test.db")
+    database = await open_sqlite(folder / "test.db")
     settings = Settings(
         data_dir=folder,
         slack_client_id=slack.oauth.client_id,

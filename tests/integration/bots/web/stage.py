@@ -22,12 +22,13 @@ from core.domain.threads import Address, Ignore, Lease
 from core.ports import FileEntry
 from core.stores import JournalEntry, RunResult
 from storage.memory.event_bus import MemoryEventBus
-from storage.sql.database import Database, open_database
+from storage.sql.database import Database
 from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.inbox import SqlInbox
 from storage.sql.stores.run_claims import SqlBacklogs, SqlRunClaims, SqlStopRequests
 from storage.sql.stores.run_journal import SqlRunJournal
 from storage.sql.stores.takeover_claims import SqlTakeoverClaims
+from tests.databases import open_sqlite
 
 
 @dataclass
@@ -161,7 +162,7 @@ class Stage:
 @asynccontextmanager
 async def staged(folder: Path, **changes: Any) -> AsyncGenerator[Stage, None]:
     """A stage whose ports differ from the usual ones by the changes."""
-    database = await open_database(f"sqlite:///{folder}/stage.db")
+    database = await open_sqlite(folder / "stage.db")
     bus, sandboxes = MemoryEventBus(), FakeSandboxes()
     received: list[UserAction] = []
 

@@ -17,12 +17,12 @@ from core.domain.budget import NO_BUDGET
 from core.domain.ids import new_id
 from core.knowledge.knowledge_base import KnowledgeBase, RunKnowledge
 from core.tools.catalogue import all_tools
-from storage.sql.database import open_database
 from storage.sql.stores.agents import SqlAgentVersions
 from storage.sql.stores.audit import SqlAuditLog
 from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.knowledge import SqlKnowledge
 from storage.sql.stores.usage import SqlLedger
+from tests.databases import open_sqlite
 from tests.integration.bots.web.stage import Stage, staged
 
 WEEKLY = {
@@ -35,7 +35,7 @@ WEEKLY = {
 
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    database = await open_database(f"sqlite:///{tmp_path}/stage.db")
+    database = await open_sqlite(tmp_path / "stage.db")
     files = AgentFiles(known=KnownNames(tools=frozenset(all_tools())))
     files.load()
     knowledge = KnowledgeDeps(

@@ -20,9 +20,9 @@ from bots.web.mcp_consent import McpConsents, is_usable_link
 from core.domain.errors import SurfaceRefused
 from core.domain.threads import Address
 from core.mcp.settings import McpServerConfig
-from storage.sql.database import open_database
 from storage.sql.stores.audit import SqlAuditLog
 from storage.sql.stores.workspaces import SqlPairings
+from tests.databases import open_sqlite
 from tests.integration.bots.receiver_stage import ALICE, BOB, HERE
 from tests.integration.core.mcp.conftest import MakeGuest
 from tests.integration.core.mcp.conftest import guest_of as guest_of
@@ -277,7 +277,7 @@ async def test_a_thread_that_is_gone_spoils_nothing(stage: ConsentStage) -> None
 async def test_only_admins_get_a_link_and_only_for_servers_that_ask(
     stage: ConsentStage, tmp_path: Path
 ) -> None:
-    database = await open_database(f"sqlite:///{tmp_path / 'admins.db'}")
+    database = await open_sqlite(tmp_path / "admins.db")
     deps = AdminDeps(
         policy=AccessPolicy(admins=("U1",)),
         pairings=SqlPairings(database),
