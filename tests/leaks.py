@@ -29,6 +29,15 @@ class LeakCheck:
             self._has_opened = True
 
     @pytest.hookimpl(wrapper=True)
+    def pytest_collection(self) -> Generator[None, object, object]:
+        """Nearly all that is made meanwhile stays, so there is little to collect."""
+        gc.disable()
+        try:
+            return (yield)
+        finally:
+            gc.enable()
+
+    @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         place = item.path, len(sys.modules)
         if place != self._place:

@@ -21,6 +21,7 @@ from simulator.slack.settings import SlackSettings, read_manifest
 from simulator.view import Button, PlatformView, SeenMessage, SentFile
 from tests.chaos.database_readers import DatabaseReader, Rows, sqlite_reader
 from tests.chaos.program import Program
+from tests.databases import empty_sqlite_file
 
 PlatformName = Literal["slack", "discord"]
 PATIENCE_SECONDS = 30.0
@@ -217,17 +218,23 @@ async def staged(
     *,
     sandbox: str = "unsafe-process",
     events_port: str = "",
+    is_first_start: bool = False,
     **settings: str,
 ) -> AsyncGenerator[Stage, None]:
     """Context manager: yields a stage whose program is not started yet. Ends all processes at the end.
 
-    With `events_port`, the program listens on that port, and Slack sends signed requests to it.
+    With `events_port`, the program listens on that port, and Slack sends signed requests to it. Only with
+    `is_first_start` does the program make its database.
     """
     async with AsyncExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="threadhand-chaos-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         folder.chmod(0o711)
         (folder / "data").mkdir(mode=0o711)
+        database_path = folder / "data" / "threadhand.db"
+        if not is_first_start:
+            database_path.touch(mode=0o600)
+            database_path.write_bytes(empty_sqlite_file())
         script = await stack.enter_async_context(serve_scenario(load_scenario(scenario)))
         simulated = await stack.enter_async_context(_platform(platform, events_port))
         program = Program(folder, _settings(simulated, script, folder, sandbox))
@@ -235,7 +242,7 @@ async def staged(
             program.change(http_port=events_port, slack_app_token="", **SIGNED)
         program.change(**settings)
         stack.callback(program.kill)
-        database_reader = sqlite_reader(folder / "data" / "threadhand.db")
+        database_reader = sqlite_reader(database_path)
         yield Stage(
             platform=simulated, script=script, program=program, database_reader=database_reader
         )

@@ -238,7 +238,14 @@ async def play(story: Story, deaths: Sequence[str]) -> None:
     async with AsyncExitStack() as stack:
         wires = {"redis_url": stack.enter_context(redis())} if story.over_redis else {}
         stage = await stack.enter_async_context(
-            staged(story.platform, story.scenario, sandbox=story.sandbox, **story.settings, **wires)
+            staged(
+                story.platform,
+                story.scenario,
+                sandbox=story.sandbox,
+                is_first_start=deaths[0].startswith("storage.migrate"),
+                **story.settings,
+                **wires,
+            )
         )
         modal = None
         if story.sandbox == "modal":
