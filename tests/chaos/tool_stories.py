@@ -1,11 +1,11 @@
 """Test scenarios with a tool server, a model behind litellm, or a jail."""
 
 import json
-import sys
 
 from tests.chaos.harness import Stage
 from tests.chaos.report_story import INTERRUPTED
 from tests.chaos.stories import TALK, Story, check_talk, word
+from tests.fakes.preloaded import command_of
 from tests.paths import FAKES
 
 GOES_WITHOUT = "There is no tool named"  # shown to the model if no server is ready in time
@@ -43,10 +43,11 @@ conversations:
 def with_tool_server(stage: Stage) -> None:
     """Configures an MCP server over stdio whose tools need approval."""
     place = stage.program.folder / "mcp.json"
+    command, *arguments = command_of(str(FAKE_SERVER), "stdio")
     server = {
         "transport": "stdio",
-        "command": sys.executable,
-        "args": [str(FAKE_SERVER), "stdio"],
+        "command": command,
+        "args": arguments,
         "needs_approval": ["*"],
     }
     place.write_text(json.dumps({"servers": {"fake": server}}))

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from bots.settings import VARIABLE_NAMES
 from bots.setup.doctor import run_checks
 from bots.setup.findings import Finding
+from tests.fakes.preloaded import command_of
 from tests.integration.core.mcp.conftest import http_fake
 from tests.paths import FAKES
 
@@ -24,7 +24,8 @@ def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def stdio(program: str, *arguments: str, **more: object) -> dict[str, object]:
-    return {"command": sys.executable, "args": [str(FAKES / program), *arguments], **more}
+    start = command_of(str(FAKES / program), *arguments)
+    return {"command": start[0], "args": start[1:], **more}
 
 
 async def found(folder: Path, servers: Mapping[str, object] | str) -> tuple[Finding, ...]:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import sqlite3
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, closing
 from datetime import datetime, timedelta
@@ -22,6 +21,7 @@ from core.domain.approval import (
 from simulator.slack.server import SlackSimulator
 from simulator.view import SeenMessage
 from tests.chaos.harness import PERSON, PlatformName, Stage, staged
+from tests.fakes.preloaded import command_of
 from tests.paths import FAKES
 
 SERVER = FAKES / "mcp_notebook.py"
@@ -92,10 +92,11 @@ async def asking(
         if is_alice_alone:
             stage.program.change(allowed_users=alice_of(stage))
         place = stage.program.folder / "mcp.json"
+        command, *arguments = command_of(str(SERVER), str(stage.program.folder / "notebook.txt"))
         server = {
             "transport": "stdio",
-            "command": sys.executable,
-            "args": [str(SERVER), str(stage.program.folder / "notebook.txt")],
+            "command": command,
+            "args": arguments,
             "needs_approval": "writes",
         }
         place.write_text(json.dumps({"servers": {"notebook": server}}))

@@ -16,6 +16,7 @@ from core.mcp.client import McpServers
 from core.mcp.settings import McpServerConfig
 from core.ports import Sandbox
 from core.tools.tool import ToolContext, ToolSet, prepare_call
+from tests.fakes.preloaded import command_of
 from tests.paths import FAKES
 
 
@@ -26,13 +27,22 @@ async def no_sandbox() -> Sandbox:
 CONTEXT = ToolContext(thread_id="thread", run_id="run", sandbox=no_sandbox)
 
 
-def stdio(name: str = "fake", program: str = "mcp_server.py", **more: object) -> McpServerConfig:
-    """A server of tests/fakes as a child process."""
+def stdio(
+    name: str = "fake",
+    program: str = "mcp_server.py",
+    *,
+    arguments: tuple[str, ...] = (),
+    is_forked: bool = True,
+    **more: object,
+) -> McpServerConfig:
+    """A server of tests/fakes as a child process; a fork would not do if its process or environment are in question."""
+    path = str(FAKES / program)
+    start = command_of(path, *arguments) if is_forked else [sys.executable, path, *arguments]
     fields = {
         "name": name,
         "transport": "stdio",
-        "command": sys.executable,
-        "args": (str(FAKES / program),),
+        "command": start[0],
+        "args": tuple(start[1:]),
         "call_timeout_seconds": 30,
         **more,
     }
@@ -126,10 +136,7 @@ class HttpFake:
     async def start(self) -> None:
         """On the port it had before, if it had one."""
         self.process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            str(FAKES / "mcp_server.py"),
-            self.kind,
-            str(self.port),
+            *command_of(str(FAKES / "mcp_server.py"), self.kind, str(self.port)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )

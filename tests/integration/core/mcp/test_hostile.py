@@ -6,11 +6,11 @@ import pytest
 
 from core.mcp.settings import McpServerConfig
 from core.tools.catalogue import build_tool_set
-from tests.integration.core.mcp.conftest import FAKES, Guest, MakeGuest, stdio
+from tests.integration.core.mcp.conftest import Guest, MakeGuest, stdio
 
 
 def hostile(trick: str, **more: object) -> McpServerConfig:
-    return stdio(args=(str(FAKES / "mcp_hostile.py"), trick), **more)
+    return stdio(program="mcp_hostile.py", arguments=(trick,), is_forked=False, **more)
 
 
 async def guest_with(guest_of: MakeGuest, trick: str, **more: object) -> Guest:

@@ -13,12 +13,11 @@ from aiohttp import web
 from core.mcp.settings import McpServerConfig
 from core.tasks import cancel, spawn
 from tests.integration.core.mcp.conftest import MakeGuest, stdio
-from tests.paths import FAKES
 
 
 def old(tmp_path: Path, trick: str, **more: object) -> McpServerConfig:
-    args = (str(FAKES / "mcp_old.py"), trick, str(tmp_path / "log"))
-    return stdio(args=args, **more)
+    arguments = (trick, str(tmp_path / "log"))
+    return stdio(program="mcp_old.py", arguments=arguments, is_forked=False, **more)
 
 
 def first_messages(tmp_path: Path) -> list[str]:

@@ -9,7 +9,6 @@ from core.ports import Sandbox
 from tests.fakes.sandbox_memory import MemorySandboxes
 from tests.integration.core.mcp.conftest import CONTEXT, Guest, MakeGuest, stdio
 from tests.integration.core.mcp.test_results import call
-from tests.paths import FAKES
 
 
 @pytest.fixture(params=["auto", "legacy"])
@@ -75,8 +74,7 @@ async def test_a_server_without_them_has_no_such_tools(guest: Guest) -> None:
 async def test_a_tool_of_the_server_comes_before_ours_of_the_same_name(
     guest_of: MakeGuest,
 ) -> None:
-    fake = str(FAKES / "mcp_library.py")
-    guest = guest_of(stdio(args=(fake, "lend", "read_resource")))
+    guest = guest_of(stdio(program="mcp_library.py", arguments=("lend", "read_resource")))
     assert "mcp_fake_list_resources" in await guest.look()
     assert await guest.output("read_resource") == "read_resource of the server"
 

@@ -27,19 +27,21 @@ from core.tools.catalogue import build_tool_set
 from core.tools.shell import ExecuteParams, session_of_call
 from core.tools.tool import Tool, ToolContext, ToolSet
 from tests.fakes.mcp_own import ALL, Nothing, always
+from tests.fakes.preloaded import command_of
 from tests.fakes.sandbox_memory import MemorySandboxes
 from tests.integration.core.mcp.conftest import CONTEXT, Guest, MakeGuest, until
-from tests.paths import REPOSITORY
+from tests.paths import FAKES, REPOSITORY
 
 OWN = ToolSet(ALL)
 
 
 def own_stdio() -> McpServerConfig:
+    command, *arguments = command_of(str(FAKES / "mcp_own.py"))
     return McpServerConfig(
         name="own",
         transport="stdio",
-        command=sys.executable,
-        args=("-m", "tests.fakes.mcp_own"),
+        command=command,
+        args=tuple(arguments),
         cwd=str(REPOSITORY),
     )
 

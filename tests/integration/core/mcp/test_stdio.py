@@ -128,7 +128,7 @@ async def test_a_server_sees_nothing_of_the_hosts_environment_but_three_variable
     guest_of: MakeGuest,
 ) -> None:
     host = {"PATH": "/usr/bin:/bin", "HOME": "/home/x", "LANG": "C", "SLACK_BOT_TOKEN": "xoxb-1"}
-    guest = guest_of(stdio(env={"KEY": "given"}), host_environment=host)
+    guest = guest_of(stdio(env={"KEY": "given"}, is_forked=False), host_environment=host)
     await guest.look()
     seen = json.loads(await guest.output("who_am_i"))["environment"]
     seen.pop("LC_CTYPE", None)  # set by Python itself
@@ -176,7 +176,7 @@ async def test_closing_leaves_no_process_not_even_of_a_stubborn_server(
     guest_of: MakeGuest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("core.mcp.transports.EXIT_SECONDS", 0.2)
-    guest = guest_of(stdio(program="mcp_stubborn.py"))
+    guest = guest_of(stdio(program="mcp_stubborn.py", is_forked=False))
     (tool,) = await guest.look()
     mine, child = map(int, (await guest.output(tool)).split())
     assert psutil.pid_exists(mine)
