@@ -1,9 +1,8 @@
-"""Starts fakes that serve MCP in forks of a process that has imported the SDK, which takes a second of CPU each time.
+"""Runs fakes that serve MCP in forks of a process that has imported the SDK; importing it takes a second of CPU.
 
-`command_of` gives the command of such a fake. It starts a client (`python preloaded.py SOCKET PROGRAM ...`), which
-passes its arguments, environment, folder and standard streams to the server. The server (`python -m
-tests.fakes.preloaded SOCKET`, one for each test process) forks, and its child runs the program. The client forwards
-signals, ends as the child does, and takes the child with it when it is killed.
+`command_of` returns the command of such a fake. The command is a client of a server, one for each test process: the
+client passes its arguments, environment, folder and standard streams, the server forks, and the fork runs the fake.
+The client forwards signals to the fake, ends as the fake does, and when the client is killed, so is the fake.
 """
 
 import json
@@ -11,20 +10,18 @@ import os
 import signal
 import socket
 import sys
+from functools import cache
 
 _REQUEST_BYTES_MAX = 1 << 16
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_STARTS: dict[str, str] = {}
-"""The path of the server's socket, once it runs."""
 
 
 def command_of(program: str, *arguments: str) -> list[str]:
-    """Returns a command that runs the Python file."""
-    if "path" not in _STARTS:
-        _STARTS["path"] = _start_server()
-    return [sys.executable, "-I", "-S", __file__, _STARTS["path"], program, *arguments]
+    """Returns a command that runs the Python file `program` with the arguments."""
+    return [sys.executable, "-I", "-S", __file__, _start_server(), program, *arguments]
 
 
+@cache
 def _start_server() -> str:
     """Starts the server, which ends with this process. Returns the path of its socket once it listens."""
     import atexit
@@ -65,7 +62,7 @@ def run_client(path: str, arguments: list[str]) -> None:
         signal.signal(number, lambda number, _frame: server.sendall(bytes([number])))
     socket.send_fds(server, [text], [0, 1, 2])
     nothing = os.open(os.devnull, os.O_RDWR)
-    for stream in range(3):  # the program's streams must end with the program
+    for stream in range(3):  # so that the streams end with the program
         os.dup2(nothing, stream)
     status = int(server.recv(32) or 70)
     if status < 0:
@@ -75,13 +72,14 @@ def run_client(path: str, arguments: list[str]) -> None:
 
 
 def serve(path: str) -> list[str]:
-    """Serves until the standard input ends. Returns the arguments of a program in each process that is to run one."""
+    """Forks a process for each client until the standard input ends. Returns only in a fork that is to run a program,
+    and returns its arguments."""
     import select
 
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen(64)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who wait for programs
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the supervisors need not be waited for
     os.write(1, b"ready\n")
     while listener in select.select([listener, 0], [], [])[0]:
         client = listener.accept()[0]
@@ -90,12 +88,12 @@ def serve(path: str) -> list[str]:
             listener.close()
             return _supervise(client)
         client.close()
-    os.killpg(0, signal.SIGKILL)
-    raise AssertionError("it has ended")
+    os.killpg(0, signal.SIGKILL)  # itself, too
+    raise AssertionError
 
 
 def _supervise(client: socket.socket) -> list[str]:
-    """Forks the program and waits for it. Returns its arguments in the program's own process."""
+    """Forks the process that is to run the program, and reports its end to the client. Returns as `serve` does."""
     import select
 
     text, streams, _, _ = socket.recv_fds(client, _REQUEST_BYTES_MAX, 3)
