@@ -79,7 +79,7 @@ async def take_a_tool_of_mcp() -> None:
     tool: Any = SimpleNamespace(
         name="a", description="", annotations=None, meta={SCHEMA_KEY: large_schema()}
     )
-    _, (left_out,) = await usable_tools(stdio(), [tool])
+    _, (left_out,) = await usable_tools(stdio(is_forked=False), [tool])
     assert "is longer than" in left_out
 
 
