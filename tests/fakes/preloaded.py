@@ -12,7 +12,7 @@ import socket
 import sys
 from functools import cache
 
-_REQUEST_BYTES_MAX = 1 << 16
+_LENGTH_BYTES = 4
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -57,10 +57,10 @@ def run_client(path: str, arguments: list[str]) -> None:
     server.connect(path)
     request = [arguments, os.getcwd(), dict(os.environ)]  # noqa: TID251, PTH109 - tests
     text = json.dumps(request).encode()
-    assert len(text) < _REQUEST_BYTES_MAX
+    socket.send_fds(server, [len(text).to_bytes(_LENGTH_BYTES, "big")], [0, 1, 2])
+    server.sendall(text)
     for number in _FORWARDED:
         signal.signal(number, lambda number, _frame: server.sendall(bytes([number])))
-    socket.send_fds(server, [text], [0, 1, 2])
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):  # so that the streams end with the program
         os.dup2(nothing, stream)
@@ -96,7 +96,8 @@ def _supervise(client: socket.socket) -> list[str]:
     """Forks the process that is to run the program, and reports its end to the client. Returns as `serve` does."""
     import select
 
-    text, streams, _, _ = socket.recv_fds(client, _REQUEST_BYTES_MAX, 3)
+    length, streams, _, _ = socket.recv_fds(client, _LENGTH_BYTES, 3)
+    text = client.recv(int.from_bytes(length, "big"), socket.MSG_WAITALL)
     arguments, folder, environment = json.loads(text)
     pid = os.fork()
     if not pid:
