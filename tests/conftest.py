@@ -27,9 +27,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not any(part in item.path.as_posix() for part in LONG_TESTS))
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """Two for each core, because half of the time of a test is waiting for programs."""
-    return 2 * (os.cpu_count() or 2)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Two for each core, because half of the time of a test is waiting for programs; three with the slow stories."""
+    is_quick = "not slow" in config.getoption("markexpr")
+    return (2 if is_quick else 3) * (os.cpu_count() or 2)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -180,7 +180,7 @@ async def test_a_port_in_use_is_named() -> None:
 
 @pytest.mark.slow
 async def test_a_database_of_a_newer_version_is_left_alone() -> None:
-    async with staged("slack", TALK) as stage:
+    async with staged("slack", TALK, is_first_start=True) as stage:
         path = stage.program.folder / "data" / "threadhand.db"
         with closing(sqlite3.connect(path)) as made:
             made.execute("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
