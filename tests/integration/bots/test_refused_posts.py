@@ -149,6 +149,7 @@ async def test_what_is_refused_after_the_first_message_is_kept_and_told(
 
 
 async def test_a_retry_that_is_refused_again_is_told_again(stage: Stage) -> None:
+    await stage.use_status_after(3600)  # a status that is refused first would stop the run
     stage.surface.closed.add(stage.world.address)
     stage.world.model.turns = [text("The answer.")]
     run_id = await stage.run()
