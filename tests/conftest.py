@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Two for each core, because half of the time of a test is waiting for programs; three with the slow stories."""
-    is_quick = "not slow" in config.getoption("markexpr")
+    is_quick = "not slow" in str(config.getoption("markexpr"))
     return (2 if is_quick else 3) * (os.cpu_count() or 2)
 
 
