@@ -1,8 +1,9 @@
 """Runs fakes that serve MCP in forks of a process that has imported the SDK; importing it takes a second of CPU.
 
-`command_of` returns the command of such a fake. The command is a client of a server, one for each test process: the
-client passes its arguments, environment, folder and standard streams, the server forks, and the fork runs the fake.
-The client forwards signals to the fake, ends as the fake does, and when the client is killed, so is the fake.
+The program under test starts these fakes by a command, so tests/fork_server.py, which a test calls, cannot start them.
+`command_of` returns the command: a client of a server, one for each test process. The client passes its arguments,
+environment, folder and standard streams, the server forks, and the fork runs the fake. The client forwards signals to
+the fake and ends with its exit status; if the client is killed, the fake is killed, too.
 """
 
 import json

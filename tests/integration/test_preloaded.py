@@ -1,4 +1,4 @@
-"""A fake that is forked from a process with the SDK of MCP behaves as one that is started anew."""
+"""A fake that is forked from a process which has imported the MCP SDK behaves like one that is started anew."""
 
 import os
 import signal

@@ -35,7 +35,10 @@ def stdio(
     is_forked: bool = True,
     **more: object,
 ) -> McpServerConfig:
-    """A server of tests/fakes as a child process; a fork would not do if its process or environment are in question."""
+    """A server of tests/fakes as a child process.
+
+    `is_forked=False` is for fakes that do not import the SDK, and for tests of the process itself or its environment.
+    """
     path = str(FAKES / program)
     start = command_of(path, *arguments) if is_forked else [sys.executable, path, *arguments]
     fields = {
