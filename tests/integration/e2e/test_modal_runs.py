@@ -170,8 +170,10 @@ async def test_runs_of_a_thread_use_one_sandbox_until_it_is_stopped(account: Acc
 
 
 def calls_to_start(made: list[str]) -> int:
-    """The calls from handing the run over until the program in the sandbox is started."""
-    return made.index("TaskExecStart") - made.index("FunctionMap") + 1
+    """The calls from handing the run over until the program in the sandbox is started. The function writes nothing
+    to a program before that: what is written is the ping of the bot, which has read a file for the chat."""
+    until_start = made[made.index("FunctionMap") : made.index("TaskExecStart") + 1]
+    return sum(call != "TaskExecStdinWrite" for call in until_start)
 
 
 async def stop_sandboxes(account: Account) -> None:
