@@ -19,6 +19,7 @@ from bots.delivery import run_delivery
 from bots.delivery.poster import Poster
 from bots.delivery.reaction_cache import ReactionCache
 from bots.settings import load_settings
+from bots.slack.events import transports
 from core.llm.scripted.scenario import load_scenario
 from core.llm.scripted.server import serve_scenario
 from core.run import recorder
@@ -184,6 +185,8 @@ async def test_a_trivial_run_takes_few_transactions_and_files(
     monkeypatch.setattr(Poster, "_check_lease", no_check)  # only after a second without a write
     monkeypatch.setattr(run_delivery, "TYPING_AFTER_SECONDS", 60.0)
     monkeypatch.setattr(ReactionCache, "is_sure", lambda cache, message: True)
+    # every five seconds, whatever happens
+    monkeypatch.setattr(transports, "PING_SECONDS", 60.0)
     trace = await traced_run(platform, tmp_path)
     assert len(trace.of_the_run()) <= TRANSACTIONS_MAX, str(trace)
     assert len(trace.files) <= FILES_MAX, str(trace)
