@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 
 TOKEN = "token-of-the-test"
-SECONDS = 60
+SECONDS = 120
 
 
 @pytest.fixture

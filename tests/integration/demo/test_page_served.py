@@ -19,7 +19,7 @@ from tests.paths import REPOSITORY
 pytestmark = pytest.mark.slow
 
 
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120
 
 
 @asynccontextmanager

@@ -308,6 +308,7 @@ async def test_claude_goes_on_without_thinking_after_the_calls_of_a_fallback(
             "THREADHAND_LLM_API_KEY": KEY,
             "THREADHAND_MODEL_OPTIONS": json.dumps({name: {"effort": "low"}}),
             "THREADHAND_LLM_BASE_URL": f"{url}/v1" if shape is ClaudeBehindAProxy else "",
+            "THREADHAND_MODEL_FIRST_SECONDS": "280",  # the first call imports litellm
         }
         client = build_model_client(load_settings(environ, Path("no such file")))
 
