@@ -25,7 +25,7 @@ from tests.integration.demo.namespaces import forbidden_here, without_namespaces
 from tests.paths import REPOSITORY
 from tests.requirements_of_the_machine import lacking
 
-SECONDS_MAX = 110
+SECONDS_MAX = 280
 SILENT = """
 conversations:
   - name: nothing comes of it
