@@ -90,16 +90,15 @@ class Trace:
         return [name for name in self.transactions if name not in NOT_OF_THE_RUN]
 
     async def until_quiet(self) -> None:
-        """Waits for the end of what a start does once, and forgets it."""
-        self.is_on = True
-        while True:
-            await asyncio.sleep(SETTLED_SECONDS)
-            running = {task.get_name() for task in asyncio.all_tasks()}
-            is_quiet = not self.of_the_run() and "slack catch-up" not in running
-            self.transactions.clear()
-            self.files.clear()
-            if is_quiet:
-                return
+        """Waits for the end of what a start does once, and forgets it. Raises `TimeoutError`."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            is_quiet = False
+            while not is_quiet:
+                await asyncio.sleep(SETTLED_SECONDS)
+                running = {task.get_name() for task in asyncio.all_tasks()}
+                is_quiet = not self.of_the_run() and "slack catch-up" not in running
+                self.transactions.clear()
+                self.files.clear()
 
     def __str__(self) -> str:
         root = f"{REPOSITORY}/"
@@ -178,6 +177,7 @@ async def traced_run(platform: Literal["slack", "discord"], folder: Path) -> Tra
         trace = stack.enter_context(tracing())
         await stack.enter_async_context(run_program(load_settings(environ, None)))
         await until(lambda: simulator.view().is_bot_connected, "the bot is connected")
+        trace.is_on = True
         await trace.until_quiet()
         view = simulator.view()
         earlier = len(simulator.calls)
