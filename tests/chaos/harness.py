@@ -5,7 +5,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -117,6 +117,17 @@ class Stage:
         )
         self.thread_id = said
         return said
+
+    async def say_until(
+        self, text: str, answers: tuple[str, ...], *, files: tuple[SentFile, ...] = ()
+    ) -> None:
+        """Mentions the bot with this text until one of the answers is shown, at most three times, as a person does."""
+        for is_last, seconds in ((False, 8.0), (False, 8.0), (True, 2 * self.patience_seconds)):
+            await self.connected()
+            await self.say(f"@{self.view().bot_name} {text}", files=files)
+            with nullcontext() if is_last else suppress(AssertionError):
+                await self.until(lambda: any(map(self.shows, answers)), text, seconds=seconds)
+                return
 
     async def press(self, label: str) -> None:
         """Presses the button, and again if the platform says that the app did not respond, as a person does."""

@@ -36,23 +36,8 @@ async def _begin(stage: Stage) -> None:
     await stage.settled(1)
 
 
-async def _say_until(
-    stage: Stage, said: str, answers: tuple[str, ...], files: tuple[SentFile, ...] = ()
-) -> None:
-    """Sends the message until one of the answers is shown, at most three times, as a person does."""
-    for _ in range(3):
-        await stage.connected()
-        await stage.say(f"@{stage.view().bot_name} {said}", files=files)
-        try:
-            await stage.until(lambda: any(map(stage.shows, answers)), said, seconds=8)
-            return
-        except AssertionError:
-            continue
-    raise AssertionError(f"no answer to {said}\n{stage.report()}")
-
-
 async def _add(stage: Stage) -> None:
-    await _say_until(stage, "knowledge add", ("I know `cat.txt` now",), (FILE,))
+    await stage.say_until("knowledge add", ("I know `cat.txt` now",), files=(FILE,))
 
 
 async def _ask(stage: Stage) -> None:
@@ -70,9 +55,7 @@ async def add_and_ask(stage: Stage) -> None:
 async def add_remove_and_ask(stage: Stage) -> None:
     await _begin(stage)
     await _add(stage)
-    await _say_until(
-        stage, "knowledge remove cat.txt", ("I have forgotten", "I know no file named")
-    )
+    await stage.say_until("knowledge remove cat.txt", ("I have forgotten", "I know no file named"))
     await _ask(stage)
 
 

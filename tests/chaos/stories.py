@@ -141,15 +141,7 @@ def word(said: str, *answers: str) -> Callable[[Stage], Awaitable[None]]:
         await stage.say("Hello")
         await stage.until(lambda: stage.shows("Hi there."), "it answers")
         await stage.settled(1)
-        for _ in range(3):
-            await stage.connected()
-            await stage.say(f"@{stage.view().bot_name} {said}")
-            try:
-                await stage.until(lambda: any(map(stage.shows, answers)), said, seconds=8)
-                return
-            except AssertionError:
-                continue
-        raise AssertionError(f"no answer to {said}\n{stage.report()}")
+        await stage.say_until(said, answers)
 
     return tell
 
@@ -232,12 +224,14 @@ async def slash(stage: Stage) -> None:
     """Calls `/agent run` in Discord, again if Discord says that the application did not respond."""
     await stage.connected()
     await stage.until(lambda: stage.view().commands, "the commands are there")
-    for _ in range(3):
+    for seconds in (5.0, 5.0, stage.patience_seconds):
         await stage.connected()
         before = stage.threads()
         try:
             await stage.platform.command(PERSON, stage.channel_id, "agent run", {"prompt": "Hello"})
-            await stage.until(lambda before=before: stage.threads() - before, "a thread", seconds=5)
+            await stage.until(
+                lambda before=before: stage.threads() - before, "a thread", seconds=seconds
+            )
         except (TimeoutError, AssertionError):
             continue
         stage.thread_id = min(stage.threads() - before)

@@ -73,7 +73,7 @@ async def test_a_run_that_could_not_be_prepared_begins_all_the_same(
             raise StorageUnavailable("the database is away")
         await asyncio.Event().wait()
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         outcome = await stage.receiver.receive(replace(message(), prepare=prepare))
         assert outcome.run_id is not None
         assert not outcome.is_ignored

@@ -190,7 +190,7 @@ async def test_a_stop_without_a_mention_stops_and_one_for_somebody_else_does_not
         await said(stage, [f"carol: @bob {words}"])
         assert (heard(stage), stage.runs()) == (1, ["running"])
         await stage.say(words)
-        await stage.until(lambda: stage.shows("Stopped"), "it says so", seconds=2.5)
+        await stage.until(lambda: stage.shows("Stopped"), "it says so")
         await stage.settled(1)
         assert stage.runs() == ["stopped"]
         assert stage.button("Stop") is None
@@ -264,7 +264,7 @@ async def test_a_message_during_a_run_is_acknowledged_at_once(platform: Platform
             (one,) = [one for one in stage.messages() if one.message_id == said_id]
             return [seen.emoji for seen in one.reactions] in (["eyes"], ["👀"])
 
-        await stage.until(is_acknowledged, "a reaction", seconds=1.5)
+        await stage.until(is_acknowledged, "a reaction")
         await stage.until(lambda: stage.shows("I will read your new message next"), "it says so")
         await stage.settled(1)
         assert len(stage.runs()) == 1

@@ -54,7 +54,7 @@ def host(folder: Path, *, waits: bool, root: Path = REPOSITORY) -> list[str]:
 
 
 async def until_gone(pids: list[int]) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while left := [pid for pid in pids if is_alive(pid)]:
         assert time.monotonic() < deadline, f"{left} live on"
         await asyncio.sleep(0.02)

@@ -1,5 +1,6 @@
 """Modal denies what it has, clocks differ, processes meet: no sandbox in use is ended, and no file is lost."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -189,16 +190,22 @@ async def test_an_exit_snapshot_that_is_refused_in_passing_is_not_lost(
     assert await content(await other.open("thread", fence=2), "file") == b"never saved by us"
 
 
-async def worker_whose_sandbox_lost_its_exit_snapshot(
-    stage: Stage,
-) -> ModalSandboxProvider:
+async def end_only_sandbox(stage: Stage, worker: ModalSandboxProvider) -> None:
+    """Returns when the worker knows: until then, it hands out the connection that it has."""
+    await stage.modal.world.end(stage.modal.world.living()[0], OUT_OF_MEMORY)
+    async with asyncio.timeout(30):
+        while worker._machines.running_by_thread():
+            await asyncio.sleep(0.01)
+
+
+async def worker_whose_sandbox_lost_its_exit_snapshot(stage: Stage) -> ModalSandboxProvider:
     """The sandbox has ended. What was saved before is all that is left of its files."""
     worker = stage.worker()
     sandbox = await worker.open("thread", fence=1)
     await sandbox.files.write("file", pieces(b"saved"))
     worker.release("thread")
     await worker.wait_for_saves()
-    await stage.modal.world.end(stage.modal.world.living()[0], OUT_OF_MEMORY)
+    await end_only_sandbox(stage, worker)
     for image_id in stage.exit_snapshots:
         await stage.modal.world.delete_image(image_id)
     return worker
@@ -231,7 +238,7 @@ async def test_an_exit_snapshot_that_never_comes_is_given_up(stage: Stage, is_sa
         worker.release("thread")
         await worker.wait_for_saves()
     stage.modal.world.pending_exit_snapshots = True
-    await stage.modal.world.end(stage.modal.world.living()[0], OUT_OF_MEMORY)
+    await end_only_sandbox(stage, worker)
     await refused(worker, "still being saved")
     await stage.clock.advance(2 * HOUR)
     await refused(worker, "as they were last saved" if is_saved else "before its files were saved")

@@ -31,7 +31,7 @@ async def test_who_comes_while_access_is_closed_is_not_left_waiting(
         for _ in range(turns):
             await asyncio.sleep(0)
         await access.close()
-        caller.settimeout(5)
+        caller.settimeout(30)
         assert await asyncio.to_thread(_heard, caller) == b""
     taken.close()
 

@@ -134,7 +134,7 @@ async def test_a_thread_is_looked_at_before_the_first_post_of_a_session(world, c
             return False
         return True
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not await is_open():  # once the gateway has told
             await asyncio.sleep(0.01)
 

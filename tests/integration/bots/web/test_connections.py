@@ -157,8 +157,8 @@ async def reader_of_few_bytes(port: int, sent: bytes) -> AsyncGenerator[socket.s
         yield reader
 
 
-async def wait_for_refusal(caplog: pytest.LogCaptureFixture, seconds: float = 5) -> None:
-    async with asyncio.timeout(seconds):
+async def wait_for_refusal(caplog: pytest.LogCaptureFixture) -> None:
+    async with asyncio.timeout(30):
         while "has closed connections" not in caplog.text:
             await asyncio.sleep(0.02)
 

@@ -135,7 +135,7 @@ async def test_requests_arrive_whole(exposed: Exposed) -> None:
 
 async def test_an_upload_that_waits_for_a_word_gets_it(exposed: Exposed) -> None:
     """As curl does with large ones: the program inside need not say it."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         for path in ("/silent", "/"):
             told = await exposed.told("POST", path, data=b"x" * 2_000, expect100=True)
             assert told["length"] == 2_000

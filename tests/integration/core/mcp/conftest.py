@@ -113,7 +113,7 @@ async def guest(guest_of: MakeGuest) -> Guest:
     return one
 
 
-async def until(condition: Callable[[], bool], *, seconds: float = 20) -> None:
+async def until(condition: Callable[[], bool], *, seconds: float = 30) -> None:
     """Waits for the condition; fails at the deadline."""
     async with asyncio.timeout(seconds):
         while not condition():

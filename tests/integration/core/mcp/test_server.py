@@ -395,7 +395,7 @@ async def seconds_until_closed(url: str, sent: bytes, *, trickled: bytes = b"") 
             if reading.done():
                 break
             writer.write(trickled[place : place + 1])
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(30):
             with suppress(ConnectionError):
                 await reading
         return time.monotonic() - started

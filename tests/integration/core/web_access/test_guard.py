@@ -293,7 +293,7 @@ async def test_a_name_is_judged_by_what_it_resolves_to_when_it_is_connected(
 
 async def test_names_are_resolved_while_all_shared_threads_are_busy(site: FakeWebService) -> None:
     with busy_threads():
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             assert await open_to(site).addresses("localhost", site.port) == ("127.0.0.1",)
             fetched = await download(f"http://localhost:{site.port}/one", open_to(site))
     assert fetched.content == b"page /one"

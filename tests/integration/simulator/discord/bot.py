@@ -17,9 +17,9 @@ from simulator.discord import DiscordSimulator
 TOKEN = "test-token"
 
 
-async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], object]) -> None:
     """Waits for the condition; fails where it has not come true in time."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + 30
     while not condition():
         if time.monotonic() > deadline:
             raise AssertionError("it did not come true in time")

@@ -46,7 +46,7 @@ async def test_after_a_lost_session_the_client_identifies_anew_and_history_has_w
         simulator.misbehave("invalid_session")
         simulator.misbehave("reconnect")
         await simulator.say("alice", GENERAL, "missed")
-        await until(lambda: len(bot.of("ready")) == 2, seconds=20)
+        await until(lambda: len(bot.of("ready")) == 2)
         assert contents(bot) == []
         channel = bot.get_channel(int(GENERAL))
         assert isinstance(channel, discord.TextChannel)
@@ -58,7 +58,7 @@ async def test_a_session_that_expired_means_ready_again(simulator: DiscordSimula
     simulator.settings.session_seconds = 0.0
     async with connected() as bot:
         simulator.misbehave("drop_connection")
-        await until(lambda: len(bot.of("ready")) == 2, seconds=20)
+        await until(lambda: len(bot.of("ready")) == 2)
 
 
 async def test_a_wrong_token_ends_the_login(simulator: DiscordSimulator) -> None:

@@ -199,7 +199,7 @@ async def test_typing_goes_on_undisturbed_while_the_page_changes() -> None:
 async def test_the_stories_play_by_themselves_and_can_be_paused() -> None:
     async with program() as stage, reading(stage, plays=True) as reader:
         page = reader.page
-        await expect(page.get_by_text("A story plays by itself.")).to_be_visible(timeout=2_000)
+        await expect(page.get_by_text("A story plays by itself.")).to_be_visible()
         await page.get_by_role("button", name="Pause").click()
         await expect(page.get_by_text("The story waits.")).to_be_visible()
         await asyncio.sleep(1)

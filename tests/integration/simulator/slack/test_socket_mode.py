@@ -120,7 +120,7 @@ async def test_bolt_comes_back_after_a_broken_connection(
     slack.misbehave("drop_connection")
     await until(lambda: not slack.view().is_bot_connected)
     await slack.say("alice", "general", "meanwhile")
-    await until(lambda: "message" in bot.kinds(), seconds=15)
+    await until(lambda: "message" in bot.kinds())
 
 
 async def test_a_redelivery_reaches_bolt_with_the_retry_headers() -> None:

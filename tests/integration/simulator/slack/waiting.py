@@ -11,9 +11,9 @@ from simulator.view import SeenChannel
 ValueT = TypeVar("ValueT")
 
 
-async def until(condition: Callable[[], ValueT], *, seconds: float = 5.0) -> ValueT:
+async def until(condition: Callable[[], ValueT]) -> ValueT:
     """The first true value of the condition."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + 30
     while not (value := condition()):
         assert time.monotonic() < deadline, "it did not happen in time"
         await asyncio.sleep(0.005)
