@@ -466,7 +466,7 @@ async def test_an_edit_of_the_request_is_said_to_be_read_next(stage: Stage) -> N
     run_id = await world.say("count the rows")
     stage.delivery.wake(run_id)
     running = asyncio.ensure_future(execute(run_id, world.deps))
-    await until(lambda: bool(stage.of(RunStatus)))
+    await until(lambda: bool(stage.of(RunStatus) and world.model.requests))
 
     def says_so() -> bool:
         shown = stage.of(RunStatus)[0].newest

@@ -53,7 +53,7 @@ async def test_a_message_during_a_run_gets_no_sign(stage: Stage) -> None:
     run_id = await world.say("count the rows")
     stage.delivery.wake(run_id)
     running = asyncio.ensure_future(execute(run_id, world.deps))
-    await until(lambda: bool(stage.of(RunStatus)))
+    await until(lambda: bool(stage.of(RunStatus) and world.model.requests))
     await said(stage, "2", "unsure")
     await said(stage, "3", "clear")
     stage.delivery.wake(run_id)
