@@ -258,7 +258,10 @@ class _Show:
             self._inputs_changed.clear()
             try:
                 inputs = await self._deps.conversations.unread_inputs(run.thread_id)
-            except StorageUnavailable:
+            except StorageUnavailable as error:
+                log.info("new messages during run %s wait for the database: %s", run.run_id, error)
+                self._inputs_changed.set()
+                await wait_at_most(self._over, SWEEP_SECONDS)
                 continue
             signs = (one for one in inputs if one.attention != "unsure")
             new = {one for one in signs if one.is_news_for(run.request_ref)} - signed

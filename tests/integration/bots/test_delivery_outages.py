@@ -4,13 +4,18 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from bots.delivery import run_delivery
 from bots.delivery.content import AskPrompt, RunStatus
 from core.domain.errors import StorageUnavailable
+from core.domain.threads import ThreadInput
 from core.run.execute import execute
 from core.stores import Delivery, DeliveryLease
 from core.tools.tool import ToolSet
+from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.deliveries import SqlDeliveries
-from tests.fakes.streamed_model import calls
+from tests.fakes.streamed_model import calls, text
 from tests.integration.bots.delivery_stage import Stage, until
 from tests.integration.bots.delivery_stage import stage as stage
 from tests.integration.core.conftest import world as world
@@ -51,3 +56,30 @@ async def test_a_question_is_asked_though_the_database_was_away_for_a_moment(sta
 
     await running
     await until(lambda: bool(stage.of(AskPrompt)))
+
+
+async def test_a_message_during_a_run_is_acknowledged_though_the_database_was_away_for_a_moment(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, read = stage.world, SqlConversations.unread_inputs
+    outcomes = [StorageUnavailable("a failover")]
+
+    async def flickering(stored: SqlConversations, thread_id: str) -> tuple[ThreadInput, ...]:
+        if outcomes:
+            raise outcomes.pop()
+        return await read(stored, thread_id)
+
+    monkeypatch.setattr(run_delivery, "SWEEP_SECONDS", 0.05)
+    world.model.turns = [calls(("wait", '{"text": "x"}')), text("Done.")]
+    run_id, running = await stage.start_followed()
+    async with asyncio.timeout(30):
+        await world.bench.has_started("x").wait()
+    monkeypatch.setattr(SqlConversations, "unread_inputs", flickering)
+    assert await world.say("and the rows?", message_ref="2") == run_id
+    stage.delivery.wake(run_id)
+
+    await until(lambda: ("2", "seen") in stage.surface.reactions)
+    assert outcomes == []
+    world.bench.gate("x").set()
+    await running
+    await stage.shown()
