@@ -185,7 +185,9 @@ class RunningSandboxes:
             return None
         try:
             if not machine.connection.is_lost and fence > self._fences[thread_id]:
-                await machine.connection.call("fence", answer_seconds=FENCE_SECONDS, fence=fence)
+                await machine.connection.call(
+                    "fence", answer_seconds=FENCE_SECONDS, is_housekeeping=True, fence=fence
+                )
                 self._fences[thread_id] = fence
         except SandboxUnavailable as error:
             log.warning("the sandbox of thread %s is lost: %s", thread_id, error.detail)

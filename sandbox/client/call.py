@@ -21,6 +21,7 @@ class PendingCall:
         self.pieces_bytes = 0
         self.unacknowledged_bytes = 0
         self.accepts_data = False
+        self.is_housekeeping = False
         self.credit = protocol.WINDOW_BYTES
         self.changed = asyncio.Event()
 

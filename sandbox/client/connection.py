@@ -48,7 +48,7 @@ class Connection:
         self._lost_because: str | None = None
         self._lost_message = LOST
         self.loss_was_reported = False
-        """Whether a caller has received the error."""
+        """Whether a caller that reports it has received the error."""
         self._hello: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._pump = spawn(self._receive(), name=f"sandbox {label}")
 
@@ -75,16 +75,25 @@ class Connection:
         self._writer.write(protocol.encode_json_frame(protocol.HELLO, 0, hello))
 
     async def call(
-        self, op: str, *, answer_seconds: float = ANSWER_SECONDS, **fields: object
+        self,
+        op: str,
+        *,
+        answer_seconds: float = ANSWER_SECONDS,
+        is_housekeeping: bool = False,
+        **fields: object,
     ) -> JsonObject:
-        """Raises ToolError with the program's message if it refuses, LeaseLost if the fence is stale."""
+        """Raises ToolError with the program's message if it refuses, LeaseLost if the fence is stale.
+
+        If `is_housekeeping` is set, the caller reports no loss to anybody.
+        """
         channel, call = self._open(op, fields)
+        call.is_housekeeping = is_housekeeping
         try:
             async with asyncio.timeout(answer_seconds):
                 return await call.answer
         except TimeoutError:
             self.mark_lost(f"no answer to {op} within {answer_seconds} s")
-            raise self._lost() from None
+            raise self._lost(is_reported=not is_housekeeping) from None
         finally:
             self._forget(channel, call)
 
@@ -165,7 +174,7 @@ class Connection:
             self._hello.exception()  # marks it as retrieved: no one may be waiting
         for call in self._calls.values():
             if not call.answer.done():
-                call.answer.set_exception(self._lost())
+                call.answer.set_exception(self._lost(is_reported=not call.is_housekeeping))
                 call.answer.exception()
             call.changed.set()
         for deliver in tuple(self._relayed.values()):
@@ -179,8 +188,8 @@ class Connection:
         except OSError:
             log.debug("the stream of sandbox %s was cut", self._label)
 
-    def _lost(self) -> SandboxUnavailable:
-        self.loss_was_reported = True
+    def _lost(self, *, is_reported: bool = True) -> SandboxUnavailable:
+        self.loss_was_reported = self.loss_was_reported or is_reported
         return SandboxUnavailable(self._lost_message, detail=f"{self._label}: {self._lost_because}")
 
     def _open(

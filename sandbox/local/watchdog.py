@@ -299,7 +299,7 @@ class Watchdog:
 
 async def _tell_full(jail: MonitoredJail, message: str) -> None:
     with suppress(SandboxUnavailable, ToolError):  # lost: the next use reports it
-        await jail.connection.call("quota", full_message=message)
+        await jail.connection.call("quota", is_housekeeping=True, full_message=message)
 
 
 def _measure_jails(inits: dict[MonitoredJail, int]) -> dict[MonitoredJail, JailUsage | Exception]:

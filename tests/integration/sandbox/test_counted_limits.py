@@ -13,11 +13,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
 from core.domain.errors import SandboxUnavailable, ToolError
 from core.ports import Sandbox
+from core.tasks import spawn
 from sandbox.limits import MEBIBYTE, SandboxLimits
+from sandbox.local.jail import Jail
 from sandbox.local.provider import LocalSandboxProvider
 from tests.integration.sandbox.providers import local_jails, pieces, run
 from tests.requirements_of_the_machine import lacking
@@ -150,6 +153,22 @@ async def send_messages(jails: LocalSandboxProvider) -> None:
         await run(await jails.open("thread", fence=fence), "sleep 0.1")
 
 
+async def test_a_jail_that_ends_while_a_run_opens_it_is_told_to_that_run(
+    jails: LocalSandboxProvider,
+) -> None:
+    await jails.open("thread", fence=1)
+    (jail,) = jails._jails()
+    assert isinstance(jail, Jail)
+    for process in psutil.Process(jail.pid).children(recursive=True):
+        process.suspend()
+    opening = spawn(jails.open("thread", fence=2), name="a later run")
+    await wait_until(lambda: jail.connection.is_busy)
+    await jails._end_over_limit(jail, "The sandbox was stopped because of its files.")
+    with pytest.raises(SandboxUnavailable, match="because of its files"):
+        await opening
+    assert (await run(await jails.open("thread", fence=2), "echo on")).output == "on\n"
+
+
 @pytest.mark.slow
 async def test_a_workspace_above_its_limit_can_be_cleaned_up_but_not_filled(
     jails: LocalSandboxProvider,
@@ -208,7 +227,7 @@ def small_ext4(size_bytes: int) -> Iterator[Path]:
 
 
 def write_rows(folder: Path) -> None:
-    database = sqlite3.connect(folder / "database", timeout=5)
+    database = sqlite3.connect(folder / "database", timeout=30)
     try:
         database.execute("create table if not exists message (text)")
         database.execute("insert into message values (?)", ("x" * 10_000,))

@@ -90,6 +90,22 @@ async def test_a_loss_that_a_waiting_call_receives_has_been_told(liar: Liar) -> 
         await asked
 
 
+@pytest.mark.parametrize("answer_seconds", [0.05, 30])
+async def test_a_loss_that_only_housekeeping_receives_has_been_told_to_nobody(
+    liar: Liar, answer_seconds: float
+) -> None:
+    liar.answer({"protocol": protocol.PROTOCOL_VERSION}, protocol.HELLO, channel=0)
+    await liar.connection.wait_for_hello(30)
+    asking = liar.connection.call("quota", answer_seconds=answer_seconds, is_housekeeping=True)
+    asked = spawn(asking, name="a call")
+    if answer_seconds == 30:
+        await asyncio.sleep(0)
+        liar.connection.mark_lost("over a limit")
+    with pytest.raises(SandboxUnavailable):
+        await asked
+    assert liar.connection.loss_was_reported is False
+
+
 GOOD_OUTPUT = {
     "output": "x",
     "exit_code": 0,
