@@ -7,7 +7,7 @@ import pytest
 
 from tests.bench.__main__ import main
 from tests.bench.figure import Figure, Unmeasurable, figures, percentile
-from tests.bench.figures import chunks, crowd, turns, xml
+from tests.bench.figures import chunks, crowd, steering, turns, xml
 
 
 def figure(name: str, *, value: float, bound: float = 10) -> Figure:
@@ -90,6 +90,8 @@ def test_the_promised_figures_are_there_with_their_bounds() -> None:
         "chunk_cpu_us": 40,
         "database_bytes_a_turn": 9_000,
         "disk_kb_a_turn": 110,
+        "edit_p95_ms": 1_500,
+        "follow_up_p95_ms": 100,
         "compress_ms": 50,
         "conversations_s": 1.3,
         "help_s": 0.4,
@@ -107,6 +109,7 @@ def test_the_promised_figures_are_there_with_their_bounds() -> None:
         "reaction_p95_ms": 100,
         "restore_200mb_s": 2,
         "retrieval_ms": 10,
+        "stop_p95_ms": 250,
         "takeover_click_p95_ms": 250,
         "turn_cpu_50_ms": 4,
         "turn_cpu_growth": 1.3,
@@ -124,6 +127,9 @@ def test_the_promised_figures_are_there_with_their_bounds() -> None:
         ("conversations_s", crowd, {"CONVERSATIONS": 2, "TURNS": 2, "TIMES": 1}),
         ("chunk_cpu_us", chunks, {"CHUNKS": 200, "TIMES": 1}),
         ("xml_200kb_ms", xml, {"CHARACTERS": 2_000, "TIMES": 1}),
+        ("stop_p95_ms", steering, {"RUNS": 1}),
+        ("follow_up_p95_ms", steering, {"RUNS": 1}),
+        ("edit_p95_ms", steering, {"RUNS": 1}),
     ],
 )
 def test_a_figure_is_measured_on_the_whole_program(
