@@ -167,7 +167,7 @@ def _running(
     finally:
         process.send_signal(stop)
         try:
-            process.wait(timeout=10)
+            process.wait(timeout=30)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

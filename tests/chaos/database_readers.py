@@ -24,7 +24,7 @@ def sqlite_reader(path: Path) -> DatabaseReader:
         if not path.exists():
             return []
         try:
-            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)) as opened:
+            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30)) as opened:
                 return opened.execute(query, values).fetchall()
         except sqlite3.OperationalError:
             return []

@@ -5,7 +5,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -122,12 +122,16 @@ class Stage:
         self, text: str, answers: tuple[str, ...], *, files: tuple[SentFile, ...] = ()
     ) -> None:
         """Mentions the bot with this text until one of the answers is shown, at most three times, as a person does."""
-        for is_last, seconds in ((False, 8.0), (False, 8.0), (True, 2 * self.patience_seconds)):
+
+        async def mention(seconds: float) -> None:
             await self.connected()
             await self.say(f"@{self.view().bot_name} {text}", files=files)
-            with nullcontext() if is_last else suppress(AssertionError):
-                await self.until(lambda: any(map(self.shows, answers)), text, seconds=seconds)
-                return
+            await self.until(lambda: any(map(self.shows, answers)), text, seconds=seconds)
+
+        for _ in range(2):
+            with suppress(AssertionError):
+                return await mention(8.0)
+        return await mention(2 * self.patience_seconds)
 
     async def press(self, label: str) -> None:
         """Presses the button, and again if the platform says that the app did not respond, as a person does."""

@@ -101,7 +101,7 @@ async def test_a_terminated_session_is_gone(sandbox: Sandbox) -> None:
 
 async def test_a_missing_folder_is_told(sandbox: Sandbox) -> None:
     with pytest.raises(ToolError, match="no folder"):
-        await sandbox.shell.execute("true", session="a", folder="nowhere", timeout_seconds=5)
+        await sandbox.shell.execute("true", session="a", folder="nowhere", timeout_seconds=30)
 
 
 async def test_a_cancelled_wait_leaves_the_command_to_interrupt(sandbox: Sandbox) -> None:
@@ -290,7 +290,7 @@ async def test_a_closed_sandbox_is_lost_and_its_files_are_kept(
 ) -> None:
     first = await provider.open(thread_id, fence=1)
     await first.files.write("kept", pieces(b"x"))
-    waiting = asyncio.ensure_future(run(first, "echo started; sleep 1000", session="w", seconds=2))
+    waiting = asyncio.ensure_future(run(first, "echo started; sleep 1000", session="w", seconds=30))
     while not await first.shell.sessions():
         await asyncio.sleep(0.01)
     await first.close()

@@ -36,7 +36,7 @@ async def test_text_that_nobody_read_is_not_taken_for_a_command(sandbox: Sandbox
     await run(sandbox, SLOW_PROMPT)
     await run(sandbox, "sleep 0.3", seconds=0)
     await sandbox.shell.type_text("main", "touch surprise\n")
-    assert (await sandbox.shell.check("main", timeout_seconds=20)).exit_code == 0
+    assert (await sandbox.shell.check("main", timeout_seconds=30)).exit_code == 0
     done = await run(sandbox, "sleep 0.3; ls; echo on")
     assert (done.output, done.exit_code) == ("on\n", 0)
 
@@ -71,7 +71,7 @@ async def test_long_input_is_typed_whole(sandbox: Sandbox) -> None:
     lines = "".join(f"{number:099}\n" for number in range(3000))
     await run(sandbox, "sleep 0.3; head -c 300000 >typed", seconds=0)
     await sandbox.shell.type_text("main", lines)
-    assert (await sandbox.shell.check("main", timeout_seconds=20)).exit_code == 0
+    assert (await sandbox.shell.check("main", timeout_seconds=30)).exit_code == 0
     assert await content(sandbox, "typed") == lines.encode()
 
 

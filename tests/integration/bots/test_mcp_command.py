@@ -103,7 +103,7 @@ def workspaces(folder: Path) -> list[Path]:
 
 def threads(folder: Path) -> int:
     path = folder / "data" / "threadhand.db"
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)) as opened:
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30)) as opened:
         return opened.execute("SELECT count(*) FROM thread").fetchone()[0]
 
 

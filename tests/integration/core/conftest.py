@@ -99,7 +99,7 @@ class Bench:
                 params=EchoParams,
                 run=run,
                 title=lambda params, name=name: f"{name} {params.text}",
-                timeout_seconds=5,
+                timeout_seconds=30,
             )
             for name, run in {
                 "echo": self.echo,

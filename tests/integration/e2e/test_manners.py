@@ -282,9 +282,7 @@ async def test_an_edit_of_the_request_during_a_run_is_acknowledged_at_once(
         assert not stage.shows("I will read your new message next")
         corrected = f"@{stage.view().bot_name} Count the rows and the columns, please."
         await stage.platform.edit(PERSON, stage.channel_id, request, corrected)
-        await stage.until(
-            lambda: stage.shows("I will read your new message next"), "it says so", seconds=2.5
-        )
+        await stage.until(lambda: stage.shows("I will read your new message next"), "it says so")
         assert signs(stage) in (["eyes"], ["👀"])
         assert stage.runs() == ["running"]
 

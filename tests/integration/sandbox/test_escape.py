@@ -85,7 +85,7 @@ async def test_the_system_cannot_be_written(sandbox: Sandbox, path: str) -> None
     ],
 )
 async def test_more_rights_are_not_to_be_had(sandbox: Sandbox, command: str) -> None:
-    done = await run(sandbox, command, session="tries", seconds=20)
+    done = await run(sandbox, command, session="tries", seconds=30)
     assert done.exit_code not in (0, None), done
     assert "not found" not in done.output
 

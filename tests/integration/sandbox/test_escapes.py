@@ -186,7 +186,7 @@ async def test_who_takes_the_programs_stream_loses_the_sandbox_and_nothing_else(
     before = sum(1 for _ in Path("/proc/self/fd").iterdir())
     await hostile.files.write("take.py", pieces(TAKE_THE_STREAM.encode()))
     try:
-        done = await run(hostile, "python3 take.py; sleep 5", seconds=20)
+        done = await run(hostile, "python3 take.py; sleep 5", seconds=30)
         assert done.output.startswith("nothing")  # where ptrace is restricted
     except SandboxUnavailable:
         assert sum(1 for _ in Path("/proc/self/fd").iterdir()) <= before
@@ -270,7 +270,7 @@ async def test_a_name_is_resolved_once_for_a_connection(
     with socket.create_server(("127.0.0.1", 0)) as private:
         private.settimeout(0.1)
         port = private.getsockname()[1]
-        await run(hostile, f"curl -s -m 5 http://rebind.example:{port}/", seconds=10)
+        await run(hostile, f"curl -s -m 5 http://rebind.example:{port}/", seconds=30)
         with pytest.raises(TimeoutError):
             private.accept()
     assert len(asked) == 1

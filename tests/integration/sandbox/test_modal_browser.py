@@ -71,7 +71,7 @@ async def test_it_stays_logged_in_when_the_sandbox_was_stopped_and_restored(stag
     assert seen.state is not None
     assert seen.state.title == "known"
     left = await again.shell.execute(
-        "ls -d /tmp/threadhand-*-browser | wc -l", session="main", folder=None, timeout_seconds=20
+        "ls -d /tmp/threadhand-*-browser | wc -l", session="main", folder=None, timeout_seconds=30
     )
     assert left.output.strip() == "1"
 

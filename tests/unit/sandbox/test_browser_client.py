@@ -35,7 +35,7 @@ async def liar() -> AsyncIterator[Liar]:
 
 async def answered(liar: Liar, *pieces: bytes, ends: bool = False) -> BrowserResult:
     """What the host makes of these bytes as the answer to an action."""
-    acting = spawn(liar.sandbox.browser.act("look", {}, timeout_seconds=5), name="act")
+    acting = spawn(liar.sandbox.browser.act("look", {}, timeout_seconds=30), name="act")
     kind, channel, _ = await liar.take()
     assert kind == protocol.OPEN
     for piece in pieces:
@@ -101,7 +101,7 @@ async def test_an_end_in_the_middle_is_told(liar: Liar) -> None:
 
 
 async def test_a_refusal_of_the_program_inside_is_the_models(liar: Liar) -> None:
-    acting = spawn(liar.sandbox.browser.act("look", {}, timeout_seconds=5), name="act")
+    acting = spawn(liar.sandbox.browser.act("look", {}, timeout_seconds=30), name="act")
     _, channel, _ = await liar.take()
     error = {"code": "refused", "message": "The browser does not start: no fonts."}
     liar.answer(error, protocol.ERROR, channel)

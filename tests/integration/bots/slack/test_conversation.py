@@ -14,7 +14,6 @@ from bots.inbound.actions import (
     StopRequested,
 )
 from bots.slack.app import SlackApp
-from bots.slack.web_api.people import LOOKUP_SECONDS_MAX
 from core.domain.threads import Ask
 from simulator.slack import SlackSettings, SlackSimulator
 from simulator.view import Button, SentFile
@@ -237,13 +236,3 @@ async def test_who_cannot_be_looked_up_goes_by_the_id(receiver: RecordingReceive
     assert isinstance(message, IncomingMessage)
     assert message.author.name == message.author.person_id
     assert message.text.startswith("hello @U")
-
-
-@pytest.mark.slow
-async def test_a_slow_look_up_of_names_delays_no_acknowledgement(
-    slack: SlackSimulator, app: SlackApp, receiver: RecordingReceiver
-):
-    slack.misbehave("slow", method="users.info", times=9, seconds=300)
-    await slack.say("alice", channel_of(slack), "@threadhand hello")
-    await eventually(lambda: receiver.taken)
-    assert LOOKUP_SECONDS_MAX < 1  # Slack waits 3 s for the acknowledgement

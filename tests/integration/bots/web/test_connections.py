@@ -75,9 +75,9 @@ async def status_of_think(port: int, *, source: str) -> int:
 
 
 async def is_closed(streams: Streams) -> bool:
-    """Waits for the end of the connection. Returns False if it stays open for much longer than a request may take."""
+    """Waits for the end of the connection. Returns False if it does not come."""
     try:
-        async with asyncio.timeout(10 * ARRIVAL_SECONDS):
+        async with asyncio.timeout(30):
             return not await streams[0].read()
     except TimeoutError:
         return False

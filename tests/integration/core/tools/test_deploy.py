@@ -116,7 +116,7 @@ async def test_what_is_hidden_stays_here_and_rules_are_no_pages(bench: Bench, pa
     await bench.put("site/.well-known/security.txt", b"Contact: x")
     await bench.put("site/_redirects", b"/old /new 301")
     await bench.sandbox.shell.execute(
-        "ln -s /etc/hostname site/link.txt", session="s", folder=None, timeout_seconds=20
+        "ln -s /etc/hostname site/link.txt", session="s", folder=None, timeout_seconds=30
     )
     await bench.output("deploy", name="report", directory_path="site")
     assert set(pages.sites["report"]) == {

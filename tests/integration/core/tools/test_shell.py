@@ -15,7 +15,7 @@ from tests.integration.core.tools.shared_bench import shared_sandbox as shared_s
 
 pytestmark = IN_MODULE_LOOP
 
-SECONDS = 20.0
+SECONDS = 30.0
 
 
 async def run(bench: Bench, command: str, session: str = "main") -> str:

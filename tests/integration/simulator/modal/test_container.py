@@ -7,7 +7,7 @@ import pytest
 
 from simulator.modal.container import CommandRefused, Container
 
-SECONDS = 20
+SECONDS = 30
 
 
 async def test_a_command_that_is_given_up_while_it_starts_leaves_the_container_whole(

@@ -151,7 +151,7 @@ async def test_a_long_command_tells_how_long_it_runs_and_what_it_printed_last(
 
     world.sandboxes = MemorySandboxes({"chatty": chatty})
     sandbox = await world.sandboxes.open("thread", fence=1)
-    model = StreamedModel([shell("chatty", timeout=20), text("ok")])
+    model = StreamedModel([shell("chatty", timeout=30), text("ok")])
     runs = [MemoryRun(model, tools=TOOLS, sandbox=sandbox)]
     await runs[0].start("go")
     progress = [one for one in log() if isinstance(one, ToolProgressed)]

@@ -136,7 +136,7 @@ async def test_a_sandbox_without_a_browser_says_so() -> None:
         processes = UnsafeProcessProvider(folder)
         sandbox = await processes.open("thread", fence=1)
         with pytest.raises(ToolError, match="This sandbox has no browser"):
-            await sandbox.browser.act("look", {}, timeout_seconds=20)
+            await sandbox.browser.act("look", {}, timeout_seconds=30)
         await processes.close()
 
 

@@ -72,7 +72,7 @@ async def test_what_cannot_be_opened_is_told_with_the_reason(
 
 async def test_a_link_of_the_workspace_that_leads_out_is_not_opened(stage: BrowserStage) -> None:
     await stage.sandbox.shell.execute(
-        "ln -s /etc/passwd /workspace/out.html", session="main", folder=None, timeout_seconds=10
+        "ln -s /etc/passwd /workspace/out.html", session="main", folder=None, timeout_seconds=30
     )
     said = await stage.error("browser_navigate_to", url="/workspace/out.html")
     assert "files under /workspace" in said
@@ -217,7 +217,7 @@ async def test_a_picture_goes_nowhere_but_into_the_workspace(stage: BrowserStage
         "ln -s /tmp away; mkdir dir.png; echo kept >/tmp/kept; ln -s /tmp/kept link.png",
         session="main",
         folder="/workspace",
-        timeout_seconds=10,
+        timeout_seconds=30,
     )
     assert "leads out" in await stage.error("browser_screenshot", file_path="away/out.png")
     assert "is a folder" in await stage.error("browser_screenshot", file_path="dir.png")
@@ -225,7 +225,7 @@ async def test_a_picture_goes_nowhere_but_into_the_workspace(stage: BrowserStage
     assert "ends in .png or .jpg" in str(refused.result["error"])
     await stage.do("browser_screenshot", file_path="link.png")
     said = await stage.sandbox.shell.execute(
-        "cat /tmp/kept", session="main", folder=None, timeout_seconds=10
+        "cat /tmp/kept", session="main", folder=None, timeout_seconds=30
     )
     assert said.output.strip() == "kept"
     assert (await stage.get("link.png")).startswith(b"\x89PNG")
