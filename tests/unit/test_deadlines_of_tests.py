@@ -20,7 +20,7 @@ WAITS = frozenset({"until", "eventually", "run"})
 BROWSER_WAITS = ("set_default_timeout", "wait_for_", "to_be_", "to_have_", "to_contain_")
 """How the browser's functions begin. They count in milliseconds."""
 CLOCKS = frozenset({"monotonic", "time"})
-MARKS = ("timeout", "wait(", "wait_for(", "seconds=", "() + ")
+MARKS = ("timeout", "wait(", "wait_for(", "seconds=", "() + ", "() - ")
 """A file without any of these has no deadline, and is not parsed."""
 NOT_TESTS = ("tests/bench/", "tests/load/")
 Constants = Mapping[str, float]
@@ -35,7 +35,7 @@ def short_deadlines(tree: ast.Module, constants: Constants) -> Iterator[str]:
 
 
 def _deadlines(node: ast.AST) -> Iterator[ast.expr]:
-    """The expressions that say how many seconds a call waits, or how far ahead of now a moment is."""
+    """The expressions that say how many seconds a call waits, how far ahead of now a moment is, or how long ago."""
     if isinstance(node, ast.Call):
         name = _name(node)
         found = [one.value for one in node.keywords if one.arg in KEYWORDS]
@@ -47,8 +47,14 @@ def _deadlines(node: ast.AST) -> Iterator[ast.expr]:
         yield from map(_thousandth, found) if is_in_milliseconds else found
         return
     match node:
-        case ast.BinOp(left=ast.Call() as clock, op=ast.Add()) if _name(clock) in CLOCKS:
-            yield node.right
+        case ast.BinOp(left=ast.Call() as clock, op=ast.Add(), right=ahead):
+            yield from [ahead] if _name(clock) in CLOCKS else ()
+        case ast.Compare(
+            left=ast.BinOp(left=ast.Call() as clock, op=ast.Sub()),
+            ops=[ast.Lt() | ast.LtE()],
+            comparators=[most],
+        ):
+            yield from [most] if _name(clock) in CLOCKS else ()
 
 
 def _name(call: ast.Call) -> str:
@@ -130,6 +136,7 @@ def test_no_deadline_is_shorter_than_a_slow_machine_needs() -> None:
         "ended.wait(SECONDS)",
         "caller.settimeout(SECONDS)",
         "deadline = time.monotonic() + SECONDS",
+        "assert time.monotonic() - began < SECONDS",
         "stage.until(lambda: taken,\n  'it is taken', seconds=SECONDS)",
         "run(sandbox, 'true', seconds=2 * SECONDS / 2)",
         "shell.execute('true', timeout_seconds=SECONDS)",

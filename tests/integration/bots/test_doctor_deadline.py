@@ -14,7 +14,7 @@ from bots.setup.doctor import check_settings
 from bots.setup.findings import Finding, exit_code
 from bots.setup.report import CANCEL_SECONDS, REPORT_SECONDS, Check, run_in_parallel
 
-SECONDS = 1.5
+SECONDS = 3
 SLACK = {"SLACK_BOT_TOKEN": "xoxb-1", "SLACK_APP_TOKEN": "xapp-1-A1-1-x"}
 
 
@@ -84,15 +84,14 @@ async def test_servers_that_hang_are_each_named_within_the_one_deadline(tmp_path
         *("model", "model", "model", "meaning", "outside", "outside", "public"),
     ]
     lines = [str(one) for one in failed]
-    assert lines[0].startswith("fail  database  PostgreSQL did not answer in 1.5 s. Check THREADH")
-    assert lines[2].startswith("fail  mcp       mute did not answer in 1.5 s. Start it, or corre")
-    assert lines[3].startswith("fail  mcp       child did not answer in 1.5 s. Start it, or corr")
-    assert lines[4].startswith("fail  slack     Slack did not answer in 1.5 s. Check the network")
-    assert lines[7].startswith("fail  model     large did not answer in 1.5 s. Try again, or cho")
+    assert lines[0].startswith("fail  database  PostgreSQL did not answer in 3 s. Check THREADH")
+    assert lines[2].startswith("fail  mcp       mute did not answer in 3 s. Start it, or corre")
+    assert lines[3].startswith("fail  mcp       child did not answer in 3 s. Start it, or corr")
+    assert lines[4].startswith("fail  slack     Slack did not answer in 3 s. Check the network")
+    assert lines[7].startswith("fail  model     large did not answer in 3 s. Try again, or cho")
     assert all(one.remedy and one.is_untested for one in failed)
     assert exit_code(findings) == 1
-    # the slow import of the model library is part of the time
-    assert elapsed < SECONDS + CANCEL_SECONDS + 4
+    assert elapsed < 30 < len(failed) * SECONDS, "they are tried one after the other"
     assert REPORT_SECONDS + CANCEL_SECONDS < 18
 
 

@@ -228,7 +228,7 @@ async def test_keep_alive_comments_for_ever_end_at_the_deadline_with_one_sentenc
         world.with_deps(ask_model=partial(asked, llm, deadline=3 * FIRST_SECONDS))
         events = await world.events(await world.run("go"))
     assert endpoint.models == ["test"]
-    assert time.monotonic() - start < 15
+    assert time.monotonic() - start < 30
     assert isinstance(events[-1], RunFailed)
     assert "did not answer in time" in events[-1].public_message
 
@@ -276,7 +276,7 @@ async def test_a_model_that_always_stops_in_the_middle_ends_the_run_with_one_sen
 ) -> None:
     endpoint, start = Endpoint("words"), time.monotonic()
     events, _ = await answer_of(world, endpoint, deadline=1)
-    assert time.monotonic() - start < 15
+    assert time.monotonic() - start < 30
     assert 2 <= len(endpoint.models) <= 3
     assert isinstance(events[-1], RunFailed)
     assert "did not answer in time" in events[-1].public_message

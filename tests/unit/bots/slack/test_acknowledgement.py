@@ -1,5 +1,7 @@
-"""Slack waits 3 s for an acknowledgement (docs.slack.dev/apis/events-api, Responding to events), however long its own
-answers to our look-ups take. In virtual time, so that no machine is too slow."""
+"""Slack gets its acknowledgement within 3 s (docs.slack.dev/apis/events-api, Responding to events;
+docs.slack.dev/interactivity/handling-user-interaction), however long its answers to our look-ups take.
+
+In virtual time, so that no machine is too slow."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -25,6 +27,10 @@ MENTION = message("<@U0> ask <@U2> and <@U3>", type="app_mention", files=[NAMELE
 MESSAGE = message("<@U0> ask <@U2> and <@U3>", files=[NAMELESS_FILE])
 COMMAND: JsonObject = {"user_id": "U1", "channel_id": "C1", "text": "ask <@U2>"}
 SHORTCUT: JsonObject = {"user": {"id": "U1"}, "callback_id": ASK_ANYWHERE, "trigger_id": "1.2"}
+BAD_ANSWER: JsonObject = {
+    **fixture("button_pressed"),
+    "actions": [{"action_id": "feedback", "value": "r1:bad", "action_ts": "3.0"}],
+}
 FORM: JsonObject = {
     "type": "view_submission",
     "user": {"id": "U1"},
@@ -76,11 +82,15 @@ async def send_twice_in_a_thread(slack: EventHandler) -> None:
         (lambda slack: slack.on_event(fixture("message_edited")), 1),
         (lambda slack: slack.on_event(reaction("octagonal_sign")), 0),
         (lambda slack: slack.on_click(fixture("button_pressed")), 1),
+        (lambda slack: slack.on_click(BAD_ANSWER), 1),
         (lambda slack: slack.on_command(COMMAND), 0),
         (lambda slack: slack.on_shortcut(SHORTCUT), 0),
         (lambda slack: slack.on_form(FORM), 0),
     ],
-    ids=["message", "mention", "two", "edit", "reaction", "click", "command", "shortcut", "form"],
+    ids=[
+        *("message", "mention", "two", "edit", "reaction"),
+        *("click", "bad answer", "command", "shortcut", "form"),
+    ],
 )
 def test_a_slack_that_answers_nothing_gets_its_acknowledgement_in_time(
     send: Callable[[EventHandler], Awaitable[object]], takes: int
