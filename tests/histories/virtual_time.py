@@ -10,13 +10,15 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import time_machine
 
 from core.domain import ids
 
 ResultT = TypeVar("ResultT")
+ParamsT = ParamSpec("ParamsT")
 EPOCH_SECONDS = 1_800_000_000
 CLOCK_SKEW_MILLISECONDS_MAX = 5_000
 STEP_SECONDS = 1e-6
@@ -215,6 +217,19 @@ def virtual_time(seed: int) -> Generator[VirtualTimeLoop, None, None]:
             time.monotonic, time.clock_gettime = monotonic, system
             ids.uuid_utils = makes_ids
             random.setstate(chances)
+
+
+def in_virtual_time(
+    test: Callable[ParamsT, Coroutine[Any, Any, None]],
+) -> Callable[ParamsT, None]:
+    """Decorator: plays an asynchronous test in virtual time."""
+
+    @wraps(test)
+    def play(*arguments: ParamsT.args, **named: ParamsT.kwargs) -> None:
+        with virtual_time(1) as loop:
+            loop.run_until_complete(test(*arguments, **named))
+
+    return play
 
 
 class TraceLog(logging.Handler):

@@ -1,3 +1,5 @@
+"""A model that fails, stalls or only shows signs of life, in virtual time."""
+
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
@@ -10,6 +12,7 @@ from core.llm.error_mapping import parse_retry_after
 from core.llm.retry import stream_with_retries
 from core.ports import ModelDelta, ModelFinished, ModelRequest, ModelRetried, TextDelta
 from core.tasks import cancel, spawn
+from tests.histories.virtual_time import in_virtual_time
 
 REQUEST = ModelRequest(model="first", messages=())
 FINISHED = ModelFinished(finish_reason="stop")
@@ -53,6 +56,7 @@ async def read(llm: FakeLLM, *fallbacks: str, **limits: float) -> list[ModelDelt
     return got
 
 
+@in_virtual_time
 async def test_an_unavailable_model_is_asked_again_until_it_answers():
     llm = FakeLLM([[DOWN], [DOWN], [TextDelta(text="Hi"), FINISHED]])
     got = [one async for one in stream_with_retries(llm, REQUEST, scale_seconds=0.001)]
@@ -65,6 +69,7 @@ async def test_an_unavailable_model_is_asked_again_until_it_answers():
     assert llm.asked == ["first"] * 3
 
 
+@in_virtual_time
 async def test_after_the_last_attempt_the_fallbacks_are_asked_and_then_the_error_is_raised():
     llm = FakeLLM([[DOWN]] * 4)
     with pytest.raises(ModelUnavailable, match="Down"):
@@ -78,6 +83,7 @@ async def test_after_the_last_attempt_the_fallbacks_are_asked_and_then_the_error
 @pytest.mark.parametrize(
     "play", [[ModelRejected("No.")], [TextDelta(text="Hi"), ModelRejected("No.")]]
 )
+@in_virtual_time
 async def test_what_cannot_pass_is_not_asked_again(
     play: list[ModelDelta | ModelError],
 ):
@@ -90,6 +96,7 @@ async def test_what_cannot_pass_is_not_asked_again(
     assert llm.asked == ["first"]
 
 
+@in_virtual_time
 async def test_a_wait_that_the_service_names_is_kept():
     llm = FakeLLM([[ModelUnavailable("Slow down.", retry_after_seconds=0.05)], [FINISHED]])
     start = time.monotonic()
@@ -98,6 +105,7 @@ async def test_a_wait_that_the_service_names_is_kept():
     assert time.monotonic() - start >= 0.05
 
 
+@in_virtual_time
 async def test_a_wait_beyond_the_deadline_goes_straight_to_the_fallback():
     llm = FakeLLM([[ModelUnavailable("Slow down.", retry_after_seconds=99)], [FINISHED]])
     got = [
@@ -117,6 +125,7 @@ BROKEN = ModelRetried(
 NEXT_MODEL = ModelRetried(text="first stopped answering in the middle: trying second")
 
 
+@in_virtual_time
 async def test_an_answer_that_breaks_off_starts_over_and_the_fallback_follows_the_second_one() -> (
     None
 ):
@@ -127,6 +136,7 @@ async def test_an_answer_that_breaks_off_starts_over_and_the_fallback_follows_th
     assert llm.asked == ["first", "first", "second"]
 
 
+@in_virtual_time
 async def test_without_a_fallback_the_third_broken_answer_is_the_last() -> None:
     llm = FakeLLM([[HI, DOWN]] * 9)
     *_, last = await read(llm)
@@ -134,17 +144,19 @@ async def test_without_a_fallback_the_third_broken_answer_is_the_last() -> None:
 
 
 @pytest.mark.parametrize("fallbacks", [(), ("second",)])
+@in_virtual_time
 async def test_an_answer_that_stalls_ends_by_the_deadline(fallbacks: tuple[str, ...]) -> None:
     """If there is a fallback, the first model stalls until only the fallback's share is left."""
     llm, start = FakeLLM([[HI, 999.0]] * 9), time.monotonic()
     got = await read(llm, *fallbacks, deadline_seconds=1.0)
-    assert time.monotonic() - start >= 0.9
+    assert 0.9 <= time.monotonic() - start < 1.1
     assert llm.asked == ["first", *fallbacks]
     assert (got[1] == NEXT_MODEL) == bool(fallbacks)
     last = "error: The model's service did not answer in time. Try again in a while."
     assert got[-1] == TextDelta(text=last)
 
 
+@in_virtual_time
 async def test_the_time_in_which_an_answer_streams_is_not_waiting() -> None:
     slow = [HI, 0.1] * 8
     llm = FakeLLM([[*slow, DOWN], [*slow, FINISHED]])
@@ -152,6 +164,7 @@ async def test_the_time_in_which_an_answer_streams_is_not_waiting() -> None:
     assert (got[-1], llm.asked) == (FINISHED, ["first"] * 2)
 
 
+@in_virtual_time
 async def test_an_answer_that_begins_late_may_pause() -> None:
     llm = FakeLLM([[*SIGNS, HI, 0.1, FINISHED]])
     got = await read(llm, deadline_seconds=0.2, first_seconds=0.15)
@@ -159,6 +172,7 @@ async def test_an_answer_that_begins_late_may_pause() -> None:
 
 
 @pytest.mark.parametrize("fallbacks", [(), ("second",)])
+@in_virtual_time
 async def test_a_model_that_shows_signs_of_life_is_not_asked_again(
     fallbacks: tuple[str, ...],
 ) -> None:
@@ -168,19 +182,23 @@ async def test_a_model_that_shows_signs_of_life_is_not_asked_again(
     assert (got, llm.asked) == ([HI, FINISHED], ["first"])
 
 
+@in_virtual_time
 async def test_one_sign_of_life_is_enough_for_an_answer_that_takes_long() -> None:
     llm = FakeLLM([[SIGN, 0.3, HI, FINISHED]])
     assert (await read(llm), llm.asked) == ([HI, FINISHED], ["first"])
 
 
+@in_virtual_time
 async def test_signs_of_life_without_an_answer_end_at_the_deadline() -> None:
-    llm = FakeLLM([[*SIGNS * 100]])
+    llm, start = FakeLLM([[*SIGNS * 100]]), time.monotonic()
     got = await read(llm, deadline_seconds=0.5)
+    assert time.monotonic() - start < 0.6
     assert len(llm.asked) == len(got) == 1
     late = "error: The model's service did not answer in time. Try again in a while."
     assert got == [TextDelta(text=late)]
 
 
+@in_virtual_time
 async def test_signs_of_life_without_an_answer_leave_the_fallback_its_share() -> None:
     llm = FakeLLM([[*SIGNS * 100], [HI, FINISHED]])
     got = await read(llm, "second", deadline_seconds=0.5)
@@ -190,23 +208,27 @@ async def test_signs_of_life_without_an_answer_leave_the_fallback_its_share() ->
 
 
 @pytest.mark.parametrize("fallbacks", [(), ("second",)])
+@in_virtual_time
 async def test_signs_of_life_keep_a_fallback_waiting_no_longer_than_the_setting_says(
     fallbacks: tuple[str, ...],
 ) -> None:
     """An answer that has begun in time may still pause for longer."""
-    llm = FakeLLM([[*SIGNS * 50], [*SIGNS, HI, 0.4, FINISHED]])
+    llm, start = FakeLLM([[*SIGNS * 50], [*SIGNS, HI, 0.4, FINISHED]]), time.monotonic()
     got = await read(llm, *fallbacks, "third", deadline_seconds=5.0, fallback_seconds=0.25)
+    assert time.monotonic() - start < 0.8
     assert llm.asked == ["first", *fallbacks, "third"][:2]
     assert isinstance(got[0], ModelRetried)
     assert got[0].text.startswith("first does not answer after 0 s: trying ")
     assert got[-1] == replace(FINISHED, model=llm.asked[1])
 
 
+@in_virtual_time
 async def test_without_a_fallback_signs_of_life_are_waited_for() -> None:
     llm = FakeLLM([[*SIGNS * 3, HI, FINISHED]])
     assert await read(llm, fallback_seconds=0.1) == [HI, FINISHED]
 
 
+@in_virtual_time
 async def test_a_reader_may_take_its_time_and_only_waiting_for_the_model_is_limited() -> None:
     llm, got = FakeLLM([[HI, HI, 0.02, FINISHED]]), list[ModelDelta]()
     limits = {"first_seconds": 0.1, "deadline_seconds": 0.2}
@@ -217,6 +239,7 @@ async def test_a_reader_may_take_its_time_and_only_waiting_for_the_model_is_limi
 
 
 @pytest.mark.parametrize("play", [[999.0], [HI, 999.0]])
+@in_virtual_time
 async def test_a_cancelled_reader_is_cancelled_and_leaves_no_timer(
     play: list[ModelDelta | ModelError | float | str],
 ) -> None:
@@ -231,6 +254,7 @@ async def test_a_cancelled_reader_is_cancelled_and_leaves_no_timer(
     await asyncio.sleep(0.3)  # a timer that was left would cancel this test
 
 
+@in_virtual_time
 async def test_who_asks_is_told_of_signs_of_life_too() -> None:
     told: list[str] = []
     request = replace(REQUEST, on_received=lambda: told.append(SIGN))
