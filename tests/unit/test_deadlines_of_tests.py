@@ -57,14 +57,14 @@ def _deadlines(node: ast.AST) -> Iterator[ast.expr]:
         yield from map(_thousandth, found) if is_in_milliseconds else found
         return
     match node:
-        case ast.BinOp(left=ast.Call() as clock, op=ast.Add(), right=ahead):
-            yield from [ahead] if _name(clock) in CLOCKS else ()
+        case ast.BinOp(left=ast.Call() as clock, op=ast.Add()) if _name(clock) in CLOCKS:
+            yield node.right
         case ast.Compare(
             left=ast.BinOp(left=ast.Call() as clock, op=ast.Sub()),
             ops=[ast.Lt() | ast.LtE()],
-            comparators=[most],
-        ):
-            yield from [most] if _name(clock) in CLOCKS else ()
+            comparators=[seconds],
+        ) if _name(clock) in CLOCKS:
+            yield seconds
 
 
 def _name(call: ast.Call) -> str:

@@ -55,7 +55,7 @@ class Thread:
 
 
 Act = Callable[[Thread], Awaitable[Callable[[], object]]]
-"""What a person does in the thread. Returns whether people see that the agent has noticed."""
+"""Acts as a person in the thread. Returns a function that tells whether people see that the agent has noticed."""
 
 
 async def stop(thread: Thread) -> Callable[[], object]:

@@ -201,7 +201,7 @@ BUTTONS: list[JsonObject] = [
         pytest.param("1", marks=pytest.mark.slow),
     ],
 )
-async def test_what_a_person_does_is_acknowledged_in_time_however_slow_slack_is(
+async def test_what_a_person_does_is_acknowledged_before_slack_answers_us(
     kind: str,
 ):
     """The simulator waits longer than Slack, which allows 3 s. tests/unit/bots/slack/test_acknowledgement.py counts."""
