@@ -46,7 +46,7 @@ class Action(BaseModel):
     option: str = ""
 
 
-async def carry_out(  # noqa: C901 - one case per kind
+async def carry_out(
     platform: SimulatedPlatform, action: Action, files: Sequence[SentFile]
 ) -> str | tuple[SelectOption, ...]:
     """Returns the id of the message or interaction that the action made, or an empty string; the values of `suggest`.

@@ -159,9 +159,7 @@ async def administer(platform: SlackSimulator | DiscordSimulator, action: Fields
     return await _administer_discord(platform, action)
 
 
-async def _administer_slack(  # noqa: C901 - one case per kind
-    slack: SlackSimulator, action: Fields
-) -> str:
+async def _administer_slack(slack: SlackSimulator, action: Fields) -> str:
     match action:
         case AppPost(embeds=[]):
             return await slack.post_as_app(
@@ -204,9 +202,7 @@ async def _administer_slack(  # noqa: C901 - one case per kind
     return ""
 
 
-async def _administer_discord(  # noqa: C901 - one case per kind
-    discord: DiscordSimulator, action: Fields
-) -> str:
+async def _administer_discord(discord: DiscordSimulator, action: Fields) -> str:
     match action:
         case AppPost(attachments=[], blocks=[], user_id=""):
             return await discord.post_as_app(

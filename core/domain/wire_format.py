@@ -203,7 +203,7 @@ def _status(event: RunEvent, fact: _ToolFact | _PlainFact) -> tuple[JsonObject, 
             return _plain(fact), metadata
 
 
-def _plain(fact: _PlainFact) -> JsonObject:  # noqa: C901 - one case per event
+def _plain(fact: _PlainFact) -> JsonObject:
     match fact:
         case TurnStarted(turn_id=turn_id):
             return {"status_type": "thread_run_start", "thread_run_id": turn_id}

@@ -293,7 +293,7 @@ class ResponsesModel(StrictModel):
             "encrypted_content": signature(thought(turn), "encrypted"),
         }
 
-    def check(self, body: Json) -> int:  # noqa: C901 - one case per kind of item
+    def check(self, body: Json) -> int:
         if body.get("store") is not False or "reasoning.encrypted_content" not in body["include"]:
             raise Refused("Items are not persisted when `store` is set to false.")
         if known := set(body) - {

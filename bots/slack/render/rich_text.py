@@ -77,7 +77,7 @@ class _Writer:
     quotes: int = 0
     table_depth: int = 0
 
-    def add(self, token: Token) -> None:  # noqa: C901 - one case per kind of token
+    def add(self, token: Token) -> None:
         match token.type:
             case "bullet_list_open" | "ordered_list_open":
                 self.lists.append("bullet" if token.type == "bullet_list_open" else "ordered")

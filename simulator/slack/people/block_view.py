@@ -52,9 +52,7 @@ def named(workspace: Workspace, text: str) -> str:
     return _USER.sub(lambda m: f"@{members[m[1]].name}" if m[1] in members else m[0], text)
 
 
-def draw_block(  # noqa: C901 - one case per block type
-    workspace: Workspace, block: Payload
-) -> Iterator[Element]:
+def draw_block(workspace: Workspace, block: Payload) -> Iterator[Element]:
     """One block as elements. For a type that the page cannot draw, its name stands there."""
     match block["type"]:
         case "divider":
@@ -78,7 +76,7 @@ def draw_block(  # noqa: C901 - one case per block type
             yield from _composed(workspace, block)
 
 
-def _composed(  # noqa: C901, PLR0912 - one case per block type
+def _composed(  # noqa: C901 - one case per block type
     workspace: Workspace, block: Payload
 ) -> Iterator[Element]:
     match block["type"]:
