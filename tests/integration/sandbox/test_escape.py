@@ -8,17 +8,16 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from core.domain.errors import SandboxUnavailable, ToolError
 from core.ports import Sandbox
 from sandbox.limits import SandboxLimits
 from sandbox.local.process_table import is_alive, process_tree
 from sandbox.local.provider import LocalSandboxProvider
+from tests.integration.sandbox.all_providers import clear
 from tests.integration.sandbox.providers import content, local_jails, pieces, run
 from tests.requirements_of_the_machine import lacking
-
-pytestmark = pytest.mark.slow
-
 
 MEBIBYTE = 1 << 20
 LIMITS = SandboxLimits(
@@ -27,6 +26,22 @@ LIMITS = SandboxLimits(
     workspace_bytes=64 * MEBIBYTE,
     temporary_bytes=32 * MEBIBYTE,
 )
+
+
+IN_SHARED_JAIL = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def jail_of_module() -> AsyncIterator[Sandbox]:
+    async with local_jails(LIMITS) as provider:
+        yield await provider.open("shared", fence=1)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def shared_jail(jail_of_module: Sandbox) -> AsyncIterator[Sandbox]:
+    """For tests that leave their jail alive. It is emptied after each of them."""
+    yield jail_of_module
+    await clear(jail_of_module)
 
 
 @pytest.fixture
@@ -45,8 +60,9 @@ async def sandbox(jails: LocalSandboxProvider) -> Sandbox:
     ["/etc/shadow", "/root", "/work", "/sys", "/boot", "/proc/1/root/root", "/var/lib", "/home/user/../../root",
      "/proc/sys/kernel/core_pattern_of_host", "/dev/sda", "/dev/vda", "/dev/mem", "/dev/kmsg", "/run/docker.sock"],
 )  # fmt: skip
-async def test_the_hosts_files_are_not_there(sandbox: Sandbox, path: str) -> None:
-    done = await run(sandbox, f"test -e {path} && ls -la {path}")
+@IN_SHARED_JAIL
+async def test_the_hosts_files_are_not_there(shared_jail: Sandbox, path: str) -> None:
+    done = await run(shared_jail, f"test -e {path} && ls -la {path}")
     assert done.exit_code != 0, done.output
 
 
@@ -54,8 +70,9 @@ async def test_the_hosts_files_are_not_there(sandbox: Sandbox, path: str) -> Non
     "path", ["/x", "/etc/x", "/usr/bin/x", "/opt/threadhand/agent.py", "/proc/sys/kernel/hostname",
              "/proc/sysrq-trigger", "/opt/threadhand/x", "/etc/passwd", "/run/x"],
 )  # fmt: skip
-async def test_the_system_cannot_be_written(sandbox: Sandbox, path: str) -> None:
-    done = await run(sandbox, f"echo x >> {path}")
+@IN_SHARED_JAIL
+async def test_the_system_cannot_be_written(shared_jail: Sandbox, path: str) -> None:
+    done = await run(shared_jail, f"echo x >> {path}")
     assert done.exit_code == 1, done.output
 
 
@@ -84,8 +101,9 @@ async def test_the_system_cannot_be_written(sandbox: Sandbox, path: str) -> None
         "ulimit -u 100000",
     ],
 )
-async def test_more_rights_are_not_to_be_had(sandbox: Sandbox, command: str) -> None:
-    done = await run(sandbox, command, session="tries", seconds=30)
+@IN_SHARED_JAIL
+async def test_more_rights_are_not_to_be_had(shared_jail: Sandbox, command: str) -> None:
+    done = await run(shared_jail, command, session="tries", seconds=30)
     assert done.exit_code not in (0, None), done
     assert "not found" not in done.output
 
@@ -96,19 +114,21 @@ async def test_more_rights_are_not_to_be_had(sandbox: Sandbox, command: str) -> 
                          (467, "open_tree_attr"), (447, "memfd_secret"), (101, "ptrace"), (438, "pidfd_getfd"),
                          (310, "process_vm_readv"), (444, "landlock_create_ruleset"), (300, "fanotify_init")],
 )  # fmt: skip
+@IN_SHARED_JAIL
 async def test_the_kernels_dangerous_calls_are_refused(
-    sandbox: Sandbox, number: int, name: str
+    shared_jail: Sandbox, number: int, name: str
 ) -> None:
     if os.uname().machine != "x86_64":
         lacking("jail", f"the numbers of the calls are those of x86_64, not {os.uname().machine}")
     call = f"r = c.syscall({number}, 0, 0, 0, 0, 0)"
     code = f"import ctypes; c = ctypes.CDLL(None, use_errno=True); {call}; print(r, ctypes.get_errno())"
-    done = await run(sandbox, f"python3 -c '{code}'")
+    done = await run(shared_jail, f"python3 -c '{code}'")
     assert done.output == "-1 1\n", name
 
 
-async def test_the_process_has_no_rights_and_no_descriptors(sandbox: Sandbox) -> None:
-    status = (await run(sandbox, "cat /proc/self/status")).output
+@IN_SHARED_JAIL
+async def test_the_process_has_no_rights_and_no_descriptors(shared_jail: Sandbox) -> None:
+    status = (await run(shared_jail, "cat /proc/self/status")).output
     for line in (
         "CapEff:\t0000000000000000",
         "CapBnd:\t0000000000000000",
@@ -116,18 +136,19 @@ async def test_the_process_has_no_rights_and_no_descriptors(sandbox: Sandbox) ->
         "Seccomp:\t2",
     ):
         assert line in status
-    descriptors = (await run(sandbox, "sh -c 'ls -l /proc/$$/fd'")).output
+    descriptors = (await run(shared_jail, "sh -c 'ls -l /proc/$$/fd'")).output
     assert "socket:" not in descriptors
     assert "memfd" not in descriptors
 
 
-async def test_setuid_files_give_nothing(sandbox: Sandbox) -> None:
+@IN_SHARED_JAIL
+async def test_setuid_files_give_nothing(shared_jail: Sandbox) -> None:
     done = await run(
-        sandbox,
+        shared_jail,
         "cp /usr/bin/id . && chmod 6755 id && ./id -u && find /usr/bin/su -perm -4000; id -u",
     )
     assert set(done.output.split()) <= {"1000", "/usr/bin/su"}
-    assert (await run(sandbox, "grep -c nosuid /proc/self/mountinfo")).output != "0\n"
+    assert (await run(shared_jail, "grep -c nosuid /proc/self/mountinfo")).output != "0\n"
 
 
 async def test_the_environment_holds_nothing_of_ours(

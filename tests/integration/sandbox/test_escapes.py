@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from core.domain.errors import SandboxUnavailable, ToolError
 from core.ports import Sandbox
@@ -20,11 +21,28 @@ from sandbox.local.egress_policy import EgressConfig, parse_egress_policy
 from sandbox.local.folder_trees import measure_folder
 from sandbox.local.process_table import is_alive, process_tree
 from sandbox.local.provider import LocalSandboxProvider
+from tests.integration.sandbox.all_providers import clear
 from tests.integration.sandbox.providers import content, local_jails, pieces, reachable_folder, run
 
 MEBIBYTE = 1 << 20
 LIMITS = SandboxLimits(memory_bytes=256 * MEBIBYTE, processes=64, workspace_bytes=64 * MEBIBYTE)
 EGRESS = EgressConfig(policy=parse_egress_policy("on"))
+
+
+IN_SHARED_JAIL = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def jail_of_module() -> AsyncIterator[Sandbox]:
+    async with local_jails(LIMITS, egress=EGRESS) as provider:
+        yield await provider.open("shared", fence=1)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def shared_jail(jail_of_module: Sandbox) -> AsyncIterator[Sandbox]:
+    """For tests that leave their jail alive. It is emptied after each of them."""
+    yield jail_of_module
+    await clear(jail_of_module)
 
 
 @pytest.fixture
@@ -50,7 +68,6 @@ async def neighbour(jails: LocalSandboxProvider) -> AsyncIterator[Sandbox]:
     assert await content(sandbox, "kept") == b"kept"
 
 
-@pytest.mark.slow
 async def test_the_hosts_ports_and_sockets_are_not_there(hostile: Sandbox) -> None:
     name = f"threadhand-{os.getpid()}"
     with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_UNIX) as abstract:
@@ -69,17 +86,16 @@ except OSError: print("nothing")
         assert (await run(hostile, "python3 try.py")).output == "nothing\n"
 
 
-@pytest.mark.slow
-async def test_the_devices_are_the_harmless_ones(hostile: Sandbox) -> None:
-    found = (await run(hostile, "find /dev -type b -o -type c | sort")).output.split()
+@IN_SHARED_JAIL
+async def test_the_devices_are_the_harmless_ones(shared_jail: Sandbox) -> None:
+    found = (await run(shared_jail, "find /dev -type b -o -type c | sort")).output.split()
     harmless = {"console", "full", "null", "ptmx", "random", "tty", "urandom", "zero"}
     assert {Path(path).name for path in found if not path.startswith("/dev/pts/")} <= harmless
     assert (
-        await run(hostile, "grep -c : /proc/net/dev; grep -c lo: /proc/net/dev")
+        await run(shared_jail, "grep -c : /proc/net/dev; grep -c lo: /proc/net/dev")
     ).output == "1\n1\n"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
@@ -100,13 +116,13 @@ async def test_the_devices_are_the_harmless_ones(hostile: Sandbox) -> None:
         "python3 -c 'import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))'",
     ],
 )
-async def test_proc_and_the_kernel_give_nothing(hostile: Sandbox, command: str) -> None:
-    done = await run(hostile, f"set -o pipefail; {command}")
+@IN_SHARED_JAIL
+async def test_proc_and_the_kernel_give_nothing(shared_jail: Sandbox, command: str) -> None:
+    done = await run(shared_jail, f"set -o pipefail; {command}")
     assert done.exit_code not in (0, None), done
     assert "not found" not in done.output
 
 
-@pytest.mark.slow
 async def test_links_out_of_the_workspace_lead_nowhere(
     jails: LocalSandboxProvider, hostile: Sandbox
 ) -> None:
@@ -130,7 +146,6 @@ async def test_links_out_of_the_workspace_lead_nowhere(
     assert (there / "secret").read_bytes() == b"of the victim"
 
 
-@pytest.mark.slow
 async def test_all_bombs_at_once_leave_the_neighbour_its_turn(
     hostile: Sandbox, neighbour: Sandbox
 ) -> None:
@@ -178,7 +193,6 @@ if stream:
 """
 
 
-@pytest.mark.slow
 async def test_who_takes_the_programs_stream_loses_the_sandbox_and_nothing_else(
     jails: LocalSandboxProvider, hostile: Sandbox, neighbour: Sandbox
 ) -> None:
@@ -208,7 +222,6 @@ one.listen()
 """
 
 
-@pytest.mark.slow
 async def test_the_way_out_cannot_be_taken_over(hostile: Sandbox) -> None:
     """The listening socket is in the host's hands alone: nobody inside can accept, close or rebind it."""
     await hostile.files.write("look.sh", pieces(LOOK.encode()))
@@ -219,7 +232,6 @@ async def test_the_way_out_cannot_be_taken_over(hostile: Sandbox) -> None:
     assert (await run(hostile, "python3 bind.py")).exit_code == 1
 
 
-@pytest.mark.slow
 async def test_nothing_outlives_the_stop(jails: LocalSandboxProvider, hostile: Sandbox) -> None:
     stubborn = """
 import os, signal, time
@@ -252,7 +264,6 @@ async def test_names_without_content_count_too() -> None:
         assert measure_folder(folder).named_bytes >= 100 * 4096
 
 
-@pytest.mark.slow
 async def test_a_name_is_resolved_once_for_a_connection(
     hostile: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
