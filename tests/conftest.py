@@ -1,6 +1,5 @@
 """What holds for every test: properties are tried the same way each time, so that a failure comes back."""
 
-import os
 from collections import Counter
 
 import pytest
@@ -14,23 +13,21 @@ pytest.register_assert_rewrite(
 )
 
 settings.register_profile("short", derandomize=True, deadline=None, max_examples=25)
-settings.register_profile("slow", derandomize=True, deadline=None, max_examples=100)
-settings.register_profile("long", derandomize=True, deadline=None, max_examples=400)
+settings.register_profile("all", derandomize=True, deadline=None, max_examples=400)
 settings.load_profile("short")
 
 
-LONG_TESTS = ("integration/demo/", "integration/simulator/page/", "integration/bots/test_eval.py")
+LONG_TESTS = (
+    "histories/",
+    "integration/demo/",
+    "integration/simulator/page/",
+    "integration/bots/test_eval.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begins with tests that take half a minute, so that no worker is left alone with one of them at the end."""
     items.sort(key=lambda item: not any(part in item.path.as_posix() for part in LONG_TESTS))
-
-
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Two for each core, because half of the time of a test is waiting for programs; three with the slow stories."""
-    is_quick = "not slow" in str(config.getoption("markexpr"))
-    return (2 if is_quick else 3) * (os.cpu_count() or 2)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

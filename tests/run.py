@@ -1,31 +1,29 @@
-"""Runs the tests, and each failed one once more by itself: `python -m tests.run [--slow | --long] [pytest arguments]`.
+"""Runs the tests, and each failed one once more by itself: `python -m tests.run [--all] [--failed] [pytest arguments]`.
 
-by default  what takes a few minutes
---slow      also the slow stories: crashes, outages, browsers
---long      everything: every crash at every place, hundreds of random examples
---failed    only what failed in the last run; named tests run whatever their level
+by default  see tests/default_run.py
+PATH        every test of this file or folder, or a single test
+--all       every test, with hundreds of random examples for each property
+--failed    only what failed in the last run
 
 A test that fails in the run and passes by itself is FLAKY. Up to two of them leave the run green, because a loaded
 machine can cause one; each is a defect all the same. The last lines name every failure and the command that repeats it.
 """
 
 import json
+import os
+import re
 import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
+from tests import default_run
 from tests.paths import REPOSITORY
 from tests.progress import Failure
 
-LEVELS = {
-    "": ["-m", "not slow and not long"],
-    "--slow": ["-m", "not long", "--hypothesis-profile", "slow"],
-    "--long": ["-m", "long or not long", "--hypothesis-profile", "long"],
-}
 FLAKY_MAX = 2
 REPEATED_MAX = 10
 """With more failures the run is red in any case, and repeating them delays the news."""
@@ -34,34 +32,27 @@ TEXT_LINES_MAX = 60
 FAILURES_FILE = ".test-failures.json"
 
 
-@dataclass(frozen=True)
-class Selection:
-    """What to run: the level's options, further arguments of pytest, and whether these name single tests."""
-
-    level: Sequence[str]
-    arguments: Sequence[str]
-    is_named: bool
-
-    def options(self) -> list[str]:
-        is_single = self.is_named and len(self.arguments) == 1
-        workers = ["-n", "0"] if is_single else ["-n", "auto", "--dist", "worksteal"]
-        return [*self.level, *workers, *self.arguments]
-
-
 def main(arguments: Sequence[str], folder: Path = REPOSITORY) -> int:
     """Returns the exit code: 0 if every test passed, if need be by itself."""
     path = folder / FAILURES_FILE
-    selection = select(arguments, read_failures(path))
-    if selection is None:
-        say("No test failed in the last run.")
-        return 0
+    is_all = "--all" in arguments
+    rest = [one for one in arguments if one not in ("--all", "--failed")]
+    if "--failed" in arguments:
+        failed = [one.test for one in read_failures(path)]
+        if not failed:
+            say("No test failed in the last run.")
+            return 0
+        rest += failed
     path.unlink(missing_ok=True)
-    code = run_pytest([*selection.options(), f"--failures-file={path}"], folder)
+    profile = ["--hypothesis-profile", "all"] if is_all else []
+    selection = [] if is_all or any(map(is_path, rest)) else default_run.options()
+    options = [*profile, *workers(rest, is_all=is_all), *selection, *rest]
+    code = run_pytest([*options, f"--failures-file={path}"], folder)
     failures = read_failures(path)
     if code != 1 or not failures:
         return code
     repeated = failures if len(failures) <= REPEATED_MAX else []
-    flaky = [one for one in repeated if passes_alone(one, selection, folder)]
+    flaky = [one for one in repeated if passes_alone(one, profile, folder)]
     broken = [one for one in failures if one not in flaky]
     path.write_text(json.dumps([asdict(one) for one in [*broken, *flaky]]))
     for one in flaky:
@@ -70,23 +61,16 @@ def main(arguments: Sequence[str], folder: Path = REPOSITORY) -> int:
     return 1 if broken or len(flaky) > FLAKY_MAX else 0
 
 
-def select(arguments: Sequence[str], last_failures: Sequence[Failure]) -> Selection | None:
-    """Returns None if only the failures of the last run are wanted and there were none."""
-    level, only_failed, rest = "", False, list(arguments)
-    while rest and rest[0] in (*LEVELS, "--failed"):
-        word = rest.pop(0)
-        level, only_failed = (level, True) if word == "--failed" else (word, only_failed)
-    if only_failed and not last_failures:
-        return None
-    if only_failed:
-        rest += [one.test for one in last_failures]
-    is_named = any("::" in one for one in rest)
-    if not level and not is_named:
-        say("Slow stories are left out; scripts/test --slow runs them, too.")
-    options = LEVELS[level]
-    if is_named:  # whatever its level
-        options = ["-m", "long or not long", *options[2:]]
-    return Selection(options, rest, is_named)
+def is_path(argument: str) -> bool:
+    """Whether the argument names a file, a folder or a single test, and is not an option or its value."""
+    return re.fullmatch(r"(?!-)(tests(/[^:]*)?|[^:]+\.py|[^:]+::.+)", argument) is not None
+
+
+def workers(arguments: Sequence[str], *, is_all: bool) -> list[str]:
+    """Half of the time of a test is waiting for programs, and more of it in stories."""
+    if len(arguments) == 1 and "::" in arguments[0]:
+        return ["-n", "0"]
+    return ["-n", str((3 if is_all else 2) * (os.cpu_count() or 2)), "--dist", "worksteal"]
 
 
 def run_pytest(arguments: Sequence[str], folder: Path) -> int:
@@ -95,10 +79,9 @@ def run_pytest(arguments: Sequence[str], folder: Path) -> int:
     return subprocess.run(command, cwd=folder, check=False).returncode
 
 
-def passes_alone(failure: Failure, selection: Selection, folder: Path) -> bool:
+def passes_alone(failure: Failure, profile: Sequence[str], folder: Path) -> bool:
     say(f"\nOnce more, by itself: {failure.test}")
-    alone = ["-m", "long or not long", *selection.level[2:], "-n", "0", failure.test]
-    return run_pytest(alone, folder) == 0
+    return run_pytest([*profile, "-n", "0", failure.test], folder) == 0
 
 
 def read_failures(path: Path) -> list[Failure]:

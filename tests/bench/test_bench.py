@@ -118,7 +118,6 @@ def test_the_promised_figures_are_there_with_their_bounds() -> None:
     }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "module", "sizes"),
     [

@@ -10,9 +10,6 @@ from tests.chaos.invariants import settle_and_check
 from tests.chaos.outages import servers
 from tests.servers import server_folder
 
-pytestmark = pytest.mark.slow
-
-
 HOUR = 3600
 BY_ANOTHER_CLOCK = """
     SELECT run_id FROM run

@@ -20,7 +20,6 @@ def redis_url() -> Iterator[str]:
         yield url
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("platform", ["slack", "discord"])
 async def test_a_conversation_goes_on_at_whichever_worker(
     platform: PlatformName,
@@ -40,8 +39,7 @@ async def test_a_conversation_goes_on_at_whichever_worker(
             raise AssertionError(cluster.report())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["Stream", pytest.param("Nap", marks=pytest.mark.long)])
+@pytest.mark.parametrize("kind", ["Stream", "Nap"])
 async def test_a_worker_that_was_asleep_writes_nothing_when_it_wakes(
     kind: str,
     postgresql_url: str,
@@ -84,7 +82,6 @@ async def _is_still_so(cluster: Cluster) -> None:
     await settle_and_check(cluster)
 
 
-@pytest.mark.slow
 async def test_a_second_bot_changes_nothing_that_people_see(
     postgresql_url: str,
     redis_url: str,
@@ -101,7 +98,6 @@ async def test_a_second_bot_changes_nothing_that_people_see(
         await settle_and_check(cluster)
 
 
-@pytest.mark.slow
 async def test_a_second_bot_in_discord_changes_nothing_that_people_see(
     postgresql_url: str,
     redis_url: str,
@@ -113,7 +109,6 @@ async def test_a_second_bot_in_discord_changes_nothing_that_people_see(
         await settle_and_check(cluster)
 
 
-@pytest.mark.slow
 async def test_a_rough_platform_is_borne_by_all(
     postgresql_url: str,
     redis_url: str,
@@ -150,7 +145,6 @@ async def test_a_worker_that_is_asked_to_end_finishes_its_turn(
         assert "restarted while this ran" not in str(cluster.stage.script.requests)
 
 
-@pytest.mark.slow
 async def test_a_worker_waits_only_so_long_for_a_turn(
     postgresql_url: str,
     redis_url: str,
@@ -166,7 +160,6 @@ async def test_a_worker_waits_only_so_long_for_a_turn(
         assert "restarted while this ran" in str(cluster.stage.script.requests)
 
 
-@pytest.mark.slow
 async def test_a_bot_that_is_asked_to_end_finishes_what_it_posts(
     postgresql_url: str,
     redis_url: str,
@@ -185,7 +178,6 @@ async def test_a_bot_that_is_asked_to_end_finishes_what_it_posts(
         await settle_and_check(cluster)
 
 
-@pytest.mark.slow
 async def test_the_check_sees_what_is_lost_doubled_or_left_over(
     postgresql_url: str,
     redis_url: str,

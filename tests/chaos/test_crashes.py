@@ -176,29 +176,11 @@ OVERTAKEN = ("sandbox.interrupt.after",)
 """Failpoints that a run does not reach if it ends by itself meanwhile."""
 SOURCES = ("bots", "core", "sandbox", "storage")
 
-DEFAULT = {
-    ("report", "storage.accept"),
-    ("report", "storage.write"),
-    ("report", "slack.post"),
-    ("report", "sandbox.execute"),
-    ("report_in_discord", "discord.post"),
-}
-"""One crash for each tier of the program: reception, worker, delivery on each platform, sandbox."""
-
-
-def tier(story: str, place: str, *, is_first: bool) -> tuple[pytest.MarkDecorator, ...]:
-    """Returns the markers of a test. The first crash at a failpoint is slow, others are long; a few run by default."""
-    if not is_first:
-        return (pytest.mark.long,)
-    return () if (story, place) in DEFAULT else (pytest.mark.slow,)
-
-
 CASES = [
     pytest.param(
         story,
         armed_at(f"{place}.{when}", at, "kill"),
         id=f"{story}-{place}.{when}-{at or 1}",
-        marks=tier(story, place, is_first=(when, at) == ("after", passes[0])),
     )
     for story, places in PASSED.items()
     for place, passes in places.items()
@@ -224,7 +206,6 @@ async def test_a_crash(story: str, failpoint: str) -> None:
     await play(STORIES[story], [failpoint])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("place", TWICE)
 async def test_a_crash_after_a_crash(place: str, when: str) -> None:

@@ -70,24 +70,6 @@ PASSES = {"storage.heartbeat": (":2",)}
 """The passes of a failpoint in a test with two processes, if they are fewer than with a single process."""
 OVERTAKEN = ("sandbox.interrupt.after",)
 """Failpoints that a run does not reach if it ends by itself meanwhile."""
-ALWAYS: tuple[tuple[str, ProcessFailure], ...] = (
-    (
-        "report",
-        ProcessFailure(
-            kind="worker", place="storage.write.before", action="pause", at="begin_turn"
-        ),
-    ),
-    ("report", ProcessFailure(kind="worker", place="sandbox.execute.after", action="kill")),
-    (
-        "report",
-        ProcessFailure(kind="bot", place="slack.post.after", action="kill", at="deliver_ask"),
-    ),
-    (
-        "report",
-        ProcessFailure(kind="bot", place="slack.post.before", action="pause", at="deliver_ask"),
-    ),
-)
-"""Tests that are marked slow. All others are marked long."""
 
 
 def process_failures() -> Iterator[tuple[str, ProcessFailure]]:
@@ -132,7 +114,6 @@ def test_each_place_is_passed_by_somebody() -> None:
     places = {place for places in PASSED.values() for place in places}
     assert places >= {*OF_BOTH, *OF_WORKERS, *PASSES}
     assert not {*OF_BOTH} & {*OF_WORKERS}
-    assert {*ALWAYS} <= {*process_failures()}
 
 
 @pytest.mark.timeout(300)
@@ -143,7 +124,6 @@ def test_each_place_is_passed_by_somebody() -> None:
             story,
             failure,
             id=f"{story}-{failure.kind}-{failure.failpoint}",
-            marks=pytest.mark.slow if (story, failure) in ALWAYS else pytest.mark.long,
         )
         for story, failure in process_failures()
     ],

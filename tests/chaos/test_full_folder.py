@@ -54,10 +54,7 @@ async def _on_a_small_disk(sandbox: str) -> AsyncGenerator[tuple[Disk, Cluster],
             yield disk, cluster
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "sandbox", ["unsafe-process", pytest.param("local", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("sandbox", ["unsafe-process", "local"])
 async def test_a_full_data_folder_is_told_and_passes(sandbox: str) -> None:
     if sandbox == "local":
         async with local_jails():

@@ -3,8 +3,6 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
-import pytest
-
 from core.domain.errors import StorageUnavailable
 from tests.chaos.cluster import Cluster, open_cluster
 from tests.chaos.disks import MEBIBYTE, Disk, small_disk
@@ -52,7 +50,6 @@ async def _answers(cluster: Cluster) -> bool:
     return False
 
 
-@pytest.mark.slow
 async def test_redis_may_be_full() -> None:
     async with servers() as (_, cache, url), open_cluster("slack", url, cache.answer) as cluster:
         await _busy(cluster)
@@ -66,7 +63,6 @@ async def test_redis_may_be_full() -> None:
         await settle_and_check(cluster)
 
 
-@pytest.mark.slow
 async def test_the_disk_of_postgresql_may_be_full() -> None:
     async with _on_a_small_disk() as (disk, cluster):
         disk.fill()
@@ -77,7 +73,6 @@ async def test_the_disk_of_postgresql_may_be_full() -> None:
         )
 
 
-@pytest.mark.long
 async def test_postgresql_may_die_of_its_full_disk() -> None:
     async with _on_a_small_disk() as (disk, cluster):
         disk.fill()

@@ -16,7 +16,6 @@ async def _busy(cluster: Cluster) -> None:
     await cluster.until(lambda: cluster.stage.workspace_file("marks.txt"), "the command runs")
 
 
-@pytest.mark.slow
 async def test_an_emptied_redis_loses_nothing() -> None:
     async with servers() as (_, cache, url), open_cluster("slack", url, cache.answer) as cluster:
         await _busy(cluster)
@@ -26,7 +25,6 @@ async def test_an_emptied_redis_loses_nothing() -> None:
         await settle_and_check(cluster)
 
 
-@pytest.mark.long
 async def test_redis_may_go_away_and_come_back() -> None:
     async with servers() as (_, cache, url), open_cluster("slack", url, cache.answer) as cluster:
         await _busy(cluster)
@@ -38,8 +36,7 @@ async def test_redis_may_go_away_and_come_back() -> None:
         await settle_and_check(cluster)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("with_redis", [pytest.param(False, marks=pytest.mark.long), True])
+@pytest.mark.parametrize("with_redis", [False, True])
 async def test_postgresql_may_go_away_and_come_back(with_redis: bool) -> None:
     async with (
         servers() as (database, cache, url),
@@ -57,7 +54,6 @@ async def test_postgresql_may_go_away_and_come_back(with_redis: bool) -> None:
         await settle_and_check(cluster, seconds=120)
 
 
-@pytest.mark.long
 async def test_connections_to_the_database_may_break() -> None:
     async with servers() as (_, cache, url), open_cluster("slack", url, cache.answer) as cluster:
         await _busy(cluster)
@@ -70,7 +66,6 @@ async def test_connections_to_the_database_may_break() -> None:
         await settle_and_check(cluster)
 
 
-@pytest.mark.slow
 async def test_a_model_that_hangs_and_breaks_off_is_asked_again() -> None:
     scenario = """
 conversations:

@@ -7,9 +7,6 @@ from core.run.finish import STOPPED_AT_THE_SAME_PLACE, WORKER_DEATHS_MAX
 from tests.chaos.harness import PlatformName, Stage, staged
 from tests.chaos.stories import TALK
 
-pytestmark = pytest.mark.slow
-
-
 DEADLY = "llm.openai.request.after:kill"
 """A failpoint inside a turn, before any of the turn is stored."""
 DEADLY_COMMAND = "sandbox.execute.after:kill"
@@ -39,7 +36,7 @@ async def killed_at_every_start(stage: Stage) -> None:
         stage.program.start(failpoints=DEADLY)
 
 
-@pytest.mark.parametrize("platform", ["slack", pytest.param("discord", marks=pytest.mark.long)])
+@pytest.mark.parametrize("platform", ["slack", "discord"])
 async def test_a_run_that_kills_the_program_each_time_is_told_once(platform: PlatformName) -> None:
     async with staged(platform, TALK) as stage:
         stage.program.start(failpoints=DEADLY)

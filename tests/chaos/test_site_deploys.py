@@ -22,7 +22,6 @@ conversations:
 APPROVE = "Approve once"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("when", "deployed"), [("before", 0), ("after", 1)])
 async def test_nothing_is_deployed_twice_without_a_new_approval(when: str, deployed: int) -> None:
     async with cloudflare() as pages, staged("slack", SCENARIO) as stage:

@@ -1,11 +1,7 @@
 """Tests that runs wait for a platform that makes the program wait at its start."""
 
-import pytest
-
 from tests.chaos.harness import staged
 from tests.chaos.stories import TALK
-
-pytestmark = pytest.mark.slow
 
 
 async def test_a_run_waits_until_slack_lets_the_program_sign_in() -> None:

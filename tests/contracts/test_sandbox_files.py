@@ -124,7 +124,6 @@ async def test_names_that_cannot_be_are_told(sandbox: Sandbox) -> None:
         await sandbox.files.write("file/below", pieces(b""))
 
 
-@pytest.mark.slow
 async def test_a_large_file_streams_in_little_memory(sandbox: Sandbox) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert await sandbox.files.write("large", zeros(120)) == 120 * MEBIBYTE
@@ -148,7 +147,6 @@ async def test_a_slow_reader_holds_up_nobody(sandbox: Sandbox) -> None:
     assert read > 19 * MEBIBYTE
 
 
-@pytest.mark.slow
 async def test_commands_overtake_bulk_data(sandbox: Sandbox) -> None:
     await sandbox.files.write("large", zeros(100))
     copying = asyncio.ensure_future(content(sandbox, "large"))
@@ -200,7 +198,6 @@ async def test_an_abandoned_write_leaves_nothing(sandbox: Sandbox) -> None:
     assert (await run(sandbox, "ls -A")).output == "file\n"
 
 
-@pytest.mark.slow
 async def test_a_file_over_its_limit_is_told_and_not_kept(sandbox: Sandbox) -> None:
     with pytest.raises(ToolError, match="exceeds the size limit for files"):
         await sandbox.files.write("huge", zeros(320))

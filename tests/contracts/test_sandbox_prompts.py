@@ -11,7 +11,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 SLOW_PROMPT = 'PROMPT_COMMAND="$PROMPT_COMMAND; sleep 1"'  # between the mark and the next read
 
 
-@pytest.mark.slow
 async def test_what_is_interrupted_before_it_has_begun_never_begins(sandbox: Sandbox) -> None:
     await run(sandbox, SLOW_PROMPT)
     await run(sandbox, "touch begun; sleep 1000", seconds=0)
@@ -31,7 +30,6 @@ async def test_a_session_that_was_interrupted_while_it_started_is_kept(sandbox: 
     assert (await run(sandbox, "echo on", session="fresh")).output == "on\n"
 
 
-@pytest.mark.slow
 async def test_text_that_nobody_read_is_not_taken_for_a_command(sandbox: Sandbox) -> None:
     await run(sandbox, SLOW_PROMPT)
     await run(sandbox, "sleep 0.3", seconds=0)

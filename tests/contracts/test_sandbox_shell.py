@@ -208,7 +208,6 @@ async def test_binary_output_is_text_all_the_same(sandbox: Sandbox) -> None:
     assert "\0" not in done.output
 
 
-@pytest.mark.slow
 async def test_endless_output_is_stopped_and_costs_little(sandbox: Sandbox) -> None:
     begun = await run(sandbox, "yes", seconds=1)
     assert begun.exit_code is None

@@ -17,7 +17,7 @@ def seconds_of(work: Callable[[], object], *, seconds_max: float) -> float:
     one."""
 
     begun = time.thread_time()
-    far_too_long = 20 * seconds_max
+    far_too_long = 8 * seconds_max
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
         if time.thread_time() - begun > far_too_long:  # the timer counts all threads

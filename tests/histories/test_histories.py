@@ -25,7 +25,6 @@ def histories(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_seed_replays_also_after_other_histories() -> None:
     alone = histories("--seed", SEED)
@@ -37,7 +36,6 @@ def test_a_seed_replays_also_after_other_histories() -> None:
     assert f"seed {SEED} digest {digest[1]}\n" in after_others.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_no_history_breaks_an_invariant() -> None:
     played = histories("--histories", str(PLAYED), "--processes", "1")
@@ -45,7 +43,6 @@ def test_no_history_breaks_an_invariant() -> None:
     assert played.returncode == 0, played.stdout + played.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("bug", sorted(BUGS))
 def test_an_injected_bug_is_found_and_replays(bug: str) -> None:

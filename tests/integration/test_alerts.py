@@ -6,7 +6,6 @@ import subprocess
 from pathlib import Path
 from typing import Any, get_args
 
-import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -39,7 +38,6 @@ def counted() -> dict[str, set[str]]:
     return {one.name: {*one.labels} - {"le"} for one in samples}
 
 
-@pytest.mark.slow
 def test_every_alert_fires_when_it_should_and_at_nothing_else(tmp_path: Path) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:

@@ -4,8 +4,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.paths import REPOSITORY
 
 TESTS = """
@@ -20,7 +18,6 @@ def test_wrong():
 """
 
 
-@pytest.mark.slow
 def test_what_was_not_tested_takes_one_line_and_what_failed_is_named_last(tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text(TESTS)
     root = REPOSITORY

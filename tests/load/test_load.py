@@ -1,11 +1,7 @@
 """The load scripts themselves, in small: nothing is lost, whatever it takes."""
 
-import pytest
-
 from tests.load.history import history
 from tests.load.loads import mentions, streams
-
-pytestmark = pytest.mark.slow
 
 
 async def test_mentions_at_a_pace_are_all_answered() -> None:

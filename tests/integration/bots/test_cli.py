@@ -87,7 +87,6 @@ def test_setup_needs_a_terminal(tmp_path: Path) -> None:
     assert "run it in a terminal" in result.stderr
 
 
-@pytest.mark.slow
 def test_the_slack_manifest_is_printed_for_either_mode(tmp_path: Path) -> None:
     assert "socket_mode_enabled: true" in command(tmp_path, "slack", "manifest").stdout
     http = command(tmp_path, "slack", "manifest", "--public-url", "https://agent.example")
@@ -100,7 +99,6 @@ def test_the_slack_manifest_is_printed_for_either_mode(tmp_path: Path) -> None:
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
 
 
-@pytest.mark.slow
 def test_commands_that_find_nothing_to_do_say_so(tmp_path: Path) -> None:
     migrated = command(tmp_path, "migrate")
     assert (migrated.returncode, migrated.stdout) == (
@@ -111,7 +109,6 @@ def test_commands_that_find_nothing_to_do_say_so(tmp_path: Path) -> None:
     assert audit.stdout == "The audit log is empty: the agent has not been used yet.\n"
 
 
-@pytest.mark.slow
 def test_the_doctor_lists_the_settings(tmp_path: Path) -> None:
     lines = command(tmp_path, "doctor", "--settings").stdout.splitlines()
     assert "THREADHAND_HTTP_PORT=8700" in lines
@@ -119,7 +116,6 @@ def test_the_doctor_lists_the_settings(tmp_path: Path) -> None:
     assert "THREADHAND_API_TOKEN=" in lines
 
 
-@pytest.mark.slow
 def test_the_doctor_names_remedies_and_fails(tmp_path: Path) -> None:
     result = command(tmp_path, "doctor", THREADHAND_SANDBOX="none", THREADHAND_HTTP_PORT="0")
     assert result.returncode == 1

@@ -134,7 +134,6 @@ async def test_a_word_that_is_done_forgets_nothing_of_what_came_after_it(
     assert await stage.world.deps.stores.conversations.find(HERE) is not None
 
 
-@pytest.mark.slow
 async def test_what_is_to_be_forgotten_stays_findable_until_its_files_are_gone(
     stage: ReceiverStage,
 ) -> None:

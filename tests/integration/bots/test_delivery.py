@@ -147,7 +147,6 @@ async def test_a_run_that_waits_asks_in_a_message_that_later_says_who_allowed_it
     assert answer.newest == AnswerPart(markdown="Said.", run_id=run_id)
 
 
-@pytest.mark.slow
 async def test_a_second_question_right_after_the_first_is_shown_too(stage: Stage) -> None:
     """The run goes on and asks again before the status message may be edited."""
     stage.surface.edit_interval_seconds = 2.0
@@ -221,7 +220,6 @@ async def test_edits_keep_their_pace(stage: Stage) -> None:
     assert len(stage.of(RunStatus)) == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("is_carried_out", [True, False])
 @pytest.mark.parametrize("operation", ["post", "post with files"])
 async def test_after_an_unclear_failure_nothing_is_there_twice(

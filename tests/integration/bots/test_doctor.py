@@ -135,7 +135,6 @@ async def test_a_redis_that_may_delete_the_queue_is_found(
     assert ("noeviction" in finding.remedy) == (state == "fail")
 
 
-@pytest.mark.slow
 def test_a_full_disk_is_found(tmp_path: Path) -> None:
     with small_disk(4 * MEBIBYTE) as disk:
         disk.fill()

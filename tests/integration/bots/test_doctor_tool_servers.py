@@ -46,7 +46,6 @@ async def of_servers(folder: Path, servers: Mapping[str, object] | str) -> list[
     return [one for one in await found(folder, servers) if one.subject == "mcp"]
 
 
-@pytest.mark.slow
 async def test_each_server_is_connected_to_and_its_tools_are_named(tmp_path: Path) -> None:
     async with http_fake("http") as web:
         first, second = await of_servers(
@@ -101,7 +100,6 @@ async def test_what_a_server_says_with_its_secret_is_told_without(
     assert SECRET not in "".join(capfd.readouterr())
 
 
-@pytest.mark.slow
 async def test_a_server_whose_tools_nobody_gets_is_a_note(tmp_path: Path) -> None:
     (finding,) = await of_servers(
         tmp_path, {"child": stdio("mcp_server.py", enabled_tools=["nothing_*"])}

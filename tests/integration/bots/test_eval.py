@@ -50,7 +50,6 @@ async def test_the_references_pass_the_smoke_tasks() -> None:
     assert all(one.turns and one.input_tokens for task in result.tasks for one in task.attempts)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(SECONDS_MAX)
 @pytest.mark.parametrize("player", ["golden", "lazy", "gullible"])
 async def test_three_players_prove_the_checks(player: str) -> None:
@@ -62,7 +61,6 @@ async def test_three_players_prove_the_checks(player: str) -> None:
     assert set(found) == expected[player], found
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(SECONDS_MAX)
 async def test_results_are_written_and_compared(tmp_path: Path) -> None:
     lines: list[str] = []
@@ -99,7 +97,6 @@ async def test_what_cannot_be_played_is_said_at_once() -> None:
     assert "no task nothing" in await problem(model="scripted:golden", names=("nothing",))
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(SECONDS_MAX)
 async def test_a_recorded_thread_becomes_a_task_that_its_own_reference_passes(
     tmp_path: Path,

@@ -23,9 +23,6 @@ from tests.integration.core.mcp.conftest import guest_of as guest_of
 from tests.integration.sandbox.providers import local_jails, reachable_folder
 from tests.paths import REPOSITORY
 
-pytestmark = pytest.mark.slow
-
-
 TOKEN = "token-of-the-test"
 SECONDS = 120
 

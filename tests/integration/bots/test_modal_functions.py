@@ -53,7 +53,6 @@ def test_a_database_that_nobody_else_reaches_is_refused(
         modal_worker._load_settings()
 
 
-@pytest.mark.slow
 async def test_the_janitor_stops_what_is_idle_and_ends_what_nobody_remembers(
     postgresql_url: str, tmp_path: object
 ) -> None:
@@ -82,7 +81,6 @@ async def test_the_janitor_stops_what_is_idle_and_ends_what_nobody_remembers(
         assert stage.exit_snapshots == []
 
 
-@pytest.mark.slow
 async def test_a_function_executes_one_run_to_its_end(
     postgresql_url: str, tmp_path: object
 ) -> None:

@@ -23,7 +23,6 @@ def settings(**variables: str) -> Settings:
     return load_settings(environ, Path("no such file"))
 
 
-@pytest.mark.slow
 async def test_without_the_setting_words_are_all(database: Database) -> None:
     async with open_semantic_search(
         settings(LLM_BASE_URL="http://127.0.0.1:1/v1"), database
@@ -44,7 +43,6 @@ async def test_the_endpoint_of_the_model_is_asked_with_its_key(
         assert [one["model"] for one in fake.seen] == ["own/e5"]
 
 
-@pytest.mark.slow
 async def test_any_other_provider_is_reached_through_litellm(
     database: Database,
     monkeypatch: pytest.MonkeyPatch,

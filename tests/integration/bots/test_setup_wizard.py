@@ -97,7 +97,6 @@ def model_turns(stage: SetupStage) -> tuple[tuple[str, str], ...]:
     return ((KEY, stage.model.base_url), key, ("Model", "small"))
 
 
-@pytest.mark.slow
 async def test_a_set_up_from_the_first_key_to_the_test_message(stage: SetupStage) -> None:
     shown = await stage.session(
         *model_turns(stage),
@@ -129,7 +128,6 @@ async def test_a_set_up_from_the_first_key_to_the_test_message(stage: SetupStage
     assert stage.posted() == [TEST_MESSAGE]
 
 
-@pytest.mark.slow
 async def test_a_set_up_that_was_left_goes_on_where_it_ended(stage: SetupStage) -> None:
     first = await stage.session(*model_turns(stage), ("Set up Slack? (Y/n)", "^C"))
     second = await stage.session(
@@ -148,7 +146,6 @@ async def test_ctrl_c_ends_a_question_however_early_it_comes(is_secret: bool) ->
     assert await interrupted_questions(100, is_secret=is_secret) == 100
 
 
-@pytest.mark.slow
 async def test_without_a_network_what_is_typed_is_saved_and_not_called_done(
     stage: SetupStage,
 ) -> None:
@@ -177,7 +174,6 @@ async def test_without_a_network_what_is_typed_is_saved_and_not_called_done(
     assert settings.allowed_workspaces == ("T0SIM0001",)
 
 
-@pytest.mark.slow
 async def test_a_set_up_from_a_file(stage: SetupStage) -> None:
     channel_id = next(iter(stage.slack.workspace.channels))
     answers = stage.folder / "answers.yaml"
@@ -362,7 +358,6 @@ def test_a_list_is_picked_from_by_number_name_or_id() -> None:
     assert any(text.startswith("room fits several: ") for text in dialog.said)
 
 
-@pytest.mark.slow
 @given(
     st.dictionaries(
         st.sampled_from(["THREADHAND_MODEL", "THREADHAND_API_TOKEN", "THREADHAND_ALLOWED_USERS"]),

@@ -45,7 +45,6 @@ async def test_processes_on_one_redis_hear_what_one_of_them_was_refused(redis_ur
         assert await alone.rates.reserve([EDIT], wait_seconds_max=0) == 0
 
 
-@pytest.mark.slow
 async def test_a_wait_for_a_turn_is_counted_in_the_figures() -> None:
     async with staged("slack", TALK) as stage:
         assert isinstance(stage.platform, SlackSimulator)

@@ -6,8 +6,6 @@ import subprocess
 import sys
 import time
 
-import pytest
-
 from sandbox.limits import SandboxLimits
 from sandbox.local.egress_policy import EgressConfig, parse_egress_policy
 from sandbox.local.process_table import is_alive, process_tree
@@ -39,7 +37,6 @@ def test_a_program_that_cannot_end_is_ended() -> None:
         assert program.wait(timeout=30) == 1
 
 
-@pytest.mark.slow
 async def test_many_jails_that_refuse_to_end_are_gone_within_seconds() -> None:
     egress = EgressConfig(policy=parse_egress_policy("on"))
     async with local_jails(SandboxLimits(), egress=egress) as jails:

@@ -38,7 +38,6 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     logging.captureWarnings(capture=False)
 
 
-@pytest.mark.slow
 async def test_a_server_that_echoes_its_secret_in_an_error_does_not_spread_it(
     world: World, log: io.StringIO, tmp_path: Path
 ) -> None:

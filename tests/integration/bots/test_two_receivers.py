@@ -17,9 +17,6 @@ from tests.integration.bots.receiver_stage import ALICE, BOB, HERE, ReceiverStag
 from tests.integration.bots.receiver_stage import stage as stage
 from tests.integration.core.conftest import world as world
 
-pytestmark = pytest.mark.slow
-
-
 POLICY = AccessPolicy(users=("U1",), admins=("U1",))
 
 

@@ -75,7 +75,6 @@ async def test_a_command_that_ended_between_two_runs_is_told_once_the_sandbox_is
     assert re.search(r"the session server has ended with exit code 13[07]", tails(world)[-1])
 
 
-@pytest.mark.slow
 async def test_a_takeover_ends_only_what_the_cut_off_run_waited_for(
     world: World, provider: UnsafeProcessProvider
 ) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import json
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -27,9 +26,7 @@ from storage.memory.event_bus import MemoryEventBus
 from storage.sql.stores.conversations import SqlConversations
 from tests.fakes.streamed_model import calls, invokes, pieces, text
 from tests.integration.core.conftest import EchoParams, World
-from tests.paths import REPOSITORY
 
-FEATURES = REPOSITORY / "docs" / "features.md"
 DIALECTS: dict[str, Dialect] = {
     "native": NativeDialect(),
     "xml": XmlDialect(),
@@ -221,11 +218,3 @@ async def test_two_calls_of_one_name_and_the_same_arguments_both_run(world: Worl
     await world.run("go")
     assert world.bench.said == ["a", "a"]
     assert len(world.model.requests[1].messages) == 5
-
-
-def test_the_tests_that_the_features_name_are_there() -> None:
-    section = FEATURES.read_text("utf-8").partition("## Defects of other agents")[2]
-    named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", section)
-    assert len(named) > 30
-    for path, name in named:
-        assert f"def {name}(" in (REPOSITORY / path).read_text("utf-8"), (path, name)

@@ -2,8 +2,6 @@
 
 import asyncio
 
-import pytest
-
 from core.ports import TextDelta
 from core.run.execute import execute
 from storage.memory.run_queue import MemoryStopSignals
@@ -17,7 +15,6 @@ class DeafSignals(MemoryStopSignals):
     async def send(self, run_id: str) -> None: ...
 
 
-@pytest.mark.slow
 async def test_a_stop_whose_signal_is_lost_stops_the_run(world: World) -> None:
     never = asyncio.Event()
     world.with_deps(signals=DeafSignals())

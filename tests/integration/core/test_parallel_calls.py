@@ -4,8 +4,6 @@ import asyncio
 import time
 from dataclasses import replace
 
-import pytest
-
 from core.loop.run_context import LoopPolicy
 from core.run.execute import execute
 from core.tools.tool import Strategy, ToolContext, ToolSet
@@ -32,7 +30,6 @@ async def seconds(world: World, strategy: Strategy) -> float:
     return time.monotonic() - begun
 
 
-@pytest.mark.slow
 async def test_slow_reads_together_take_less_than_half_the_time(world: World) -> None:
     sequential = await seconds(world, "sequential")
     ordered = await seconds(world, "ordered")

@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from core.context.window import ContextPolicy
 from core.domain.messages import JsonObject, Message
 from core.llm.openai_request import RequestEncoder
@@ -97,7 +95,6 @@ async def test_fifty_turns_read_little_anew(world: World) -> None:
     assert sum(map(len, model.tails)) < 0.15 * sum(map(len, model.bodies))
 
 
-@pytest.mark.slow
 async def test_a_summary_breaks_the_prefix_once(world: World) -> None:
     model = Recorder()
     policy = ContextPolicy(summary_tokens=6_000, kept_tokens=1_500)

@@ -55,7 +55,6 @@ async def taken_over(world: World, run_id: str) -> None:
     await execute(run_id, world.deps)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dialect", [NativeDialect(), XmlDialect()])
 async def test_a_call_that_was_under_way_is_reported_and_not_repeated(
     world: World, dialect: Dialect
@@ -146,7 +145,6 @@ def turns(events: Sequence[AgentEvent]) -> list[str]:
     return told
 
 
-@pytest.mark.slow
 async def test_turns_stay_in_pairs_over_a_takeover_in_a_call(world: World) -> None:
     world.model.turns = [calls(("wait", '{"text": "x"}')), text("done")]
     run_id = await world.say("go")
@@ -185,7 +183,6 @@ async def test_turns_stay_in_pairs_over_takeovers_while_the_model_was_asked(worl
     assert marks == ["thread_run_start", "thread_run_end"] * 3
 
 
-@pytest.mark.slow
 async def test_a_turn_that_was_cut_off_ends_also_where_nothing_follows(world: World) -> None:
     world.model.turns = [[asyncio.Event()]]
     run_id = await world.say("go")

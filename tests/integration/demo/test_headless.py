@@ -88,7 +88,6 @@ def check_told(ended: Ended) -> None:
         assert figures["files"] == (2 if "browser" in ended.skipped else 3)
 
 
-@pytest.mark.slow
 def test_the_story_is_told_and_counted(tmp_path: Path) -> None:
     ended = play(tmp_path)
     check_told(ended)
@@ -98,7 +97,6 @@ def test_the_story_is_told_and_counted(tmp_path: Path) -> None:
     assert ended.complaints == ""
 
 
-@pytest.mark.slow
 def test_the_page_in_the_browser_is_shown_beside_the_chart(tmp_path: Path) -> None:
     ended = play(tmp_path)
     check_told(ended)
@@ -124,20 +122,17 @@ def two_demos(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ended, Ended]:
     return first, second
 
 
-@pytest.mark.slow
 def test_two_demos_at_once_do_not_meet(two_demos: tuple[Ended, Ended]) -> None:
     for ended in two_demos:
         check_told(ended)
 
 
-@pytest.mark.slow
 def test_a_data_folder_that_cannot_be_written_does_not_matter(
     two_demos: tuple[Ended, Ended],
 ) -> None:
     check_told(two_demos[1])
 
 
-@pytest.mark.slow
 def test_without_a_browser_the_chart_comes_and_the_report_says_what_was_skipped(
     two_demos: tuple[Ended, Ended],
 ) -> None:
@@ -148,7 +143,6 @@ def test_without_a_browser_the_chart_comes_and_the_report_says_what_was_skipped(
     assert "page.png" not in told
 
 
-@pytest.mark.slow
 def test_the_transcript_reads_well_in_a_terminal(two_demos: tuple[Ended, Ended]) -> None:
     ended, _ = two_demos
     assert ended.verdict["sandbox"] == "unsafe-process"
@@ -167,7 +161,6 @@ def test_the_transcript_reads_well_in_a_terminal(two_demos: tuple[Ended, Ended])
         assert junk not in told
 
 
-@pytest.mark.slow
 def test_without_namespaces_plain_processes_stand_in_with_one_loud_line(tmp_path: Path) -> None:
     if reason := forbidden_here():
         lacking("jail", f"a filter against namespaces cannot be set: {reason}")
@@ -179,7 +172,6 @@ def test_without_namespaces_plain_processes_stand_in_with_one_loud_line(tmp_path
     assert len(loud) == 1
 
 
-@pytest.mark.slow
 async def test_a_model_that_is_set_takes_the_place_of_the_story(tmp_path: Path) -> None:
     async with serve_scenario(load_story()) as model:
         settings = {
@@ -193,7 +185,6 @@ async def test_a_model_that_is_set_takes_the_place_of_the_story(tmp_path: Path) 
         assert len(model.requests) >= 12
 
 
-@pytest.mark.slow
 def test_a_demo_without_any_sandbox_is_refused_in_one_sentence(tmp_path: Path) -> None:
     ended = play(tmp_path, {"THREADHAND_SANDBOX": "none"})
     assert ended.code == 2
@@ -201,7 +192,6 @@ def test_a_demo_without_any_sandbox_is_refused_in_one_sentence(tmp_path: Path) -
     assert len(ended.complaints.splitlines()) == 1
 
 
-@pytest.mark.slow
 async def test_a_notice_that_nobody_has_to_allow_breaks_the_story(tmp_path: Path) -> None:
     """What the story checks is real: an agent that pins without a word is found out."""
     async with start_demo(load_settings({"THREADHAND_SANDBOX": "unsafe-process"}, None)) as stage:
@@ -212,7 +202,6 @@ async def test_a_notice_that_nobody_has_to_allow_breaks_the_story(tmp_path: Path
             await handbook_story.play_approval(stage.slack, stage.board)
 
 
-@pytest.mark.slow
 async def test_a_story_that_breaks_off_is_an_error_that_shows_the_thread(tmp_path: Path) -> None:
     async with serve_scenario(load_scenario(SILENT)) as model:
         settings = {

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from tests.integration.demo.namespaces import forbidden_here, without_namespaces
 from tests.integration.demo.test_headless import check_told, play
 from tests.requirements_of_the_machine import lacking
@@ -19,7 +17,6 @@ def test_the_story_is_told_at_a_simulated_modal(tmp_path: Path) -> None:
     assert ended.complaints == ""
 
 
-@pytest.mark.slow
 def test_without_namespaces_its_commands_are_plain_processes_and_it_says_so(tmp_path: Path) -> None:
     if reason := forbidden_here():
         lacking("jail", f"a filter against namespaces cannot be set: {reason}")
@@ -31,7 +28,6 @@ def test_without_namespaces_its_commands_are_plain_processes_and_it_says_so(tmp_
     assert len(loud) == 1
 
 
-@pytest.mark.slow
 def test_a_real_model_is_not_let_loose_in_a_simulated_modal(tmp_path: Path) -> None:
     ended = play(
         tmp_path,

@@ -12,12 +12,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
-import pytest
 
 from tests.paths import REPOSITORY
-
-pytestmark = pytest.mark.slow
-
 
 PATIENCE_SECONDS = 120
 

@@ -64,7 +64,6 @@ async def said(database: Database, scope: str) -> None:
     await database.write(_SAY, lambda c: c.exec_driver_sql(SAID.format(scope)).close())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("inside", "role"), [("", "keeper"), (IN_THE_CONTAINER, "threadhand")], ids=["url", "compose"]
 )

@@ -3,7 +3,6 @@
 from graphlib import TopologicalSorter
 
 import asyncpg
-import pytest
 
 from bots.demo.thread_reader import messages_of, text_of
 from tests.chaos.harness import PERSON
@@ -25,7 +24,6 @@ conversations:
 """
 
 
-@pytest.mark.slow
 async def test_the_services_come_up_answer_and_end_and_so_does_a_second_bot() -> None:
     async with composed(SCENARIO) as there:
         bot, worker = await up(there)

@@ -17,7 +17,6 @@ def redis_url() -> Iterator[str]:
         yield url
 
 
-@pytest.mark.slow
 async def test_each_server_is_answered_once_also_after_its_bot_was_down(
     postgresql_url: str,
     redis_url: str,

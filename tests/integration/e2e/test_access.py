@@ -72,7 +72,6 @@ async def up(stage: Stage) -> None:
     await stage.connected()
 
 
-@pytest.mark.slow
 @BOTH
 async def test_somebody_who_lost_the_role_since_the_question_may_not_answer_it(
     platform: PlatformName,
@@ -130,7 +129,6 @@ async def test_guests_and_people_of_other_workspaces_are_refused_in_slack(
         assert stage.runs() == []
 
 
-@pytest.mark.slow
 async def test_a_member_of_another_server_is_refused_in_discord() -> None:
     async with staged("discord", SCENARIO, allowed_workspaces="1234") as stage:
         assert isinstance(stage.platform, DiscordSimulator)
@@ -142,7 +140,6 @@ async def test_a_member_of_another_server_is_refused_in_discord() -> None:
         assert stage.runs() == []
 
 
-@pytest.mark.slow
 @BOTH
 async def test_a_stranger_is_let_in_by_a_code_for_direct_messages(platform: PlatformName) -> None:
     async with staged(platform, SCENARIO, allowed_workspaces="", admins="U0") as stage:

@@ -95,7 +95,6 @@ def folder_with(stage: Stage, word: str) -> Path:
     return folder
 
 
-@pytest.mark.slow
 @BOTH
 async def test_a_choice_changes_what_the_model_is_sent_and_survives_a_restart(
     platform: PlatformName,
@@ -131,7 +130,6 @@ async def test_a_choice_changes_what_the_model_is_sent_and_survives_a_restart(
         ]
 
 
-@pytest.mark.slow
 @BOTH
 async def test_a_message_names_its_own_agent_and_strangers_are_refused(
     platform: PlatformName,
@@ -153,7 +151,6 @@ async def test_a_message_names_its_own_agent_and_strangers_are_refused(
         assert stage.runs() == runs
 
 
-@pytest.mark.slow
 async def test_a_choice_may_be_the_first_word_of_a_conversation() -> None:
     async with staged("slack", SCENARIO) as stage:
         stage.program.start()
@@ -165,7 +162,6 @@ async def test_a_choice_may_be_the_first_word_of_a_conversation() -> None:
         assert RESEARCH in system(await ask(stage, "Please say one"))
 
 
-@pytest.mark.slow
 async def test_a_word_with_a_strange_name_is_refused_in_slack() -> None:
     async with talking("slack") as stage:
         await use(stage, "nobody", "There is no agent nobody. There are: coding, ")
@@ -174,7 +170,6 @@ async def test_a_word_with_a_strange_name_is_refused_in_slack() -> None:
         assert RESEARCH not in system(await ask(stage, "Please say two"))
 
 
-@pytest.mark.slow
 async def test_the_command_in_discord_lists_and_offers_the_agents() -> None:
     async with talking("discord") as stage:
         place = {"thread_id": stage.thread_id}
@@ -200,7 +195,6 @@ async def test_the_command_in_discord_lists_and_offers_the_agents() -> None:
         await stage.until(lambda: stage.shows("no conversation with me here"), "it says so")
 
 
-@pytest.mark.slow
 @BOTH
 async def test_a_run_that_is_taken_over_goes_on_with_its_own_version(
     platform: PlatformName,
@@ -234,7 +228,6 @@ async def test_a_run_that_is_taken_over_goes_on_with_its_own_version(
         assert numbers == [(1,), (2,)]
 
 
-@pytest.mark.slow
 async def test_a_definition_that_changes_holds_from_the_next_run_on_and_a_broken_one_does_not() -> (
     None
 ):

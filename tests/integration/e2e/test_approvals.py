@@ -65,12 +65,8 @@ ASKING = (["question"], ["❓"])
 DONE = (["white_check_mark"], ["✅"])
 EDITS = {"slack": "chat.update", "discord": "PATCH */messages/*"}
 BOTH = pytest.mark.parametrize("platform", ["slack", "discord"])
-MOSTLY_SLACK = pytest.mark.parametrize(
-    "platform", ["slack", pytest.param("discord", marks=pytest.mark.slow)]
-)
-MOSTLY_DISCORD = pytest.mark.parametrize(
-    "platform", [pytest.param("slack", marks=pytest.mark.slow), "discord"]
-)
+MOSTLY_SLACK = pytest.mark.parametrize("platform", ["slack", "discord"])
+MOSTLY_DISCORD = pytest.mark.parametrize("platform", ["slack", "discord"])
 
 
 def notebook(stage: Stage) -> list[str]:
@@ -198,7 +194,6 @@ async def test_approve_once_goes_on_with_the_same_run_and_runs_the_tool_once(
         await stage.until(lambda: stage.runs() == ["completed", "waiting"], "it asks once more")
 
 
-@pytest.mark.slow
 @BOTH
 async def test_always_holds_for_the_thread(platform: PlatformName) -> None:
     async with asking(platform) as stage:
@@ -213,7 +208,6 @@ async def test_always_holds_for_the_thread(platform: PlatformName) -> None:
         await stage.until(lambda: "waiting" in stage.runs(), "it asks about another line")
 
 
-@pytest.mark.slow
 @BOTH
 async def test_what_does_not_fit_on_the_card_is_in_a_file_above_it(platform: PlatformName) -> None:
     async with asking(platform, request="All of it, please.") as stage:
@@ -228,7 +222,6 @@ async def test_what_does_not_fit_on_the_card_is_in_a_file_above_it(platform: Pla
         assert notebook(stage) == ["SELECT 1; " * 400 + "\u202e DROP TABLE users"]
 
 
-@pytest.mark.slow
 @BOTH
 async def test_one_of_two_calls_can_be_refused(platform: PlatformName) -> None:
     async with asking(platform, request="Both of them.", button=ONE_BY_ONE) as stage:
@@ -244,7 +237,6 @@ async def test_one_of_two_calls_can_be_refused(platform: PlatformName) -> None:
         assert notebook(stage) == ["milk"]
 
 
-@pytest.mark.slow
 @BOTH
 async def test_a_denial_is_told_to_the_model_and_nothing_is_run(platform: PlatformName) -> None:
     async with asking(platform) as stage:
@@ -255,7 +247,6 @@ async def test_a_denial_is_told_to_the_model_and_nothing_is_run(platform: Platfo
         assert says_who_answered(stage, DENY)
 
 
-@pytest.mark.slow
 @BOTH
 async def test_a_reply_is_a_no_with_its_reason(platform: PlatformName) -> None:
     async with asking(platform) as stage:
@@ -266,7 +257,6 @@ async def test_a_reply_is_a_no_with_its_reason(platform: PlatformName) -> None:
         assert says_who_answered(stage, "No, not on a Friday")
 
 
-@pytest.mark.slow
 async def test_the_form_in_discord_denies_with_a_reason() -> None:
     async with asking("discord") as stage:
         await stage.press("Deny with a reason")
@@ -278,7 +268,6 @@ async def test_the_form_in_discord_denies_with_a_reason() -> None:
         assert "alice denied it, with the words: Too dear" in told(stage)
 
 
-@pytest.mark.slow
 @BOTH
 async def test_a_click_after_the_thread_went_on_is_told_so_and_changes_nothing(
     platform: PlatformName,
@@ -298,7 +287,6 @@ async def test_a_click_after_the_thread_went_on_is_told_so_and_changes_nothing(
         assert (str(who).lower(), answer) == (PERSON, APPROVE_ONCE)
 
 
-@pytest.mark.slow
 @BOTH
 async def test_two_clicks_at_once_count_as_one(platform: PlatformName) -> None:
     async with asking(platform) as stage:
@@ -314,7 +302,6 @@ async def test_two_clicks_at_once_count_as_one(platform: PlatformName) -> None:
         assert len(stage.runs()) == 1
 
 
-@pytest.mark.slow
 @BOTH
 async def test_somebody_who_is_not_admitted_cannot_allow_anything(platform: PlatformName) -> None:
     async with asking(platform, is_alice_alone=True) as stage:
@@ -327,7 +314,6 @@ async def test_somebody_who_is_not_admitted_cannot_allow_anything(platform: Plat
         assert notebook(stage) == ["milk"]
 
 
-@pytest.mark.slow
 @BOTH
 async def test_stop_ends_a_run_that_waits_and_the_buttons_go(platform: PlatformName) -> None:
     async with asking(platform) as stage:
@@ -340,7 +326,6 @@ async def test_stop_ends_a_run_that_waits_and_the_buttons_go(platform: PlatformN
         assert notebook(stage) == []
 
 
-@pytest.mark.slow
 @BOTH
 async def test_an_approval_survives_a_restart(platform: PlatformName) -> None:
     async with asking(platform) as stage:
@@ -354,7 +339,6 @@ async def test_an_approval_survives_a_restart(platform: PlatformName) -> None:
         assert len(stage.ours()) == 3, stage.report()
 
 
-@pytest.mark.slow
 @BOTH
 async def test_an_approval_that_nobody_gives_ends_with_a_plain_sentence(
     platform: PlatformName,

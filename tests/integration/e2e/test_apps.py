@@ -1,7 +1,5 @@
 """Apps that the operator lists start runs by mentioning the agent, and two agents cannot talk for ever."""
 
-import pytest
-
 from bots.demo.thread_reader import text_of
 from core.domain.threads import APP_PREFIX
 from simulator.slack import SlackSimulator
@@ -69,7 +67,6 @@ def answers(stage: Stage) -> list[SeenMessage]:
     return [one for one in stage.ours() if "I agree" in text_of(one)]
 
 
-@pytest.mark.slow
 @BOTH
 async def test_two_agents_exchange_at_most_two_messages_each(platform: PlatformName) -> None:
     async with staged(platform, SCENARIO) as stage:
@@ -102,7 +99,6 @@ async def test_two_agents_exchange_at_most_two_messages_each(platform: PlatformN
         assert other not in stage.threads()
 
 
-@pytest.mark.slow
 @BOTH
 async def test_other_apps_are_ignored_and_none_answers_a_question(platform: PlatformName) -> None:
     async with staged(platform, SCENARIO) as stage:

@@ -35,7 +35,6 @@ async def refused(stage: Stage, says: str, *, code: int = 2) -> None:
     assert says in told[0]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
@@ -62,7 +61,6 @@ async def test_a_wrong_setting_is_named_with_its_remedy(
         await refused(stage, says)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
@@ -84,7 +82,6 @@ async def test_a_slack_set_up_by_half_is_left_out_and_named(
         assert "Ready: Slack" not in log()
 
 
-@pytest.mark.slow
 async def test_without_a_model_it_starts_and_says_what_mends_it() -> None:
     async with staged("slack", HELLO, model="") as stage:
         stage.program.start()
@@ -98,7 +95,6 @@ async def test_without_a_model_it_starts_and_says_what_mends_it() -> None:
         assert " is failed: requester U" in log()
 
 
-@pytest.mark.slow
 async def test_the_log_sums_up_the_start_and_each_run() -> None:
     async with staged("discord", HELLO) as stage:
         stage.program.start()
@@ -118,7 +114,6 @@ async def test_the_log_sums_up_the_start_and_each_run() -> None:
         )
 
 
-@pytest.mark.slow
 async def test_who_is_refused_is_in_the_log() -> None:
     async with staged("slack", HELLO, allowed_users="U0NOBODY", allowed_workspaces="") as stage:
         stage.program.start()
@@ -128,7 +123,6 @@ async def test_who_is_refused_is_in_the_log() -> None:
         await stage.until(lambda: " may not talk to the agent in slack T" in log(), "it is logged")
 
 
-@pytest.mark.slow
 async def test_a_wrong_discord_token_is_named() -> None:
     async with staged("discord", TALK, discord_token="wrong") as stage:
         await refused(stage, "THREADHAND_DISCORD_TOKEN")
@@ -168,7 +162,6 @@ async def test_a_refused_token_leaves_one_platform_out_and_the_other_works(
             assert answer.status == 200, await answer.text()
 
 
-@pytest.mark.slow
 async def test_a_port_in_use_is_named() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -178,7 +171,6 @@ async def test_a_port_in_use_is_named() -> None:
             await refused(stage, port)
 
 
-@pytest.mark.slow
 async def test_a_database_of_a_newer_version_is_left_alone() -> None:
     async with staged("slack", TALK, is_first_start=True) as stage:
         path = stage.program.folder / "data" / "threadhand.db"
@@ -228,7 +220,6 @@ conversations:
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "heard"),
     [
@@ -273,7 +264,6 @@ async def test_what_a_model_does_wrong_is_told_to_the_model(call: str, heard: st
         _no_stack_trace(stage)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(180)  # the waits between six attempts add up to a minute at most
 @pytest.mark.parametrize(
     ("fault", "said"),
@@ -298,7 +288,6 @@ async def test_a_model_that_cannot_be_asked_is_one_sentence_in_the_thread(
         _no_stack_trace(stage)
 
 
-@pytest.mark.slow
 async def test_a_model_that_stammers_is_asked_again() -> None:
     async with staged("slack", HELLO + "        fault: {kind: garbage, times: 1}\n") as stage:
         stage.program.start()
@@ -309,7 +298,6 @@ async def test_a_model_that_stammers_is_asked_again() -> None:
         assert stage.runs() == ["completed"]
 
 
-@pytest.mark.slow
 async def test_a_model_that_is_busy_is_asked_again() -> None:
     fault = "{kind: status, status: 429, retry_after_seconds: 0.2, times: 2}"
     async with staged("slack", HELLO + f"        fault: {fault}\n") as stage:
@@ -321,7 +309,6 @@ async def test_a_model_that_is_busy_is_asked_again() -> None:
         assert stage.runs() == ["completed"]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(180)
 async def test_a_very_large_file_passes_through_little_memory() -> None:
     async with staged("slack", HELLO) as stage:
@@ -341,7 +328,6 @@ def _no_stack_trace(stage: Stage) -> None:
     assert 'File "' not in shown
 
 
-@pytest.mark.slow
 async def test_a_model_that_is_out_of_reach_does_not_hang_for_ever() -> None:
     async with staged("slack", HELLO, llm_base_url="http://127.0.0.1:9/v1") as stage:
         stage.program.start()

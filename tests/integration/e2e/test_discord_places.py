@@ -75,12 +75,9 @@ async def test_the_chat_of_a_voice_channel_says_why_it_does_not_work(
     [
         ("forum", True),
         ("private", False),
-        *(
-            pytest.param(*one, marks=pytest.mark.slow)
-            for one in product(("channel", "announcements"), (True, False))
-        ),
-        pytest.param("forum", False, marks=pytest.mark.slow),
-        pytest.param("private", True, marks=pytest.mark.slow),
+        *product(("channel", "announcements"), (True, False)),
+        ("forum", False),
+        ("private", True),
     ],
 )
 async def test_a_run_works_where_there_are_threads(place: str, is_channel_named: bool) -> None:

@@ -3,8 +3,6 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-import pytest
-
 from bots.demo.thread_reader import text_of
 from simulator.discord.server import DiscordSimulator
 from simulator.view import SentFile
@@ -57,7 +55,6 @@ async def suggested(
     return [one.value for one in found]
 
 
-@pytest.mark.slow
 async def test_options_suggest_what_this_person_may_see_and_files_are_posted() -> None:
     async with on_discord(SCENARIO) as stage:
         names = ["attachment", *(f"attachment{number}" for number in range(2, 11))]
@@ -114,7 +111,6 @@ async def ask_about(stage: Stage, message_id: str, request: str) -> None:
     await stage.platform.submit(PERSON, form.form_id, {form.fields[0].field_id: request})
 
 
-@pytest.mark.slow
 async def test_a_message_is_asked_about_from_its_menu_with_its_files_and_polls_are_read() -> None:
     async with on_discord(SCENARIO) as stage:
         file = SentFile(name="sales.csv", content=b"1,2", mime_type="text/csv")
@@ -149,7 +145,6 @@ async def test_a_message_is_asked_about_from_its_menu_with_its_files_and_polls_a
         assert "> - Monday: 3 votes" in str(stage.script.requests[-1]["messages"])
 
 
-@pytest.mark.slow
 async def test_the_form_about_a_message_is_taken_after_a_restart_and_a_deleted_one_is_said() -> (
     None
 ):
@@ -180,7 +175,6 @@ async def test_the_form_about_a_message_is_taken_after_a_restart_and_a_deleted_o
         assert len(stage.runs()) == 1
 
 
-@pytest.mark.slow
 async def test_a_form_that_is_sent_from_another_channel_shows_no_message_of_the_first() -> None:
     async with on_discord(SCENARIO) as stage:
         await run(stage, "Please begin")
@@ -194,7 +188,6 @@ async def test_a_form_that_is_sent_from_another_channel_shows_no_message_of_the_
         assert len(stage.runs()) == 1
 
 
-@pytest.mark.slow
 async def test_a_voice_message_is_taken_up_and_the_model_knows_that_it_cannot_hear_it() -> None:
     async with on_discord(SCENARIO) as stage:
         await stage.say("Please begin")

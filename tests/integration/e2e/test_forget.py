@@ -3,7 +3,6 @@
 import json
 
 import aiohttp
-import pytest
 
 from simulator.discord.server import DiscordSimulator
 from simulator.view import SeenFile
@@ -19,7 +18,6 @@ conversations:
 """
 
 
-@pytest.mark.slow
 @BOTH
 async def test_whoever_started_the_thread_may_forget_what_was_asked_in_it(
     platform: PlatformName,
@@ -76,7 +74,6 @@ def exported(stage: Stage) -> list[SeenFile]:
     return [file for one in stage.messages() for file in one.files]
 
 
-@pytest.mark.slow
 @BOTH
 async def test_forget_me_leaves_no_word_and_no_name_of_the_person(platform: PlatformName) -> None:
     async with asking(platform) as stage:

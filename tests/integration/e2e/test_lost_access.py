@@ -40,9 +40,7 @@ async def answered_by_the_stale_button(stage: Stage) -> None:
     assert len(stage.script.requests) == 2
 
 
-@pytest.mark.parametrize(
-    "code", ["token_revoked", pytest.param("account_inactive", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("code", ["token_revoked", "account_inactive"])
 async def test_an_answer_is_kept_until_the_token_works_again(code: str) -> None:
     async with staged("slack", SCENARIO) as stage:
         await working(stage)
@@ -56,7 +54,6 @@ async def test_an_answer_is_kept_until_the_token_works_again(code: str) -> None:
         await answered_by_the_stale_button(stage)
 
 
-@pytest.mark.slow
 async def test_an_answer_is_kept_until_the_app_may_write_again() -> None:
     async with staged("slack", SCENARIO) as stage:
         await working(stage)
@@ -70,7 +67,6 @@ async def test_an_answer_is_kept_until_the_app_may_write_again() -> None:
         await answered_by_the_stale_button(stage)
 
 
-@pytest.mark.slow
 async def test_the_run_of_an_app_that_is_removed_stops_and_the_log_says_so() -> None:
     async with staged("slack", SCENARIO) as stage:
         await working(stage)

@@ -45,7 +45,6 @@ def reacted_to(stage: Stage) -> int:
     return sum(bool(one.reactions) for one in stage.messages()[1:] if not one.is_bot)
 
 
-@pytest.mark.slow
 @BOTH
 async def test_small_talk_answers_nothing_and_starts_nothing(platform: PlatformName) -> None:
     async with asking(platform) as stage:
@@ -63,7 +62,6 @@ async def test_small_talk_answers_nothing_and_starts_nothing(platform: PlatformN
         assert len(stage.script.requests) == requests
 
 
-@pytest.mark.slow
 @BOTH
 async def test_requests_without_a_mention_are_all_taken(platform: PlatformName) -> None:
     async with asking(platform) as stage:
@@ -75,7 +73,6 @@ async def test_requests_without_a_mention_are_all_taken(platform: PlatformName) 
         assert taken(stage) == 31
 
 
-@pytest.mark.slow
 @BOTH
 async def test_other_words_leave_the_question_open_and_reach_the_agent(
     platform: PlatformName,
@@ -98,7 +95,6 @@ async def test_other_words_leave_the_question_open_and_reach_the_agent(
         assert "yes but first rename the file" in str(stage.script.requests[-1]["messages"])
 
 
-@pytest.mark.slow
 @BOTH
 async def test_a_thumb_on_the_card_approves_once(platform: PlatformName) -> None:
     thumb, other = ("+1::skin-tone-3", "eyes") if platform == "slack" else ("👍🏽", "👀")
@@ -175,9 +171,7 @@ conversations:
 """
 
 
-@pytest.mark.parametrize(
-    "words", ["please stop", pytest.param("stop it now", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("words", ["please stop", "stop it now"])
 @MOSTLY_SLACK
 async def test_a_stop_without_a_mention_stops_and_one_for_somebody_else_does_not(
     platform: PlatformName, words: str
@@ -196,7 +190,6 @@ async def test_a_stop_without_a_mention_stops_and_one_for_somebody_else_does_not
         assert stage.button("Stop") is None
 
 
-@pytest.mark.slow
 @BOTH
 async def test_follow_modes_hold_until_they_are_changed(platform: PlatformName) -> None:
     async with asking(platform) as stage:
@@ -231,7 +224,6 @@ conversations:
 """
 
 
-@pytest.mark.slow
 @BOTH
 async def test_the_agent_may_say_nothing_and_leave_no_trace(platform: PlatformName) -> None:
     async with staged(platform, WEIGHING) as stage:
@@ -248,7 +240,6 @@ async def test_the_agent_may_say_nothing_and_leave_no_trace(platform: PlatformNa
         assert stage.messages()[-1].reactions == ()
 
 
-@pytest.mark.slow
 @BOTH
 async def test_a_message_during_a_run_is_acknowledged_at_once(platform: PlatformName) -> None:
     async with staged(platform, WEIGHING) as stage:
@@ -310,7 +301,6 @@ bob: schick mir bitte die Einladung
 """.strip().splitlines()
 
 
-@pytest.mark.slow
 @BOTH
 async def test_what_colleagues_ask_each_other_starts_nothing_and_the_subject_of_the_work_does(
     platform: PlatformName,

@@ -98,7 +98,7 @@ async def heard(stage: Stage) -> str:
     return answer
 
 
-@pytest.mark.parametrize("way", ["click", pytest.param("words", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("way", ["click", "words"])
 @MOSTLY_SLACK
 async def test_the_last_of_101_options_is_chosen(platform: PlatformName, way: str) -> None:
     async with staged(platform, scenario(101)) as stage:
@@ -116,7 +116,6 @@ async def test_the_last_of_101_options_is_chosen(platform: PlatformName, way: st
         assert stage.rows("SELECT answer FROM pending_ask") == [("Customer 101",)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", ["click", "words"])
 @MOSTLY_SLACK
 async def test_500_options_are_shown_whole(platform: PlatformName, way: str) -> None:
@@ -145,9 +144,9 @@ async def test_500_options_are_shown_whole(platform: PlatformName, way: str) -> 
     ("count", "way"),
     [
         (1, "click"),
-        pytest.param(5, "click", marks=pytest.mark.slow),
-        pytest.param(26, "click", marks=pytest.mark.slow),
-        pytest.param(26, "words", marks=pytest.mark.slow),
+        (5, "click"),
+        (26, "click"),
+        (26, "words"),
     ],
 )
 @MOSTLY_DISCORD

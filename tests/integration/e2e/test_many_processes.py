@@ -30,7 +30,6 @@ async def test_a_worker_answers_what_a_bot_took_in(
         await settle_and_check(cluster)
 
 
-@pytest.mark.slow
 async def test_a_stop_is_heard_by_the_worker_that_has_the_run(
     postgresql_url: str,
     redis_url: str,
@@ -47,7 +46,6 @@ async def test_a_stop_is_heard_by_the_worker_that_has_the_run(
         assert await cluster.runs() == ["stopped"]
 
 
-@pytest.mark.slow
 async def test_what_a_dead_bot_left_is_shown_by_the_other(
     postgresql_url: str,
     redis_url: str,
@@ -63,7 +61,6 @@ async def test_what_a_dead_bot_left_is_shown_by_the_other(
         assert other.is_running
 
 
-@pytest.mark.slow
 async def test_without_redis_runs_are_late_and_not_lost(
     postgresql_url: str,
 ) -> None:

@@ -139,7 +139,6 @@ STARTED_AFTER_CALLS_MAX = {"first": 8, "warm": 7, "restored": 6}
 """As docs/admins/modal.md lists them."""
 
 
-@pytest.mark.slow
 async def test_runs_of_a_thread_use_one_sandbox_until_it_is_stopped(account: Account) -> None:
     await account.cluster.start()
     first = await account.cluster.say("Work", "a1")
@@ -186,7 +185,6 @@ async def stop_sandboxes(account: Account) -> None:
     assert account.modal.world.living() == []
 
 
-@pytest.mark.slow
 async def test_a_run_that_is_handed_over_twice_is_executed_once(account: Account) -> None:
     account.modal.faults.arm("FunctionMap", Status.UNAVAILABLE, "the answer is lost", is_done=True)
     await account.cluster.start()
@@ -199,7 +197,6 @@ async def test_a_run_that_is_handed_over_twice_is_executed_once(account: Account
     assert sum("takes up run" in call.log() for call in account.calls) == 1
 
 
-@pytest.mark.slow
 async def test_what_modal_does_not_take_is_handed_over_again(account: Account) -> None:
     account.modal.faults.arm("FunctionMap", Status.RESOURCE_EXHAUSTED, "no room", times=2)
     await account.cluster.start()
@@ -217,7 +214,6 @@ async def test_what_modal_does_not_take_is_handed_over_again(account: Account) -
     assert "Modal accepts runs again" in log()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_bot_that_dies_as_it_hands_a_run_over(account: Account, when: str) -> None:
     (bot,) = account.cluster.bots
@@ -231,7 +227,6 @@ async def test_a_bot_that_dies_as_it_hands_a_run_over(account: Account, when: st
     await account.settle_and_check()
 
 
-@pytest.mark.slow
 async def test_a_stop_reaches_the_function_that_has_the_run(account: Account) -> None:
     await account.cluster.start()
     await account.cluster.say("Nap", "a1")

@@ -124,7 +124,6 @@ def check_log(stage: Stage) -> None:
         assert secret not in log, secret
 
 
-@pytest.mark.slow
 async def test_a_program_whose_database_fails_says_which_part_is_not_ready() -> None:
     async with staged("slack", ANALYSIS) as stage:
         stage.program.change(api_token=API_TOKEN)

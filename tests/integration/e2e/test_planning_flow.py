@@ -105,7 +105,6 @@ async def test_the_plan_is_a_live_checklist_that_people_change(platform: Platfor
         assert stage.script.problems == []
 
 
-@pytest.mark.slow
 @BOTH
 async def test_after_a_crash_the_plan_goes_on_where_it_stood(platform: PlatformName) -> None:
     async with staged(platform, SCENARIO) as stage:

@@ -25,7 +25,6 @@ async def _answered_once(stage: Stage, runs: int = 1) -> None:
     assert stage.runs() == ["completed"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("platform", ["slack", "discord"])
 @pytest.mark.parametrize(
     ("fault", "times"),
@@ -40,7 +39,6 @@ async def test_a_post_in_doubt_is_made_once(platform: PlatformName, fault: str, 
         await _answered_once(stage)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("platform", ["slack", "discord"])
 @pytest.mark.parametrize("fault", ["duplicate", "drop_connection", "reconnect"])
 async def test_a_message_starts_one_run_however_it_comes(
@@ -57,7 +55,6 @@ async def test_a_message_starts_one_run_however_it_comes(
         await _answered_once(stage)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("platform", ["slack", "discord"])
 @pytest.mark.parametrize("way", ["button", "word", "reaction", "deletion"])
 async def test_a_stop_ends_a_running_command(platform: PlatformName, way: str) -> None:
@@ -102,7 +99,6 @@ async def test_a_question_is_answered_after_a_restart(platform: PlatformName) ->
         report_story.check(stage)
 
 
-@pytest.mark.slow
 async def test_a_message_that_breaks_its_run_breaks_one_run() -> None:
     async with staged("slack", TALK) as stage:
         stage.program.start(failpoints="slack.download.before:raise")
@@ -117,7 +113,6 @@ async def test_a_message_that_breaks_its_run_breaks_one_run() -> None:
         assert stage.runs() == ["failed", "completed"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("platform", ["slack", "discord"])
 async def test_an_edit_of_the_request_reaches_the_run_under_way(
     platform: PlatformName, tmp_path: Path
@@ -150,7 +145,6 @@ conversations:
         assert stage.script.problems == []
 
 
-@pytest.mark.slow
 async def test_the_stream_of_a_run_is_kept_for_a_day() -> None:
     async with staged("slack", TALK) as stage:
         stage.program.start()

@@ -103,7 +103,9 @@ async def test_a_thread_that_cannot_be_opened_is_told_and_retried() -> None:
     "way",
     [
         "locked",
-        *(pytest.param(one, marks=pytest.mark.slow) for one in ("closed", "deleted", "purged")),
+        "closed",
+        "deleted",
+        "purged",
     ],
 )
 async def test_what_moderators_do_stops_the_run_and_reopens_nothing(way: str) -> None:

@@ -47,7 +47,6 @@ async def test_a_file_over_the_limit_of_the_server_is_told_with_size_and_limit(
         assert f"it has {size / 1e6:.1f} MB, and at most {limit} are accepted. It is here" in told
 
 
-@pytest.mark.slow
 async def test_without_the_right_to_attach_the_answer_says_why_the_files_do_not_come() -> None:
     scenario = SCENARIO.replace("SIZE", "9").replace("FILES", "a.bin, b.txt")
     async with staged("discord", scenario) as stage:

@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
 from bots.demo.thread_reader import text_of
 from simulator.slack.server import SlackSimulator
 from tests.chaos.harness import PERSON, Stage, staged
@@ -19,7 +17,6 @@ conversations:
 """
 
 
-@pytest.mark.slow
 async def test_what_was_said_in_a_long_outage_is_answered_once() -> None:
     async with staged("slack", SCENARIO) as stage:
         slack = stage.platform

@@ -5,7 +5,6 @@ import socket
 import time
 
 import aiohttp
-import pytest
 
 from simulator.slack.events.http_events import sign
 from simulator.slack.server import SlackSimulator
@@ -30,7 +29,6 @@ async def test_the_main_job_is_done_over_http() -> None:
         report_story.check(stage)
 
 
-@pytest.mark.slow
 async def test_a_restart_between_question_and_answer_loses_nothing_over_http() -> None:
     async with staged("slack", report_story.SCENARIO, events_port=free_port()) as stage:
         stage.program.start()
@@ -47,7 +45,6 @@ async def test_a_restart_between_question_and_answer_loses_nothing_over_http() -
         report_story.check(stage)
 
 
-@pytest.mark.slow
 async def test_what_slack_has_not_signed_is_refused_and_starts_nothing() -> None:
     async with staged("slack", TALK, events_port=free_port()) as stage:
         stage.program.start()

@@ -20,7 +20,6 @@ def slack_of(stage: Stage) -> SlackSimulator:
     return stage.platform
 
 
-@pytest.mark.slow
 async def test_a_shortcut_and_a_command_begin_runs_that_are_answered_in_their_threads() -> None:
     async with staged("slack", HELLO) as stage:
         stage.program.start()
@@ -58,7 +57,6 @@ def greetings(stage: Stage, channel_id: str) -> list[str]:
     ]
 
 
-@pytest.mark.slow
 async def test_the_home_shows_a_person_their_own_runs_while_they_go_on() -> None:
     async with asking("slack") as stage:
         slack = slack_of(stage)
@@ -75,7 +73,6 @@ async def test_the_home_shows_a_person_their_own_runs_while_they_go_on() -> None
         assert "None yet" in home_of(stage, "bob")
 
 
-@pytest.mark.slow
 async def test_the_home_shows_only_admins_what_the_start_found() -> None:
     async with staged("slack", HELLO) as stage:
         slack = slack_of(stage)
@@ -91,7 +88,6 @@ async def test_the_home_shows_only_admins_what_the_start_found() -> None:
         assert finding not in home_of(stage, "bob")
 
 
-@pytest.mark.slow
 async def test_a_new_person_and_a_new_channel_are_greeted_once() -> None:
     async with staged("slack", HELLO) as stage:
         slack = slack_of(stage)
@@ -116,7 +112,6 @@ async def test_a_new_person_and_a_new_channel_are_greeted_once() -> None:
         assert len(greetings(stage, direct)) == 1
 
 
-@pytest.mark.slow
 async def test_a_person_without_access_sees_neither_welcome_nor_page() -> None:
     async with staged("slack", HELLO, allowed_users="U0NOBODY") as stage:
         slack = slack_of(stage)
@@ -131,7 +126,6 @@ async def test_a_person_without_access_sees_neither_welcome_nor_page() -> None:
         assert not direct.messages
 
 
-@pytest.mark.slow
 async def test_feedback_is_stored_with_its_reason_listed_and_exported(tmp_path: Path) -> None:
     async with staged("slack", HELLO) as stage:
         slack = slack_of(stage)
@@ -166,7 +160,6 @@ def calls_of(stage: Stage, method: str) -> int:
     return sum(one.method == method for one in slack_of(stage).calls)
 
 
-@pytest.mark.slow
 async def test_an_answer_in_a_direct_message_is_streamed_and_in_a_channel_posted() -> None:
     async with staged("slack", WRITING) as stage:
         stage.program.start()
@@ -185,7 +178,6 @@ async def test_an_answer_in_a_direct_message_is_streamed_and_in_a_channel_posted
         assert calls_of(stage, "chat.startStream") == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("refused", ["chat.startStream", "chat.appendStream", "chat.update"])
 async def test_an_answer_is_whole_if_a_part_of_its_stream_is_refused(refused: str) -> None:
     async with staged("slack", WRITING) as stage:

@@ -18,7 +18,6 @@ def link_in(stage: Stage) -> str:
     return found[0] if found else ""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("platform", ["slack", "discord"])
 async def test_an_admin_connects_a_tool_server(platform: PlatformName, tmp_path: Path) -> None:
     async with authorizing_server() as server, staged(platform, SCENARIO) as stage:

@@ -3,8 +3,6 @@
 import asyncio
 import json
 
-import pytest
-
 from core.domain.messages import JsonObject
 from simulator.discord import DiscordSimulator
 from simulator.slack import SlackSimulator
@@ -82,7 +80,6 @@ def told(stage: Stage) -> str:
     )
 
 
-@pytest.mark.slow
 @BOTH
 async def test_what_a_request_refers_to_comes_with_it(platform: PlatformName) -> None:
     async with staged(platform, SCENARIO) as stage:
@@ -132,7 +129,6 @@ async def test_what_a_request_refers_to_comes_with_it(platform: PlatformName) ->
         assert stage.runs() == ["completed"] * 4
 
 
-@pytest.mark.slow
 @BOTH
 async def test_a_file_that_is_not_meant_is_fetched_on_demand(platform: PlatformName) -> None:
     async with staged(platform, SCENARIO) as stage:

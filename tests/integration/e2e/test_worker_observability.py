@@ -15,8 +15,6 @@ from tests.chaos.stories import TALK
 from tests.integration.e2e.test_observability import figure
 from tests.servers import redis
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def redis_url() -> Iterator[str]:

@@ -14,7 +14,6 @@ from tests.integration.sandbox.controlled_clock import a_day
 from tests.integration.sandbox.providers import content, pieces, run
 
 
-@pytest.mark.slow
 async def test_it_is_archived_after_two_hours_and_comes_back_as_it_was() -> None:
     async with a_day() as day:
         sandbox = await day.jails.open("thread", fence=1)
@@ -72,7 +71,6 @@ async def test_links_are_neither_followed_on_the_way_in_nor_out() -> None:
         assert (precious / "file").read_text() == "precious"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "leaves", [["workspace", ARCHIVE], [ARCHIVE, "workspace.gone"], [ARCHIVE, "workspace.new"]]
 )
@@ -130,7 +128,6 @@ async def test_an_archive_that_leads_out_is_not_believed() -> None:
         assert not (day.home / "escaped").exists()
 
 
-@pytest.mark.slow
 async def test_a_disk_that_is_full_keeps_the_archive_for_later() -> None:
     async with a_day(SandboxLimits(workspace_bytes=1_000_000)) as day:
         sandbox = await day.jails.open("thread", fence=1)
@@ -147,7 +144,6 @@ async def test_a_disk_that_is_full_keeps_the_archive_for_later() -> None:
         assert len(await content(await day.jails.open("thread", fence=2), "file")) == 3_000_000
 
 
-@pytest.mark.slow
 async def test_what_cannot_be_packed_stays_and_is_not_tried_for_ever() -> None:
     async with a_day(SandboxLimits(workspace_bytes=100_000)) as day:
         sandbox = await day.jails.open("thread", fence=1)

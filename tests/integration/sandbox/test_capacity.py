@@ -155,7 +155,6 @@ def test_the_capacity_follows_from_descriptors_and_memory() -> None:
     assert sandbox_capacity(total_memory_bytes=1 << 20) == 1
 
 
-@pytest.mark.slow
 async def test_with_too_few_descriptors_a_run_waits_and_does_not_fail(
     two: LocalSandboxProvider,
 ) -> None:

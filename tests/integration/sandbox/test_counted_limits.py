@@ -98,7 +98,6 @@ async def expect_notice(jails: LocalSandboxProvider, sentence: str) -> None:
     assert (await run(fresh, "echo on")).output == "on\n"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "sentence"),
     [
@@ -129,7 +128,6 @@ for _ in range(1500):
 """
 
 
-@pytest.mark.slow
 async def test_deep_folders_hide_no_files_and_can_be_deleted(jails: LocalSandboxProvider) -> None:
     attack = await start_in_background(jails, DEEP + NAMED)
     await wait_until(attack.has_ended)
@@ -138,7 +136,6 @@ async def test_deep_folders_hide_no_files_and_can_be_deleted(jails: LocalSandbox
     assert not jails._workspaces.exists("thread")
 
 
-@pytest.mark.slow
 async def test_a_new_message_gives_no_new_time_to_a_jail_that_fills_the_disk(
     jails: LocalSandboxProvider,
 ) -> None:
@@ -169,7 +166,6 @@ async def test_a_jail_that_ends_while_a_run_opens_it_is_told_to_that_run(
     assert (await run(await jails.open("thread", fence=2), "echo on")).output == "on\n"
 
 
-@pytest.mark.slow
 async def test_a_workspace_above_its_limit_can_be_cleaned_up_but_not_filled(
     jails: LocalSandboxProvider,
 ) -> None:
@@ -192,7 +188,6 @@ async def write_often(sandbox: Sandbox) -> None:
         await asyncio.sleep(0.1)
 
 
-@pytest.mark.slow
 async def test_a_jail_that_nobody_can_talk_to_any_more_ends(jails: LocalSandboxProvider) -> None:
     attack = await start_in_background(jails, "import time; time.sleep(1000)")
     (jail,) = jails._jails()
@@ -236,7 +231,6 @@ def write_rows(folder: Path) -> None:
         database.close()
 
 
-@pytest.mark.slow
 async def test_below_the_reserve_a_jail_that_writes_ends_and_the_database_goes_on() -> None:
     limits = SandboxLimits(disk_free_bytes_min=120 * MEBIBYTE)
     with small_ext4(320 * MEBIBYTE) as disk:
@@ -307,7 +301,6 @@ def hold(size): return [os.write(file, bytes(size)) for file in files]
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", MEMORY_ATTACKS)
 async def test_without_a_control_group_a_jail_over_its_memory_limit_ends(
     name: str, monkeypatch: pytest.MonkeyPatch

@@ -106,7 +106,6 @@ def test_threads_and_homes_have_names_of_their_own() -> None:
     assert len({PLAN.name("a"), PLAN.name("b"), other.name("a")}) == 3
 
 
-@pytest.mark.slow
 async def test_a_thread_gets_a_container_whose_files_outlive_it() -> None:
     async with docker_stage() as stage:
         assert (await stage.provider.probe()).ok
@@ -195,7 +194,6 @@ async def test_what_a_killed_process_left_is_removed() -> None:
         assert (await run(sandbox, "echo on")).output == "on\n"
 
 
-@pytest.mark.slow
 async def test_an_engine_that_goes_away_is_told_plainly() -> None:
     async with docker_stage() as stage:
         (stage.folder / "down").touch()

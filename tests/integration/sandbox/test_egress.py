@@ -46,7 +46,6 @@ async def test_curl_reaches_the_internet(sandbox: Sandbox, outside: FakeWebServi
     assert not [name for name in outside.headers[0] if name.startswith("proxy")]
 
 
-@pytest.mark.slow
 async def test_a_tunnel_carries_what_it_is_given(sandbox: Sandbox, outside: FakeWebService) -> None:
     done = await run(
         sandbox,
@@ -62,7 +61,6 @@ async def test_python_uses_the_proxy_by_itself(sandbox: Sandbox, outside: FakeWe
     assert done.output == "b'from outside\\n'\n"
 
 
-@pytest.mark.slow
 async def test_a_server_inside_is_reached_directly(
     sandbox: Sandbox, outside: FakeWebService
 ) -> None:
@@ -80,7 +78,6 @@ NOT_PUBLIC = (
 )  # fmt: skip
 
 
-@pytest.mark.slow
 async def test_what_is_not_public_is_refused() -> None:
     """The port listens: had it been asked, it would have answered."""
     async with fake_web_service() as host, jail_with_a_way_out() as sandbox:
@@ -99,13 +96,11 @@ async def test_a_redirect_leads_no_further_than_an_address(outside: FakeWebServi
         assert (len(outside.asked), private.asked) == (1, [])
 
 
-@pytest.mark.slow
 async def test_mail_ports_are_refused(sandbox: Sandbox) -> None:
     done = await run(sandbox, f"{CURL} -w '%{{http_code}}' http://203.0.113.9:25/")
     assert "403" in done.output
 
 
-@pytest.mark.slow
 async def test_only_the_listed_names_are_reached(outside: FakeWebService) -> None:
     async with jail_with_a_way_out(outside.port, setting="127.0.0.1") as sandbox:
         good = await run(sandbox, f"{CURL} http://127.0.0.1:{outside.port}/")
@@ -114,7 +109,6 @@ async def test_only_the_listed_names_are_reached(outside: FakeWebService) -> Non
         assert "the operator has not allowed it" in bad.output
 
 
-@pytest.mark.slow
 async def test_a_denied_name_is_not_reached(outside: FakeWebService) -> None:
     async with jail_with_a_way_out(outside.port, setting="!localhost") as sandbox:
         good = await run(sandbox, f"{CURL} http://127.0.0.1:{outside.port}/")
@@ -123,7 +117,6 @@ async def test_a_denied_name_is_not_reached(outside: FakeWebService) -> None:
         assert "has not allowed it" in bad.output
 
 
-@pytest.mark.slow
 async def test_switched_off_there_is_no_way_at_all(outside: FakeWebService) -> None:
     async with jail_with_a_way_out(outside.port, setting="off") as sandbox:
         done = await run(
@@ -174,7 +167,6 @@ async def test_headers_are_meant_for_one_end(
     assert outside.bodies == [b"hi"]
 
 
-@pytest.mark.slow
 async def test_a_silent_connection_is_closed(outside: FakeWebService) -> None:
     limits = EgressLimits(idle_seconds=0.3)
     async with jail_with_a_way_out(outside.port, limits=limits) as sandbox:
@@ -182,7 +174,6 @@ async def test_a_silent_connection_is_closed(outside: FakeWebService) -> None:
         assert done.exit_code in (52, 56)
 
 
-@pytest.mark.slow
 async def test_too_many_bytes_are_cut_and_never_look_whole(outside: FakeWebService) -> None:
     limits = EgressLimits(bytes=1_000_000)
     async with jail_with_a_way_out(outside.port, limits=limits) as sandbox:
@@ -192,7 +183,6 @@ async def test_too_many_bytes_are_cut_and_never_look_whole(outside: FakeWebServi
         assert done.exit_code in (18, 56), done
 
 
-@pytest.mark.slow
 async def test_a_sandbox_has_so_many_bytes_and_no_more(outside: FakeWebService) -> None:
     limits = EgressLimits(total_bytes=1_000_000)
     async with jail_with_a_way_out(outside.port, limits=limits) as sandbox:
@@ -201,7 +191,6 @@ async def test_a_sandbox_has_so_many_bytes_and_no_more(outside: FakeWebService) 
         assert "reached its transfer limit" in done.output
 
 
-@pytest.mark.slow
 async def test_more_connections_than_allowed_wait_for_their_turn(outside: FakeWebService) -> None:
     limits = EgressLimits(connections=2, head_seconds=0.5)
     async with jail_with_a_way_out(outside.port, limits=limits) as sandbox:
@@ -214,7 +203,6 @@ async def test_more_connections_than_allowed_wait_for_their_turn(outside: FakeWe
         assert done.output == "from outside\n"
 
 
-@pytest.mark.slow
 async def test_a_large_download_goes_through_whole(
     sandbox: Sandbox, outside: FakeWebService
 ) -> None:
@@ -246,7 +234,6 @@ async def test_a_program_inside_that_hands_out_nothing_is_not_waited_for() -> No
     await one.close()
 
 
-@pytest.mark.slow
 async def test_the_way_out_ends_with_the_jail(outside: FakeWebService) -> None:
     async with jail_with_a_way_out(outside.port) as sandbox:
         await run(sandbox, f"{CURL} http://127.0.0.1:{outside.port}/slow", seconds=0.3)

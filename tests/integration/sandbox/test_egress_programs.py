@@ -23,9 +23,6 @@ from tests.integration.sandbox.egress_stage import fake_web_service, jail_with_a
 from tests.integration.sandbox.providers import local_jails, run
 from tests.requirements_of_the_machine import lacking
 
-pytestmark = pytest.mark.slow
-
-
 HERE = "outside.example"
 ARCHIVE = "/archive"
 WHEEL = "parcel-1.0-py3-none-any.whl"

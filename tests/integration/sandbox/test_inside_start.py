@@ -43,7 +43,6 @@ def test_no_slow_module_is_imported_before_the_first_call(program: str) -> None:
     assert done.stdout.split() == []
 
 
-@pytest.mark.slow
 @given(values)
 def test_it_writes_and_reads_as_the_public_module(value: object) -> None:
     written = fast_stdlib.dumps(value)
@@ -74,7 +73,6 @@ def test_what_is_not_json_is_refused(text: str | bytes) -> None:
         fast_stdlib.loads(text)
 
 
-@pytest.mark.slow
 @given(st.text(alphabet='[]{}",:\\u0123ntrue -.eE'))
 def test_it_refuses_what_the_public_module_refuses(text: str) -> None:
     try:

@@ -72,7 +72,6 @@ def is_alive(pid: int) -> bool:
     return state not in "ZX"
 
 
-@pytest.mark.slow
 async def test_a_killed_host_takes_its_jails_with_it_and_the_next_goes_on() -> None:
     async with local_jails() as provider:
         process = await asyncio.create_subprocess_exec(
@@ -91,7 +90,6 @@ async def test_a_killed_host_takes_its_jails_with_it_and_the_next_goes_on() -> N
         assert await content(sandbox, "file") == b"kept\n"
 
 
-@pytest.mark.slow
 async def test_many_openers_start_one_jail() -> None:
     async with local_jails() as provider:
         opened = await asyncio.gather(*(provider.open("thread", fence=1) for _ in range(10)))
@@ -100,7 +98,6 @@ async def test_many_openers_start_one_jail() -> None:
         assert (await run(opened[9], "echo $X")).output == "shared\n"
 
 
-@pytest.mark.slow
 async def test_a_dead_jail_is_replaced_at_the_next_open() -> None:
     async with local_jails() as provider:
         first = await provider.open("thread", fence=1)
@@ -114,7 +111,6 @@ async def test_a_dead_jail_is_replaced_at_the_next_open() -> None:
         assert (await run(second, "echo on")).output == "on\n"
 
 
-@pytest.mark.slow
 async def test_a_program_inside_that_stands_still_is_failed_at(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -127,7 +123,6 @@ async def test_a_program_inside_that_stands_still_is_failed_at(
         assert (await run(await provider.open("thread", fence=1), "echo on")).output == "on\n"
 
 
-@pytest.mark.slow
 async def test_thirty_jails_start_and_end_beside_each_other() -> None:
     async with local_jails() as provider:
         opened = await asyncio.gather(*(provider.open(f"t{n}", fence=1) for n in range(30)))
@@ -140,7 +135,6 @@ async def test_thirty_jails_start_and_end_beside_each_other() -> None:
         assert open_descriptors() < before - 50
 
 
-@pytest.mark.slow
 async def test_a_workspace_locked_elsewhere_is_refused_and_leaks_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -168,7 +162,6 @@ async def test_the_limits_are_stated(monkeypatch: pytest.MonkeyPatch) -> None:
     assert states["user"].held_by == ("kernel" if os.geteuid() == 0 else "nobody")
 
 
-@pytest.mark.slow
 async def test_a_command_over_the_limit_of_time_is_stopped_and_told() -> None:
     async with local_jails(SandboxLimits(command_seconds=0.5)) as provider:
         done = await run(await provider.open("thread", fence=1), "sleep 100")
@@ -211,7 +204,6 @@ async def test_forbidden_namespaces_are_refused_with_a_remedy(
             await provider.open("thread", fence=1)
 
 
-@pytest.mark.slow
 async def test_the_kernels_own_refusal_is_refused_with_a_remedy() -> None:
     """In a namespace that allows no further one, as in a container."""
     unshare = shutil.which("unshare")
@@ -231,7 +223,6 @@ async def test_the_kernels_own_refusal_is_refused_with_a_remedy() -> None:
         assert "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("user", [2999])
 async def test_an_unprivileged_user_can_run_jails(user: int) -> None:
     if os.geteuid() != 0:

@@ -60,7 +60,6 @@ async def test_one_that_is_opened_while_it_is_about_to_be_stopped_goes_on() -> N
         assert (await run(sandbox, "echo on")).output == "on\n"
 
 
-@pytest.mark.slow
 async def test_a_listing_brings_an_archive_back() -> None:
     async with a_day() as day:
         sandbox = await day.jails.open("thread", fence=1)
@@ -106,7 +105,6 @@ async def test_nothing_is_deleted_before_what_replaces_it_is_on_the_disk(
         assert await content(await day.jails.open("thread", fence=4), "file") == b"x"
 
 
-@pytest.mark.slow
 async def test_what_another_process_left_is_archived_too() -> None:
     async with a_day() as day:
         await (await day.jails.open("thread", fence=1)).files.write("file", pieces(b"x"))
@@ -119,7 +117,6 @@ async def test_what_another_process_left_is_archived_too() -> None:
         assert await content(await day.jails.open("thread", fence=2), "file") == b"x"
 
 
-@pytest.mark.slow
 async def test_a_workspace_whose_use_nobody_has_noted_begins_to_count() -> None:
     async with a_day() as day:
         await (await day.jails.open("thread", fence=1)).close()
@@ -146,7 +143,6 @@ async def a_second(day: Day) -> AsyncGenerator[LocalSandboxProvider]:
         await jails.close()
 
 
-@pytest.mark.slow
 async def test_a_jail_that_ended_alone_is_told_to_the_next_run_once() -> None:
     async with a_day() as day:
         sandbox = await day.jails.open("thread", fence=1)

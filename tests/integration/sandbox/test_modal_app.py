@@ -39,7 +39,6 @@ async def deployed(stage: Stage) -> tuple[dict[str, api_pb2.FunctionCreateReques
     return {one.function.function_name: one for one in requests}, said.decode()
 
 
-@pytest.mark.slow
 async def test_the_app_is_deployed_as_planned() -> None:
     async with modal_stage() as stage:
         functions, said = await deployed(stage)
@@ -111,12 +110,8 @@ def test_a_function_imports_nothing_that_only_other_programs_need() -> None:
     ("configured", "wanted"),
     [
         ({}, set[str]()),
-        pytest.param(
-            {"THREADHAND_BUDGET_RUN_USD": "no number"}, set[str](), marks=pytest.mark.slow
-        ),
-        pytest.param(
-            {"THREADHAND_SLACK_BOT_TOKEN": "xoxb-alone"}, set[str](), marks=pytest.mark.slow
-        ),
+        ({"THREADHAND_BUDGET_RUN_USD": "no number"}, set[str]()),
+        ({"THREADHAND_SLACK_BOT_TOKEN": "xoxb-alone"}, set[str]()),
         (
             {
                 "THREADHAND_DATABASE_URL": "postgresql://nobody@localhost/none",
@@ -126,9 +121,7 @@ def test_a_function_imports_nothing_that_only_other_programs_need() -> None:
             },
             {"asyncpg", "redis.asyncio", "slack_sdk"},
         ),
-        pytest.param(
-            {"THREADHAND_DISCORD_TOKEN": "of-a-test"}, {"discord"}, marks=pytest.mark.slow
-        ),
+        ({"THREADHAND_DISCORD_TOKEN": "of-a-test"}, {"discord"}),
     ],
 )
 def test_clients_that_are_configured_are_imported_before_the_memory_snapshot(
@@ -152,16 +145,7 @@ def test_clients_that_are_configured_are_imported_before_the_memory_snapshot(
     assert set(said.stdout.split()) == wanted
 
 
-@pytest.mark.parametrize(
-    "first",
-    [
-        "sandbox",
-        *(
-            pytest.param(one, marks=pytest.mark.slow)
-            for one in ("sandbox/../sandbox", str(REPOSITORY / "sandbox"))
-        ),
-    ],
-)
+@pytest.mark.parametrize("first", ["sandbox", "sandbox/../sandbox", str(REPOSITORY / "sandbox")])
 def test_its_folder_shadows_no_package_even_if_it_comes_first(first: str) -> None:
     """`modal deploy` and `python` put the app's folder first, and it has folders named modal, docker and client."""
     names = ("modal", "sandbox", "docker", "client", "archive", "local", "inside")

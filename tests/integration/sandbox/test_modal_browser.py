@@ -13,9 +13,6 @@ from sandbox.modal.provider import ModalSandboxProvider
 from tests.integration.sandbox.modal_stage import Stage, modal_stage
 from tests.integration.sandbox.providers import content, pieces
 
-pytestmark = pytest.mark.slow
-
-
 SECONDS = 60.0
 PAGE = (
     b"<!doctype html><meta charset=utf-8><title>Figures</title><button>Press</button><p>North: 2700"

@@ -34,7 +34,6 @@ def is_plain(sentence: str) -> bool:
     return sentence.endswith(".") and not any(word in sentence.lower() for word in JARGON)
 
 
-@pytest.mark.slow
 async def test_passing_faults_are_not_seen(stage: Stage) -> None:
     for call in ("AppGetOrCreate", "AuthTokenGet", "SandboxCreateV2", "TaskExecStart"):
         stage.modal.faults.arm(call, Status.UNAVAILABLE, times=2)
@@ -134,7 +133,6 @@ async def test_a_wrong_token_is_told_at_the_probe(stage: Stage) -> None:
     assert "as-simulated" not in result.reason + result.remedy
 
 
-@pytest.mark.slow
 async def test_a_silent_modal_is_given_up_in_time(stage: Stage) -> None:
     worker = stage.worker(start_seconds=1)
     await soon(worker, "another")  # the image is there now
@@ -155,7 +153,6 @@ async def test_an_unreachable_modal_is_given_up_in_time(stage: Stage) -> None:
     assert time.monotonic() - started < 30
 
 
-@pytest.mark.slow
 async def test_an_image_that_takes_long_is_told_as_that(stage: Stage) -> None:
     worker = stage.worker(start_seconds=1)
     await worker.probe()  # the way to Modal is open now
@@ -167,7 +164,6 @@ async def test_an_image_that_takes_long_is_told_as_that(stage: Stage) -> None:
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("has_snapshot", [True, False])
 async def test_a_sandbox_that_ends_in_a_command_is_told_once_and_replaced(
     stage: Stage, has_snapshot: bool

@@ -191,7 +191,6 @@ async def test_a_reader_elsewhere_disturbs_nobody(stage: Stage) -> None:
     assert (await sandbox.shell.check("main")).exit_code is None
 
 
-@pytest.mark.slow
 async def test_a_reader_whose_call_fails_disturbs_nobody(stage: Stage) -> None:
     worker, reader = stage.worker(), stage.worker()
     sandbox = await worker.open("thread", fence=7)
@@ -271,7 +270,6 @@ async def test_a_save_that_comes_after_the_stop_changes_nothing(stage: Stage) ->
     assert len(stage.snapshots) == 1
 
 
-@pytest.mark.slow
 async def test_the_program_inside_ends_when_nobody_calls(stage: Stage) -> None:
     worker = stage.worker(silence_seconds=2)
     sandbox = await worker.open("thread", fence=1)
@@ -284,7 +282,6 @@ async def test_the_program_inside_ends_when_nobody_calls(stage: Stage) -> None:
     assert await (await worker.open("thread", fence=1)).files.list("") == ()
 
 
-@pytest.mark.slow
 async def test_a_ping_keeps_the_program_inside_alive(stage: Stage) -> None:
     worker = stage.worker(silence_seconds=1.5)
     sandbox = await worker.open("thread", fence=1)

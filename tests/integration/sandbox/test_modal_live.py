@@ -8,7 +8,6 @@ from scripts import live_modal
 from tests.integration.sandbox.modal_stage import modal_stage
 
 
-@pytest.mark.slow
 async def test_the_smoke_run_goes_through_and_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -258,7 +258,6 @@ async def test_an_archived_thread_keeps_one_snapshot(stage: Stage) -> None:
     assert (len(stage.snapshots), len(stage.exit_snapshots)) == (1, 0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_no_order_of_opens_stops_and_ends_loses_a_saved_file(seed: int) -> None:
     """Three workers use one thread in a random order; Modal ends its sandboxes as slowly as it likes."""

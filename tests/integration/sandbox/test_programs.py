@@ -2,12 +2,8 @@
 
 import shutil
 
-import pytest
-
 from tests.integration.sandbox.providers import local_jails, pieces, run
 from tests.requirements_of_the_machine import lacking
-
-pytestmark = pytest.mark.slow
 
 PYTHON = """
 import asyncio, ctypes, fcntl, mmap, multiprocessing, multiprocessing.shared_memory, os, pty, select, shutil, signal

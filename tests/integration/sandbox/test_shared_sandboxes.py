@@ -57,7 +57,6 @@ async def test_a_neighbour_works_in_the_same_sandbox(both: Providers) -> None:
     assert await content(first, "large.bin") == large
 
 
-@pytest.mark.slow
 async def test_a_reader_next_door_reads_while_a_command_runs(both: Providers) -> None:
     host, reader = both
     first = await host.open("thread", fence=1)
@@ -69,7 +68,6 @@ async def test_a_reader_next_door_reads_while_a_command_runs(both: Providers) ->
     assert (await running).output == "done\n"
 
 
-@pytest.mark.slow
 async def test_an_older_run_is_refused_next_door_and_at_home(both: Providers) -> None:
     host, guest = both
     older = await host.open("thread", fence=1)
@@ -128,7 +126,6 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.slow
 async def test_a_sandbox_is_taken_from_a_process_that_stands_still() -> None:
     async with reachable_folder() as folder:
         frozen = await asyncio.create_subprocess_exec(

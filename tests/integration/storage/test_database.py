@@ -52,7 +52,6 @@ async def test_an_unreachable_server_is_told_without_the_password() -> None:
     assert "secret" not in sentence
 
 
-@pytest.mark.slow
 async def test_an_unknown_database_or_user_is_told(postgresql_url: str) -> None:
     assert "does not exist" in await _refusal(postgresql_url.replace("/postgres?", "/nowhere?"))
     assert "does not exist" in await _refusal(postgresql_url.replace("postgres@", "nobody@"))
@@ -170,7 +169,6 @@ except ConfigurationError as refused:
 """
 
 
-@pytest.mark.slow
 async def test_a_disk_that_is_full_at_the_start_is_told_in_one_sentence(tmp_path: Path) -> None:
     done = await asyncio.to_thread(
         subprocess.run,

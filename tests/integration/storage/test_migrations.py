@@ -104,7 +104,6 @@ print("alembic" in sys.modules)
 """
 
 
-@pytest.mark.slow
 async def test_a_database_that_is_up_to_date_is_opened_without_alembic(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/x.db"
     await migrate(url)

@@ -35,8 +35,7 @@ def revisions() -> list[str]:
     return [script.revision for script in scripts][::-1]
 
 
-OLDEST, *LATER = revisions()
-EACH_REVISION = (OLDEST, *(pytest.param(one, marks=pytest.mark.slow) for one in LATER))
+EACH_REVISION = revisions()
 
 
 @asynccontextmanager
@@ -182,7 +181,6 @@ async def test_the_program_works_with_what_an_earlier_version_left(
         await database.close()
 
 
-@pytest.mark.slow
 async def test_a_migration_that_fails_leaves_the_old_version_whole(
     new_url: str, tmp_path: Path
 ) -> None:

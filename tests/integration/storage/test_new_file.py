@@ -17,7 +17,6 @@ ROUNDS = 40
 AT_ONCE = 8
 
 
-@pytest.mark.slow
 async def test_whoever_comes_while_another_changes_the_journal_waits(tmp_path: Path) -> None:
     for number in range(ROUNDS):
         together = threading.Barrier(AT_ONCE)

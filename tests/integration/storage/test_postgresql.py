@@ -101,7 +101,6 @@ async def test_a_commit_in_doubt_is_not_repeated(postgresql_url: str) -> None:
         await database.close()
 
 
-@pytest.mark.slow
 async def test_a_server_that_falls_silent_is_not_waited_for_for_ever(postgresql_url: str) -> None:
     address, is_open = make_url(postgresql_url), asyncio.Event()
     is_open.set()
@@ -125,7 +124,6 @@ async def test_a_server_that_falls_silent_is_not_waited_for_for_ever(postgresql_
             await database.close()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("limit", ["answer_seconds", "transaction_seconds"])
 async def test_a_long_transaction_has_the_time_that_it_needs(
     postgresql_url: str, limit: str

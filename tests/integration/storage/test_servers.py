@@ -19,7 +19,6 @@ async def test_redis_is_a_real_server_with_streams() -> None:
         await client.connection_pool.disconnect()
 
 
-@pytest.mark.slow
 async def test_postgresql_ends_with_its_context() -> None:
     with postgresql() as url_of:
         connection = await asyncpg.connect(url_of("postgres"))

@@ -119,7 +119,6 @@ def assert_kept(before: Rows, after: Rows) -> None:
             assert {name: old[name] for name in both} == {name: new[name] for name in both}, table
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("revision", revisions())
 async def test_live_work_goes_to_an_earlier_schema_and_comes_back(
     new_url: str, revision: str

@@ -207,7 +207,6 @@ async def test_a_second_hello_loses_the_sandbox(liar: Liar) -> None:
             await asyncio.sleep(0)
 
 
-@pytest.mark.slow
 async def test_small_pieces_are_paid_for_in_large_amounts(liar: Liar) -> None:
     count = 3 * protocol.DATA_BYTES_MAX
     waiting = asyncio.ensure_future(content(liar.sandbox, "file"))
@@ -338,7 +337,6 @@ async def test_no_hello_is_told(liar: Liar) -> None:
     assert "hello" in caught.value.detail
 
 
-@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.one_of(
     st.binary(max_size=60),

@@ -83,7 +83,6 @@ async def test_a_resumed_connection_misses_and_repeats_nothing(world) -> None:
     assert len(world.program.received) == 3
 
 
-@pytest.mark.slow
 async def test_a_lost_session_is_caught_up_from_history(world) -> None:
     await world.say("@threadhand one")
     await world.received()
@@ -96,7 +95,6 @@ async def test_a_lost_session_is_caught_up_from_history(world) -> None:
     assert {one.text for one in world.program.received} == {"one", "two", "three"}
 
 
-@pytest.mark.slow
 async def test_what_was_written_while_the_program_was_away_is_read_in_order(world, connect) -> None:
     await world.say("@threadhand one")
     await world.until(lambda: world.general.threads)
@@ -163,7 +161,6 @@ async def test_it_survives_a_gateway_that_hangs_up(world) -> None:
     assert (await world.received()).text == "still there?"
 
 
-@pytest.mark.slow
 async def test_of_several_shards_each_tells_its_part(discord, world, connect) -> None:
     await world.app.close()
     discord.settings.shards = 3
@@ -183,7 +180,6 @@ async def test_of_several_shards_each_tells_its_part(discord, world, connect) ->
     await again.until(lambda: again.app.is_ready)
 
 
-@pytest.mark.slow
 async def test_a_gateway_that_talks_nonsense_is_connected_to_again(world) -> None:
     await world.say("@threadhand one")
     await world.received()
@@ -194,7 +190,6 @@ async def test_a_gateway_that_talks_nonsense_is_connected_to_again(world) -> Non
     await world.until(lambda: world.app.is_ready)
 
 
-@pytest.mark.slow
 async def test_a_start_without_a_gateway_can_be_given_up(discord, program) -> None:
     discord.world.gateway_url = "ws://127.0.0.1:1/"
     app = DiscordApp(

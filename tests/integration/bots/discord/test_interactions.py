@@ -187,7 +187,6 @@ async def test_knowledge_comes_with_its_verb_and_its_file(world) -> None:
     assert [one.name for one in inbound.files] == ["a.txt"]
 
 
-@pytest.mark.slow
 async def test_a_slow_command_is_deferred_and_answered_later(world) -> None:
     gate = asyncio.Event()
 
@@ -204,7 +203,6 @@ async def test_a_slow_command_is_deferred_and_answered_later(world) -> None:
     assert world.general.messages[0].visible_to is not None
 
 
-@pytest.mark.slow
 async def test_what_all_should_see_is_seen_by_all_also_where_it_took_long(world) -> None:
     gate = asyncio.Event()
 

@@ -78,7 +78,6 @@ async def test_each_process_hears_what_belongs_to_its_shards(discord, connect) -
     assert {f"3001/{here}", f"{guild_id}/{there}", f"0/{direct}"} <= set(first.cursor_of)
 
 
-@pytest.mark.slow
 async def test_what_shards_without_a_process_missed_is_read_by_it_and_by_no_other(
     discord, connect
 ) -> None:
@@ -139,7 +138,6 @@ async def test_cursors_from_before_the_division_lose_nothing(discord, connect) -
     assert len(first.received) == len(second.received) == 1
 
 
-@pytest.mark.slow
 async def test_a_process_is_ready_while_all_of_its_shards_are(discord, connect) -> None:
     first, second = two_programs()
     one, other = await connect(first, FIRST), await connect(second, SECOND)

@@ -215,7 +215,6 @@ async def test_a_long_rate_limit_is_handed_on(world) -> None:
     assert limited.value.retry_after_seconds == pytest.approx(45, abs=1)
 
 
-@pytest.mark.slow
 async def test_a_server_fault_after_the_post_leaves_one_message(world) -> None:
     address = await begun(world)
     world.discord.misbehave("error_after", method="POST /channels/*/messages")

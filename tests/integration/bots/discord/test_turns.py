@@ -66,7 +66,6 @@ async def strict() -> AsyncIterator[DiscordSimulator]:
         yield simulator
 
 
-@pytest.mark.slow
 async def test_bots_that_share_a_budget_are_not_refused(strict: DiscordSimulator) -> None:
     # a window for twice what one budget gives and half of what four would: a machine may stumble a little
     strict.settings.rate_limit_scale = 0.5
@@ -94,7 +93,6 @@ async def test_there_are_never_more_than_fifty_places_in_a_second() -> None:
         assert sum(first <= place < first + 1 for place in places) <= 50
 
 
-@pytest.mark.slow
 async def test_what_one_bot_is_refused_the_other_waits_for(strict: DiscordSimulator) -> None:
     """discord.py sits out a refusal by itself, and tells nobody: it is heard all the same."""
     waits: list[tuple[str, str]] = []

@@ -92,7 +92,6 @@ async def test_a_duplicate_delivery_has_the_same_key(
     assert len(receiver.taken) == 1
 
 
-@pytest.mark.slow
 async def test_what_could_not_be_stored_is_delivered_again(
     slack: SlackSimulator, app: SlackApp, receiver: RecordingReceiver
 ):
@@ -102,7 +101,6 @@ async def test_what_could_not_be_stored_is_delivered_again(
     assert receiver.calls >= 3
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["drop_connection", "reconnect"])
 async def test_a_lost_socket_is_made_again(
     slack: SlackSimulator, app: SlackApp, receiver: RecordingReceiver, fault: str
@@ -113,7 +111,6 @@ async def test_a_lost_socket_is_made_again(
     await eventually(lambda: receiver.taken)
 
 
-@pytest.mark.slow
 async def test_a_slack_that_was_away_is_found_again(receiver: RecordingReceiver):
     async with SlackSimulator() as slack:
         app = SlackApp(

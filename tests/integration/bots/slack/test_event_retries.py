@@ -16,7 +16,6 @@ IMPATIENT = replace(UNHEARD, retry_seconds=())
 """Slack delivers nothing again."""
 
 
-@pytest.mark.slow
 async def test_what_was_refused_is_taken_when_the_database_is_back(
     storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -188,7 +188,6 @@ async def test_a_short_absence_is_left_to_slack(
     assert calls_of(slack, "conversations.history") == 0
 
 
-@pytest.mark.slow
 async def test_what_was_said_while_the_socket_was_down_is_read(
     slack: SlackSimulator, storing_receiver: StoringReceiver
 ):

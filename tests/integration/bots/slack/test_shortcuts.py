@@ -197,8 +197,8 @@ BUTTONS: list[JsonObject] = [
         "shortcut",
         "form",
         "0",
-        pytest.param("message shortcut", marks=pytest.mark.slow),
-        pytest.param("1", marks=pytest.mark.slow),
+        "message shortcut",
+        "1",
     ],
 )
 async def test_what_a_person_does_is_acknowledged_before_slack_answers_us(

@@ -137,14 +137,12 @@ async def test_a_wrong_token_is_told_to_the_operator(
         await app.start()
 
 
-@pytest.mark.slow
 async def test_a_slack_out_of_reach_is_told_to_the_operator():
     app = SlackApp(bot_token="xoxb-1", api_url="http://127.0.0.1:9/api/")
     with pytest.raises(ConfigurationError, match="cannot be reached"):
         await app.start()
 
 
-@pytest.mark.slow
 async def test_a_start_waits_while_slack_asks_for_patience(slack: SlackSimulator):
     slack.misbehave("rate_limit", method="auth.test", times=6, seconds=1)
     app = SlackApp(bot_token=slack.settings.bot_token, api_url=slack.api_url)

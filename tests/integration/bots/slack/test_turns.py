@@ -82,7 +82,6 @@ async def post_by_turns(
         await asyncio.gather(*sent)
 
 
-@pytest.mark.slow
 async def test_two_bots_that_share_a_budget_are_never_refused(
     slack: SlackSimulator, redis_url: str
 ) -> None:
@@ -101,7 +100,6 @@ async def test_two_bots_that_share_a_budget_are_never_refused(
     assert took >= POSTS - POST_BURST - 0.5
 
 
-@pytest.mark.slow
 async def test_two_bots_that_do_not_are_refused_and_lose_nothing(slack: SlackSimulator) -> None:
     async with (
         speaking(slack, MemoryRateBudget(), limits_proactively=True) as one,
@@ -139,7 +137,6 @@ async def test_what_one_bot_is_refused_the_other_does_not_try(
     assert posted(slack) == ["answer"]
 
 
-@pytest.mark.slow
 async def test_a_bot_that_was_refused_waits_for_a_place_and_not_only_for_the_time(
     slack: SlackSimulator,
 ) -> None:

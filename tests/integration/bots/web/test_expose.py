@@ -118,7 +118,6 @@ async def test_the_tool_gives_the_address_of_a_port_that_answers(exposed: Expose
         await expose_port.run(expose_port.params(port=1), context)
 
 
-@pytest.mark.slow
 async def test_requests_arrive_whole(exposed: Exposed) -> None:
     content = bytes(range(256)) * 8000
     told = await exposed.told("POST", "/a%2Fb%20c/é?x=1&y=%26", data=io.BytesIO(content))
@@ -225,7 +224,6 @@ async def test_when_nothing_listens_it_is_told(exposed: Exposed) -> None:
         assert (await response.json())["error"] == "nothing_listens"
 
 
-@pytest.mark.slow
 async def test_many_requests_at_once_are_served(exposed: Exposed) -> None:
     told = await asyncio.gather(*(exposed.told("GET", f"/{number}") for number in range(40)))
     assert [one["path"] for one in told] == [f"/{number}" for number in range(40)]

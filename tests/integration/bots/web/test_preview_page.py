@@ -3,7 +3,6 @@
 import json
 import time
 
-import pytest
 from playwright.async_api import expect
 
 from bots.web import health
@@ -40,7 +39,6 @@ def answers(stage: Stage, status: int) -> float:
     return registry.get_sample_value("threadhand_http_requests_total", labels) or 0
 
 
-@pytest.mark.slow
 async def test_a_page_has_its_neighbours_and_nothing_else(stage: Stage) -> None:
     lease = await stage.claimed(await stage.send(await stage.thread()))
     await stage.give_sandbox(lease)

@@ -106,7 +106,6 @@ async def test_the_stream_is_live_and_ends_with_the_run(stage: Stage) -> None:
         ]
 
 
-@pytest.mark.slow
 async def test_a_late_reader_gets_every_stored_event_once(stage: Stage) -> None:
     lease = await started(stage)
     await stage.happen(lease, TurnStarted(turn_id="t1", number=1), TurnFinished(turn_id="t1"))

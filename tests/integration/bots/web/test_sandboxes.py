@@ -127,7 +127,6 @@ async def test_a_bad_path_is_refused(stage: Stage, query: str, status: int, code
     assert answer["error"] == code
 
 
-@pytest.mark.slow
 async def test_a_thread_without_a_sandbox_has_no_files(stage: Stage) -> None:
     for sandbox_id in (await stage.thread(), new_id()):
         answer = await stage.json("GET", f"/api/sandboxes/{sandbox_id}/files", status=404)

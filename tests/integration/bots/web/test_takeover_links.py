@@ -215,7 +215,6 @@ async def test_a_browser_that_nobody_uses_goes_back_by_itself(visitor: TakeoverV
     assert said.value == IDLE_TOO_LONG
 
 
-@pytest.mark.slow
 async def test_a_take_over_ends_with_its_time(visitor: TakeoverVisitor) -> None:
     late = await opened(visitor.stage, seconds=2)
     await late.start()
@@ -224,7 +223,6 @@ async def test_a_take_over_ends_with_its_time(visitor: TakeoverVisitor) -> None:
     assert "time for it was over" in said.value
 
 
-@pytest.mark.slow
 async def test_a_restart_forgets_no_take_over(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage:
         visitor = await opened(stage, seconds=3)

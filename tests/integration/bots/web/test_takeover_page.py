@@ -5,7 +5,6 @@ import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
 import pytest_asyncio
 from playwright.async_api import expect
 
@@ -92,7 +91,6 @@ async def test_a_person_works_in_the_browser_and_hands_it_back(
         assert thread["ask"] is None
 
 
-@pytest.mark.slow
 async def test_what_no_picture_shows_is_shown_by_the_page(
     jails: LocalSandboxProvider, tmp_path: Path
 ) -> None:
@@ -123,7 +121,6 @@ async def test_what_no_picture_shows_is_shown_by_the_page(
         await person.sees("Said null")
 
 
-@pytest.mark.slow
 async def test_tabs_and_addresses(jails: LocalSandboxProvider, tmp_path: Path) -> None:
     async with waiting(tmp_path, jails, PAGE) as scene, helper(scene.link) as person:
         await person.begin()
@@ -147,7 +144,6 @@ async def test_tabs_and_addresses(jails: LocalSandboxProvider, tmp_path: Path) -
         await expect(person.page.get_by_role("tab")).to_have_count(2)
 
 
-@pytest.mark.slow
 async def test_the_clipboard_and_input_methods(jails: LocalSandboxProvider, tmp_path: Path) -> None:
     async with waiting(tmp_path, jails, PAGE) as scene, helper(scene.link) as person:
         await person.begin()
@@ -170,7 +166,6 @@ async def test_the_clipboard_and_input_methods(jails: LocalSandboxProvider, tmp_
         await person.sees("Typed copyme日本")
 
 
-@pytest.mark.slow
 async def test_a_phone(jails: LocalSandboxProvider, tmp_path: Path) -> None:
     async with (
         waiting(tmp_path, jails, PAGE) as scene,
@@ -220,7 +215,6 @@ async def fingers(
     await touch("touchEnd")
 
 
-@pytest.mark.slow
 async def test_a_reload_goes_on_and_nobody_else_may(
     jails: LocalSandboxProvider, tmp_path: Path
 ) -> None:
@@ -244,7 +238,6 @@ async def test_a_reload_goes_on_and_nobody_else_may(
         await expect(person.page.locator("main")).to_contain_text("was handed back already")
 
 
-@pytest.mark.slow
 async def test_a_crash_of_the_browser_is_told_to_the_person(
     jails: LocalSandboxProvider, tmp_path: Path
 ) -> None:
@@ -258,7 +251,6 @@ async def test_a_crash_of_the_browser_is_told_to_the_person(
         await person.sees("Begin")
 
 
-@pytest.mark.slow
 async def test_what_pages_call_themselves_is_text(
     jails: LocalSandboxProvider, tmp_path: Path
 ) -> None:
@@ -268,7 +260,6 @@ async def test_what_pages_call_themselves_is_text(
         await person.sees("<img src=x onerror=alert(1)>")
 
 
-@pytest.mark.slow
 async def test_pictures_whose_receipts_are_lost_are_followed_by_new_ones(
     jails: LocalSandboxProvider, tmp_path: Path
 ) -> None:
@@ -289,7 +280,6 @@ async def test_pictures_whose_receipts_are_lost_are_followed_by_new_ones(
             raise AssertionError("the browser went away")
 
 
-@pytest.mark.slow
 async def test_tabs_that_stay_as_they_are_are_not_made_anew(
     jails: LocalSandboxProvider, tmp_path: Path
 ) -> None:
@@ -306,7 +296,6 @@ async def test_tabs_that_stay_as_they_are_are_not_made_anew(
         await expect(person.page.locator("#news")).to_contain_text("files under /workspace")
 
 
-@pytest.mark.slow
 async def test_a_tab_that_opens_while_a_busy_page_is_asked_for_its_title_is_shown(
     jails: LocalSandboxProvider, tmp_path: Path
 ) -> None:
@@ -316,7 +305,6 @@ async def test_a_tab_that_opens_while_a_busy_page_is_asked_for_its_title_is_show
         await expect(person.page.get_by_role("tab")).to_have_count(2)
 
 
-@pytest.mark.slow
 async def test_the_agent_is_not_refused_once_it_has_its_browser_back(
     jails: LocalSandboxProvider, tmp_path: Path
 ) -> None:

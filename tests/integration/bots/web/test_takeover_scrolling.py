@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
 import pytest_asyncio
 
 from sandbox.local.provider import LocalSandboxProvider
@@ -12,7 +11,7 @@ from tests.integration.sandbox.providers import local_jails
 from tests.integration.simulator.page.browser import IN_SHARED_BROWSER
 from tests.integration.simulator.page.browser import shared_browser as shared_browser
 
-pytestmark = [pytest.mark.slow, *IN_SHARED_BROWSER]
+pytestmark = [*IN_SHARED_BROWSER]
 
 KEYS = 600
 PAGE = """<title>Begin</title><style>body { margin: 0; height: 200000px }

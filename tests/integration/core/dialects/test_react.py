@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from time import process_time
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -169,7 +168,6 @@ PARTS = st.sampled_from(
 ANSWERS = st.lists(PARTS | st.text(max_size=4), max_size=24).map("".join)
 
 
-@pytest.mark.slow
 @given(text=ANSWERS, picks=st.lists(st.integers(0, 10_000), max_size=12), is_whole=st.booleans())
 def test_cutting_an_answer_anywhere_changes_nothing(
     text: str, picks: list[int], is_whole: bool

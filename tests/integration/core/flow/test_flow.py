@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from core.flow.messages import CHOICES
 from core.flow.steps import DEFAULT_STEPS
 from core.loop.run_context import LoopPolicy
@@ -14,7 +12,6 @@ from tests.integration.core.flow.conftest import asked, last, offered, plan_of, 
 TWO = ("[research] Find the figures", "[DATA_ANALYSIS] Add them up")
 
 
-@pytest.mark.slow
 async def test_each_step_is_done_by_the_agent_it_names_and_one_answer_ends_it(
     flow_world: World,
 ) -> None:

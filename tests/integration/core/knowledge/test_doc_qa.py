@@ -221,7 +221,6 @@ async def test_sources_that_do_not_exist_are_not_cited(
     assert answer.sources == (Source("zoo.pdf", "page 1"),) * cites
 
 
-@pytest.mark.slow
 async def test_a_document_of_a_million_tokens_is_asked_about(stage: KnowledgeStage) -> None:
     paragraph = (
         "Row after row the ledger tells of barrels, ropes and sails that came and went. " * 30

@@ -68,7 +68,6 @@ async def test_xml_entities_are_not_expanded(part: str, encoding: str) -> None:
         await parsed(bomb, "a.docx")
 
 
-@pytest.mark.slow
 async def test_a_zip_bomb_is_not_unpacked() -> None:
     bomb = made_files.with_part(made_files.word(), "word/media/x.bin", bytes(400_000_000))
     assert len(bomb) < 1_000_000
@@ -98,7 +97,6 @@ async def test_a_package_of_very_many_parts_is_refused() -> None:
         await parsed(out.getvalue(), "a.docx", zip_parts_max=100)
 
 
-@pytest.mark.slow
 async def test_ten_thousand_pages_are_refused_with_their_number() -> None:
     with pytest.raises(DocumentError, match="10000 pages"):
         await parsed(made_files.pdf(["x"] * 10_000), "a.pdf")

@@ -205,7 +205,6 @@ async def test_a_damaged_page_of_a_pdf_is_named() -> None:
     assert [page.text.strip() for page in document.pages] == ["One.", UNREADABLE_PAGE, "Three."]
 
 
-@pytest.mark.slow
 async def test_a_table_of_sixty_megabytes_is_read_as_far_as_it_fits() -> None:
     rows = "".join(f"{number},Grüße {number % 97},{number * 7}\n" for number in range(3_000_000))
     content = ("id,word,figure\n" + rows).encode()

@@ -44,7 +44,6 @@ async def source(
     await made.close()
 
 
-@pytest.mark.slow
 async def test_each_text_gets_its_vector(source: Source, fake: EmbeddingsFake) -> None:
     embedder = ModelEmbedder(source, MODEL)
 

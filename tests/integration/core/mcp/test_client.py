@@ -17,7 +17,6 @@ def missing(name: str) -> McpServerConfig:
     return McpServerConfig(name=name, transport="stdio", command="/nowhere/to/be/found")
 
 
-@pytest.mark.slow
 async def test_a_server_that_cannot_be_started_leaves_the_others(
     guest_of: MakeGuest, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -81,7 +80,6 @@ async def test_a_run_that_is_cancelled_while_it_waits_takes_no_connection_with_i
     assert "mcp_fake_echo" in await guest.look()
 
 
-@pytest.mark.slow
 async def test_tools_that_write_need_a_word(guest_of: MakeGuest) -> None:
     guest = guest_of(
         stdio("by-name", needs_approval=("ec*",)), stdio("writes"), stdio(needs_approval=())

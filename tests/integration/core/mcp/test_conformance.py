@@ -17,7 +17,7 @@ import pytest
 
 from tests.paths import FAKES, REPOSITORY
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(1_800)]
+pytestmark = pytest.mark.timeout(1_800)
 
 NODE = "node@22"
 SUITE = "@modelcontextprotocol/conformance"

@@ -15,14 +15,12 @@ from core.tasks import cancel, spawn
 from tests.integration.core.mcp.conftest import HttpFake, MakeGuest, http_fake, until
 
 
-@pytest.mark.slow
 async def test_a_call_goes_through(guest_of: MakeGuest, web: HttpFake) -> None:
     guest = guest_of(web.config())
     assert "mcp_fake_echo" in await guest.look()
     assert await guest.output("echo", text="over the web") == "over the web"
 
 
-@pytest.mark.slow
 async def test_headers_with_secrets_reach_the_server_and_no_log(
     guest_of: MakeGuest, web: HttpFake, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -35,7 +33,6 @@ async def test_headers_with_secrets_reach_the_server_and_no_log(
     assert "s3cret" not in caplog.text
 
 
-@pytest.mark.slow
 async def test_a_server_that_dies_in_a_call_is_one_error_and_is_found_again(
     guest_of: MakeGuest, web: HttpFake
 ) -> None:
@@ -46,7 +43,6 @@ async def test_a_server_that_dies_in_a_call_is_one_error_and_is_found_again(
     assert await guest.output("echo", text="back") == "back"
 
 
-@pytest.mark.slow
 async def test_a_server_that_was_started_anew_between_calls_is_not_noticed(
     guest_of: MakeGuest, web: HttpFake
 ) -> None:
@@ -180,7 +176,6 @@ async def test_nonsense_instead_of_an_answer_is_no_connection(
     assert await guest.look() == []
 
 
-@pytest.mark.slow
 async def test_an_answer_that_calls_itself_a_stream_is_not_read_without_end(
     guest_of: MakeGuest, site: Site
 ) -> None:

@@ -79,7 +79,6 @@ async def test_a_tool_of_the_server_comes_before_ours_of_the_same_name(
     assert await guest.output("read_resource") == "read_resource of the server"
 
 
-@pytest.mark.slow
 async def test_a_large_library_stays_within_the_budget_and_silence_costs_no_tool(
     guest_of: MakeGuest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

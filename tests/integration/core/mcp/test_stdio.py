@@ -55,13 +55,11 @@ async def test_every_kind_of_content_is_told_and_a_real_picture_is_kept(guest: G
     assert picture.content["original_size"] == 70
 
 
-@pytest.mark.slow
 async def test_an_error_of_the_tool_is_a_failed_result(guest: Guest) -> None:
     outcome = await guest.call("fail", why="no reason")
     assert (outcome.outcome, outcome.result["success"]) == ("failed", False)
 
 
-@pytest.mark.slow
 async def test_a_server_that_dies_is_one_error_and_is_there_again(guest: Guest) -> None:
     before = json.loads(await guest.output("who_am_i"))["pid"]
     assert "its process ended with exit code 3" in await guest.error("die")
@@ -69,7 +67,6 @@ async def test_a_server_that_dies_is_one_error_and_is_there_again(guest: Guest) 
     assert json.loads(await guest.output("who_am_i"))["pid"] != before
 
 
-@pytest.mark.slow
 async def test_a_death_between_calls_is_not_even_noticed(guest: Guest) -> None:
     pid = json.loads(await guest.output("who_am_i"))["pid"]
     os.kill(pid, 9)
@@ -79,7 +76,6 @@ async def test_a_death_between_calls_is_not_even_noticed(guest: Guest) -> None:
     assert await guest.output("echo", text="back") == "back"
 
 
-@pytest.mark.slow
 async def test_a_call_that_never_ends_is_given_up_and_the_server_stays(
     guest_of: MakeGuest, tmp_path: Path
 ) -> None:
@@ -92,7 +88,6 @@ async def test_a_call_that_never_ends_is_given_up_and_the_server_stays(
     assert await guest.output("who_am_i") == pid
 
 
-@pytest.mark.slow
 async def test_a_server_that_is_stuck_is_started_anew(
     guest_of: MakeGuest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,7 +152,6 @@ async def test_new_tools_are_there_for_the_next_run(guest: Guest) -> None:
     assert await guest.output("fresh") == "new"
 
 
-@pytest.mark.slow
 async def test_a_huge_answer_is_cut_and_a_monstrous_one_costs_the_connection_alone(
     guest: Guest,
 ) -> None:

@@ -67,7 +67,6 @@ async def test_a_picture_is_drawn_saved_and_shown(bench: Bench, model: FakeWebSe
     assert json.loads(model.asked[0].body)["prompt"] == "a blue field"
 
 
-@pytest.mark.slow
 async def test_what_a_picture_cost_is_told_also_where_it_is_of_no_use(
     bench: Bench, model: FakeWebService
 ) -> None:
@@ -132,7 +131,6 @@ def impatient(service: FakeWebService, seconds: float) -> ImageGenerator:
     return ImageGenerator(source, "openai/gpt-image-1", AddressGuard(frozenset({service.endpoint})))
 
 
-@pytest.mark.slow
 async def test_a_picture_that_came_too_late_counts_as_much_as_the_last_one() -> None:
     told: list[Usage] = []
     async with fake_web_service(DRAWING) as service:
@@ -154,7 +152,6 @@ async def test_a_picture_that_came_too_late_counts_as_much_as_the_last_one() -> 
     assert late.estimated_usd == late.cost_usd > 0
 
 
-@pytest.mark.slow
 async def test_a_picture_that_nobody_waits_for_is_booked_and_a_refused_one_is_not() -> None:
     told: list[Usage] = []
     async with fake_web_service(DRAWING) as service:
@@ -191,7 +188,6 @@ def test_a_cost_that_cannot_be_one_counts_as_not_told(answer: dict[str, object])
     assert parse_usage(answer) == Usage()
 
 
-@pytest.mark.slow
 async def test_a_picture_is_edited_from_a_file_and_from_an_address(
     bench: Bench, model: FakeWebService
 ) -> None:

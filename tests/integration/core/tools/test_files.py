@@ -294,7 +294,6 @@ BAD_PATHS = [
 ]
 
 
-@pytest.mark.slow
 async def test_a_path_that_leads_out_is_refused(bench: Bench) -> None:
     await bench.put("a/b", b"x")
     for tool in ("create_file", "full_file_rewrite", "read_file", "delete_file"):

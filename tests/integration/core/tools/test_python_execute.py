@@ -21,14 +21,12 @@ async def test_without_output_it_says_so(bench: Bench) -> None:
     assert "print what you want" in await bench.output("python_execute", code="x = 1")
 
 
-@pytest.mark.slow
 async def test_code_of_any_form_arrives_as_it_is(bench: Bench) -> None:
     code = "print('''it's \"q\" $HOME `id` \\\\ é 世界\n  END''')\nif True:\n\tprint('tab')"
     expected = 'it\'s "q" $HOME `id` \\ é 世界\n  END\ntab'
     assert await bench.output("python_execute", code=code) == expected
 
 
-@pytest.mark.slow
 async def test_an_error_comes_with_its_line_and_what_was_printed(bench: Bench) -> None:
     outcome = await bench.call("python_execute", code="print('before')\nraise ValueError('bad')")
     assert outcome.outcome == "failed"
@@ -43,7 +41,6 @@ async def test_a_mistake_of_syntax_is_told(bench: Bench) -> None:
     assert "SyntaxError" in str(outcome.result["output"])
 
 
-@pytest.mark.slow
 async def test_an_exit_code_counts(bench: Bench) -> None:
     outcome = await bench.call("python_execute", code="import sys; sys.exit(3)")
     assert (outcome.outcome, outcome.result["output"]) == ("failed", "[exit code 3]")
@@ -58,7 +55,6 @@ async def test_it_works_in_the_workspace_and_finds_its_modules(bench: Bench) -> 
     assert await bench.get("out.txt") == b"x"
 
 
-@pytest.mark.slow
 async def test_each_call_starts_anew_and_leaves_nothing_behind(bench: Bench) -> None:
     await bench.output("python_execute", code="x = 1; print(x)")
     outcome = await bench.call("python_execute", code="print(x)")
@@ -67,7 +63,6 @@ async def test_each_call_starts_anew_and_leaves_nothing_behind(bench: Bench) -> 
     assert await bench.output("list_files") == "[the folder is empty]"
 
 
-@pytest.mark.slow
 async def test_what_takes_too_long_is_ended_with_its_children(bench: Bench) -> None:
     code = (
         "import subprocess, time\nprint('started', flush=True)\n"
@@ -86,13 +81,11 @@ async def test_what_takes_too_long_is_ended_with_its_children(bench: Bench) -> N
     assert await bench.output("list_files") == "[the folder is empty]"
 
 
-@pytest.mark.slow
 async def test_five_seconds_are_given_where_nothing_is_said(bench: Bench) -> None:
     error = await bench.error("python_execute", code="import time; time.sleep(60)")
     assert "within 5 s" in error
 
 
-@pytest.mark.slow
 async def test_code_that_asks_for_input_gets_none(bench: Bench) -> None:
     outcome = await bench.call("python_execute", code="input('name? ')")
     assert "EOFError" in str(outcome.result["output"])
@@ -122,7 +115,6 @@ def test_the_title_is_the_first_line() -> None:
     assert prepared.title == "Running Python: import math"
 
 
-@pytest.mark.slow
 async def test_python_has_the_packages_of_the_toolbox_behind_all_others() -> None:
     async with local_jails() as jails:
         sandbox = await with_browser(jails).open("thread", fence=1)

@@ -153,13 +153,11 @@ async def test_an_empty_file_is_told(bench: Bench) -> None:
     assert await read(bench) == "[a is empty]"
 
 
-@pytest.mark.slow
 async def test_a_missing_file_is_told(bench: Bench) -> None:
     error = await bench.error("read_file", file_path="x/y")
     assert error == "x/y: There is no such file or folder. list_files shows what there is."
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
 async def test_text_of_usual_encodings_is_read(bench: Bench, encoding: str) -> None:
     text = "first é\nsecond ü\n"
@@ -175,7 +173,6 @@ async def test_a_character_over_the_edge_of_a_piece_is_whole(bench: Bench) -> No
     assert await read(bench, start_line=40_002) == "last\n"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("content", [b"\x89PNG\r\n\x1a\n\x00\x00", b"text\x00more", b"\x00" * 100])
 async def test_a_binary_file_is_told(bench: Bench, content: bytes) -> None:
     await bench.put("a.dat", content)
@@ -200,7 +197,6 @@ async def test_a_long_file_is_read_on_where_it_was_cut(bench: Bench) -> None:
     assert len(parts) > 2
 
 
-@pytest.mark.slow
 async def test_a_line_that_is_too_long_is_passed_over(bench: Bench) -> None:
     await bench.put("a", b"one\n" + b"y" * 3_000_000 + b"\nthree\n")
     assert (await read(bench)).endswith("one\n[cut before line 2; read on with start_line=2]")
@@ -212,7 +208,6 @@ async def test_a_line_that_is_too_long_is_passed_over(bench: Bench) -> None:
     assert await read(bench, start_line=3) == "three\n"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("line", [b"z" * 63 + b"\n", b"z" * 64])
 async def test_a_huge_file_is_never_in_memory(bench: Bench, line: bytes) -> None:
     command = f"yes '{line.decode().strip()}' | head -c {100 * MEBIBYTE}"

@@ -38,7 +38,6 @@ async def test_a_file_is_shown_to_the_model(bench: Bench) -> None:
         assert image.size == (64, 48)
 
 
-@pytest.mark.slow
 async def test_the_model_is_sent_the_picture(bench: Bench) -> None:
     await bench.put("a.png", picture())
     (message,) = (await bench.call("see_image", file_path="a.png")).messages
@@ -49,7 +48,6 @@ async def test_the_model_is_sent_the_picture(bench: Bench) -> None:
     assert "data:image/png;base64," in str(parts[1])
 
 
-@pytest.mark.slow
 async def test_a_picture_on_the_web_is_fetched_through_the_guard(bench: Bench) -> None:
     async with fake_web_service([]) as site:
         url = f"{site.url}/a.png"
@@ -73,7 +71,6 @@ async def test_what_is_no_picture_of_the_workspace_is_told(bench: Bench) -> None
     assert "do not fit" in await bench.error("see_image", file_path="/etc/logo.png")
 
 
-@pytest.mark.slow
 async def test_a_large_picture_arrives_small(bench: Bench) -> None:
     content = noise((1500, 1500))
     await bench.put("a.png", content)

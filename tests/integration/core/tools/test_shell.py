@@ -97,7 +97,6 @@ async def test_the_end_of_a_background_command_is_seen_later(bench: Bench) -> No
     assert await until_ended(bench, "job") == "done\n[session job, in /workspace: exit code 4]"
 
 
-@pytest.mark.slow
 async def test_a_command_over_its_time_gives_what_it_has_and_goes_on(bench: Bench) -> None:
     shown = await bench.output(
         "execute_command",
@@ -181,7 +180,6 @@ async def test_a_program_that_waits_is_given_what_it_asks_for(bench: Bench) -> N
     assert shown == "Your name? Hello Kim\n[session main, in /workspace: exit code 0]"
 
 
-@pytest.mark.slow
 async def test_a_control_character_ends_the_input_without_enter(bench: Bench) -> None:
     command = "echo ready; cat; echo over"
     await bench.output("execute_command", command=command, session_name="main", timeout=0)

@@ -23,7 +23,6 @@ async def test_each_promised_kind_is_taken(kind: str) -> None:
         assert max(green, blue) < 20
 
 
-@pytest.mark.slow
 async def test_a_large_picture_shrinks_below_what_models_take() -> None:
     content = made.noise((1800, 1700), "PNG")
     assert 9_000_000 < len(content) < 10_000_000
@@ -47,7 +46,6 @@ async def test_of_a_film_the_first_picture_counts() -> None:
         assert shown.convert("RGB").getpixel((5, 5)) == (0, 128, 0)
 
 
-@pytest.mark.slow
 async def test_what_can_be_seen_through_is_kept_or_put_on_white() -> None:
     clear = made.saved(Image.new("RGBA", (30, 30), (0, 0, 0, 0)), "PNG")
     fit = await prepare_for_model(clear, name="a")

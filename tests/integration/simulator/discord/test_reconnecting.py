@@ -38,7 +38,6 @@ async def test_a_resumable_invalid_session_is_resumed(simulator: DiscordSimulato
         assert len(bot.of("ready")) == 1
 
 
-@pytest.mark.slow
 async def test_after_a_lost_session_the_client_identifies_anew_and_history_has_what_it_missed(
     simulator: DiscordSimulator,
 ) -> None:
@@ -53,7 +52,6 @@ async def test_after_a_lost_session_the_client_identifies_anew_and_history_has_w
         assert [message.content async for message in channel.history()] == ["missed"]
 
 
-@pytest.mark.slow
 async def test_a_session_that_expired_means_ready_again(simulator: DiscordSimulator) -> None:
     simulator.settings.session_seconds = 0.0
     async with connected() as bot:

@@ -38,7 +38,6 @@ def found(account: Account, name: str, app: str = "greetings") -> modal.Function
     return modal.Function.from_name(app, name, client=account.client)
 
 
-@pytest.mark.slow
 async def test_a_spawned_call_is_executed_with_its_secrets(
     account: Account, tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ from tests.integration.simulator.page.browser import (
 )
 from tests.integration.simulator.page.browser import shared_browser as shared_browser
 
-pytestmark = [pytest.mark.slow, *IN_SHARED_BROWSER]
+pytestmark = [*IN_SHARED_BROWSER]
 
 
 SLOW = """

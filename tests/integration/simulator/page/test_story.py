@@ -52,7 +52,6 @@ async def test_a_mention_in_slack_is_asked_answered_and_gets_its_files() -> None
         await reader.keep_picture("slack")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("platform", ["slack", "discord"])
 async def test_a_pdf_is_asked_and_the_answer_pinned_once_somebody_allows_it(platform: str) -> None:
     async with program() as stage, reading(stage) as reader:
@@ -73,7 +72,6 @@ async def test_a_pdf_is_asked_and_the_answer_pinned_once_somebody_allows_it(plat
         await reader.keep_picture(f"{platform}-approved")
 
 
-@pytest.mark.slow
 async def test_a_denied_notice_is_not_pinned_and_the_answer_comes_all_the_same() -> None:
     async with program() as stage, reading(stage) as reader:
         await reader.begin("slack", "Try: approve a step")
@@ -82,7 +80,6 @@ async def test_a_denied_notice_is_not_pinned_and_the_answer_comes_all_the_same()
         assert read_notices(stage.board) == []
 
 
-@pytest.mark.slow
 async def test_a_slash_command_in_discord_is_answered_by_a_reply() -> None:
     async with program() as stage, reading(stage) as reader:
         discord = reader.side("discord")
@@ -99,7 +96,6 @@ async def test_a_slash_command_in_discord_is_answered_by_a_reply() -> None:
         await reader.keep_picture("discord")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("platform", ["slack", "discord"])
 async def test_the_page_that_the_agent_made_is_shown_as_its_browser_shows_it(platform: str) -> None:
     async with program(sandbox="local") as stage, reading(stage) as reader:
@@ -118,7 +114,6 @@ async def test_the_page_that_the_agent_made_is_shown_as_its_browser_shows_it(pla
         await reader.keep_picture(f"{platform}-browser")
 
 
-@pytest.mark.slow
 async def test_the_story_is_told_on_a_phone() -> None:
     async with program() as stage, reading(stage, size=PHONE) as reader:
         await expect(reader.side("slack")).to_be_visible()
@@ -141,7 +136,6 @@ async def test_the_story_is_told_on_a_phone() -> None:
         await reader.keep_picture("phone")
 
 
-@pytest.mark.slow
 async def test_the_form_for_a_longer_answer_takes_it() -> None:
     async with program() as stage, reading(stage) as reader:
         await reader.begin("discord")
@@ -159,7 +153,6 @@ async def test_the_form_for_a_longer_answer_takes_it() -> None:
         await check_answer(reader, "discord")
 
 
-@pytest.mark.slow
 async def test_the_keyboard_alone_is_enough() -> None:
     async with program() as stage, reading(stage) as reader:
         await reader.button("slack", "Try: sum up a table").first.focus()
@@ -176,7 +169,6 @@ async def test_the_keyboard_alone_is_enough() -> None:
         await expect(reader.message("slack", "alice answered: Markdown")).to_be_visible()
 
 
-@pytest.mark.slow
 async def test_typing_goes_on_undisturbed_while_the_page_changes() -> None:
     async with program() as stage, reading(stage) as reader:
         await reader.begin("slack")
@@ -195,7 +187,6 @@ async def test_typing_goes_on_undisturbed_while_the_page_changes() -> None:
         assert await first.evaluate("node => node.mark") == "the same"
 
 
-@pytest.mark.slow
 async def test_the_stories_play_by_themselves_and_can_be_paused() -> None:
     async with program() as stage, reading(stage, plays=True) as reader:
         page = reader.page
@@ -213,7 +204,6 @@ async def test_the_stories_play_by_themselves_and_can_be_paused() -> None:
         assert len(read_notices(stage.board)) == 1
 
 
-@pytest.mark.slow
 async def test_a_story_stops_playing_for_a_person_who_writes() -> None:
     async with program() as stage, reading(stage, plays=True) as reader:
         await expect(reader.page.get_by_text("A story plays by itself.")).to_be_visible()

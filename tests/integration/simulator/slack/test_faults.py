@@ -20,7 +20,6 @@ def posted(slack: SlackSimulator) -> int:
     return len(slack.channel("general").messages)
 
 
-@pytest.mark.slow
 async def test_a_rate_limit_is_obeyed_by_the_sdk(slack: SlackSimulator) -> None:
     client = AsyncWebClient(
         slack.settings.bot_token,

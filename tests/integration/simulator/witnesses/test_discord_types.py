@@ -21,7 +21,7 @@ from tests.integration.simulator.witnesses.recorded_payloads import SECONDS_MAX,
 from tests.integration.simulator.witnesses.recording_proxy import RecordingProxy
 from tests.integration.simulator.witnesses.stage import play_stories, recorded, talk_beside
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 EVENTS = [
     "READY",

@@ -99,7 +99,6 @@ def controls(component: object) -> list[dict]:
     return own + [found for value in component.values() for found in controls(value)]
 
 
-@pytest.mark.slow
 @given(VIEWS)
 def test_any_run_view_is_drawn_within_discords_limits(view: RunView) -> None:
     body = render_content(RunStatus(run_id=ASK_ID, view=view), delivery_id="d")

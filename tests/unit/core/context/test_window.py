@@ -109,7 +109,6 @@ async def test_shortening_a_very_long_conversation_holds_nobody_up() -> None:
     assert min([await longest_stall(shorten) for _ in range(TRIES)]) < STALL_SECONDS_MAX
 
 
-@pytest.mark.slow
 async def test_summing_up_a_very_long_conversation_holds_nobody_up() -> None:
     history = long_thread(200, words_each=1475)
 

@@ -231,7 +231,6 @@ VALUES = st.dictionaries(
 )
 
 
-@pytest.mark.slow
 @settings(deadline=None)
 @given(
     arguments=st.lists(VALUES, min_size=1, max_size=4),

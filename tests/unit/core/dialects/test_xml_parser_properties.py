@@ -1,4 +1,3 @@
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,7 +39,6 @@ PIECES = st.sampled_from(
 ANSWERS = st.lists(PIECES | st.text(max_size=4), max_size=24).map("".join)
 
 
-@pytest.mark.slow
 @given(text=ANSWERS, picks=st.lists(st.integers(0, 10_000), max_size=12), is_whole=st.booleans())
 def test_cutting_an_answer_anywhere_changes_nothing(text: str, picks: list[int], is_whole: bool):
     cuts = sorted({pick % (len(text) + 1) for pick in picks})

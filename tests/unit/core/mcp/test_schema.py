@@ -224,7 +224,6 @@ def _accepts(schema: Any, value: Any) -> bool:
         return False
 
 
-@pytest.mark.slow
 @given(schema=st.dictionaries(st.sampled_from("abc"), schemas(), max_size=3), value=VALUES)
 def test_no_call_that_fits_is_turned_away(schema: dict[str, Any], value: Any) -> None:
     whole = {"type": "object", "properties": schema}

@@ -61,7 +61,6 @@ def status_of(act: Act, call: Call) -> int:
         return refused.status
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: act.__name__)
 @settings(deadline=None)
 @given(body=BODIES)

@@ -3,7 +3,6 @@
 import time
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -33,7 +32,6 @@ NAMES = st.sampled_from(
 )
 
 
-@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(sorted(METHODS)), st.dictionaries(NAMES, JSON, max_size=6), st.data())
 async def test_any_argument_is_taken_or_refused(

@@ -11,7 +11,6 @@ from tests.integration.core.tools.browser.browser_stage import SITE, BrowserStag
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest.mark.slow
 async def test_what_a_page_calls_its_elements_cannot_pass_for_a_number(stage: BrowserStage) -> None:
     await stage.open("hostile-names.html")
 
@@ -43,7 +42,6 @@ async def test_a_page_that_bends_the_language_reaches_no_other_element(stage: Br
     assert stage.title == "Pressed"
 
 
-@pytest.mark.slow
 async def test_alerts_without_end_close_the_tab(stage: BrowserStage) -> None:
     await stage.open("second.html")
     await stage.open("alerts.html")
@@ -66,7 +64,6 @@ async def test_a_page_that_closes_itself_is_no_crash_of_the_browser(stage: Brows
     assert stage.title == "Closing"
 
 
-@pytest.mark.slow
 async def test_a_page_that_hangs_is_told_and_can_be_left(stage: BrowserStage) -> None:
     await stage.open("busy.html")
     outcome = await stage.call("browser_click_element", index=stage.index("Hang"))
@@ -78,7 +75,6 @@ async def test_a_page_that_hangs_is_told_and_can_be_left(stage: BrowserStage) ->
     assert stage.title == "Pressed"
 
 
-@pytest.mark.slow
 async def test_a_huge_page_is_shown_within_bounds(stage: BrowserStage) -> None:
     await stage.open("huge.html")
     await stage.until_title("Huge")
@@ -87,7 +83,6 @@ async def test_a_huge_page_is_shown_within_bounds(stage: BrowserStage) -> None:
     assert len(output["message"]) < 21_000
 
 
-@pytest.mark.slow
 async def test_a_page_of_three_thousand_controls_lists_those_in_view(stage: BrowserStage) -> None:
     started = time.monotonic()
     output = await stage.open("many.html")

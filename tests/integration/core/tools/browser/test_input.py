@@ -7,7 +7,6 @@ from tests.integration.core.tools.browser.browser_stage import SITE, BrowserStag
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest.mark.slow
 async def test_a_click_presses_and_names_the_element_to_people(stage: BrowserStage) -> None:
     await stage.open("index.html")
     number = stage.index("Press")
@@ -220,7 +219,6 @@ async def test_a_file_goes_to_a_field_and_to_a_button_that_asks(stage: BrowserSt
     assert "use browser_upload_file" in said
 
 
-@pytest.mark.slow
 async def test_a_button_that_asks_for_no_file_is_told(stage: BrowserStage) -> None:
     await stage.put("note.txt", b"from us")
     await stage.open("index.html")
@@ -229,7 +227,6 @@ async def test_a_button_that_asks_for_no_file_is_told(stage: BrowserStage) -> No
     assert "neither accepts a file nor asks for one" in said
 
 
-@pytest.mark.slow
 async def test_files_are_downloaded_into_the_workspace(stage: BrowserStage) -> None:
     await stage.open("files.html")
     output = await stage.do("browser_download", index=stage.index("Report"))

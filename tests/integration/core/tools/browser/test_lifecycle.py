@@ -20,7 +20,6 @@ async def chromiums(stage: BrowserStage) -> list[int]:
     return [int(pid) for pid in found.output.split()]
 
 
-@pytest.mark.slow
 async def test_a_crash_of_the_browser_is_one_error_and_a_restart(stage: BrowserStage) -> None:
     await stage.open("index.html")
     await run(
@@ -35,7 +34,6 @@ async def test_a_crash_of_the_browser_is_one_error_and_a_restart(stage: BrowserS
     assert stage.title == "Start"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tool", "arguments"),
     [("browser_click_element", {"index": 0}), ("browser_wait", {"seconds": 0})],
@@ -56,7 +54,6 @@ async def test_a_crash_between_two_calls_is_told_to_the_next_one(
     assert stage.title == "Start"
 
 
-@pytest.mark.slow
 async def test_a_crash_of_the_server_is_one_error_and_a_restart(stage: BrowserStage) -> None:
     await stage.open("index.html")
     await run(stage.sandbox, "pkill -9 -f browser.server", session="look")
@@ -70,7 +67,6 @@ async def test_a_crash_of_the_server_is_one_error_and_a_restart(stage: BrowserSt
     assert len({*await chromiums(stage)}) > 0
 
 
-@pytest.mark.slow
 async def test_a_server_that_lives_but_cannot_be_reached_is_replaced(stage: BrowserStage) -> None:
     """A dying process closes its socket before it counts as dead; without its socket it looks the same for longer."""
     await stage.open("index.html")
@@ -104,7 +100,6 @@ async def test_a_stop_of_commands_leaves_the_browser(stage: BrowserStage) -> Non
     assert set(before) & set(await chromiums(stage))
 
 
-@pytest.mark.slow
 async def test_who_was_logged_in_stays_so_in_the_next_sandbox(stage: BrowserStage) -> None:
     await stage.open("keep.html")
     await stage.open("login")
@@ -121,7 +116,6 @@ async def test_who_was_logged_in_stays_so_in_the_next_sandbox(stage: BrowserStag
     assert "passing=1" in stage.title
 
 
-@pytest.mark.slow
 async def test_another_threads_browser_knows_nothing_of_it(stage: BrowserStage) -> None:
     await stage.open("login")
     other = replace(stage, thread_id="other", sandbox=await stage.jails.open("other", fence=1))
@@ -140,7 +134,6 @@ async def test_a_sandbox_without_a_browser_says_so() -> None:
         await processes.close()
 
 
-@pytest.mark.slow
 async def test_an_answer_that_never_comes_ends_the_browser(stage: BrowserStage) -> None:
     await stage.open("index.html")
     with pytest.raises(ToolError, match="did not answer and was ended"):

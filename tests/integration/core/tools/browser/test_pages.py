@@ -12,7 +12,6 @@ from tests.integration.core.tools.browser.browser_stage import SITE, BrowserStag
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest.mark.slow
 async def test_a_page_is_shown_with_its_elements_and_a_picture(stage: BrowserStage) -> None:
     output = await stage.open("index.html")
 
@@ -90,7 +89,6 @@ async def test_a_page_cannot_lead_to_the_files_of_the_machine(stage: BrowserStag
     assert "root:" not in str(stage.state["html"])
 
 
-@pytest.mark.slow
 async def test_a_navigation_that_takes_its_time_is_waited_for(stage: BrowserStage) -> None:
     await stage.put("site/slowly.html", b"<title>Before</title><a href='/slow'>Slow</a>")
     await stage.open("slowly.html")
@@ -168,7 +166,6 @@ async def test_the_last_tab_may_be_closed(stage: BrowserStage) -> None:
     assert stage.state["url"] == "about:blank"
 
 
-@pytest.mark.slow
 async def test_a_page_is_read_whole_and_marked_as_data(stage: BrowserStage) -> None:
     await stage.open("read.html")
     output = await stage.do("browser_read_page")
