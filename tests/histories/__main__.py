@@ -9,8 +9,9 @@ import warnings
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 
-from tests.histories.history import Result, play
+from tests.histories.history import DRAWN, Result, play
 from tests.histories.injected_bugs import BUGS, inject
+from tests.histories.people import OPERATIONS
 from tests.histories.servers import SqliteMemory
 
 BATCH = 5
@@ -27,23 +28,31 @@ def main() -> int:
         choices=sorted(BUGS),
         help="play with this bug in the program; a single seed is then played without it, too",
     )
+    parser.add_argument(
+        "--operations",
+        nargs="*",
+        choices=sorted(OPERATIONS),
+        default=sorted(DRAWN),
+        help="what people do besides writing and stopping in words",
+    )
     parser.add_argument("--failures", type=int, default=5, help="end after so many failures")
     parser.add_argument("--digests", action="store_true", help="print what identifies each trace")
     wanted = parser.parse_args()
     if wanted.seed is not None:
-        return _replay(wanted.seed, wanted.bug)
+        return _replay(wanted)
     return _play_many(wanted)
 
 
-def _replay(seed: int, bug: str | None) -> int:
+def _replay(wanted: argparse.Namespace) -> int:
+    seed, bug = wanted.seed, wanted.bug
     _prepare(logs=True)
     memory = SqliteMemory()
     with inject(bug):
-        result = play(seed, memory)
+        result = play(seed, memory, wanted.operations)
     _say("\n".join(result.trace))
     _say(f"seed {seed}, digest {result.digest}: {_problems(result)}")
     if bug:
-        _say(f"without the bug: {_problems(play(seed, memory))}")
+        _say(f"without the bug: {_problems(play(seed, memory, wanted.operations))}")
     return 1 if result.problems else 0
 
 
@@ -60,7 +69,7 @@ def _play_many(wanted: argparse.Namespace) -> int:
     gc.collect()
     gc.freeze()
     with ProcessPoolExecutor(wanted.processes, mp_context=get_context("fork")) as pool:
-        pending = [pool.submit(_batch, batch, wanted.bug, wanted.failures) for batch in batches]
+        pending = [pool.submit(_batch, batch, wanted) for batch in batches]
         for done in as_completed(pending):
             for result in done.result():
                 played += 1
@@ -84,13 +93,13 @@ def _play_many(wanted: argparse.Namespace) -> int:
     return 1 if failures else 0
 
 
-def _batch(seeds: range, bug: str | None, failures_max: int) -> list[Result]:
+def _batch(seeds: range, wanted: argparse.Namespace) -> list[Result]:
     """Plays the seeds until so many of them have failed."""
     results = list[Result]()
-    with inject(bug):
+    with inject(wanted.bug):
         for seed in seeds:
-            results.append(_brief(play(seed, _memory())))
-            if sum(bool(result.problems) for result in results) >= failures_max:
+            results.append(_brief(play(seed, _memory(), wanted.operations)))
+            if sum(bool(result.problems) for result in results) >= wanted.failures:
                 break
     return results
 

@@ -3,18 +3,18 @@
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from functools import partial
 
 from bots.bootstrap.messaging import Messaging
-from bots.delivery.content import AskPrompt
-from bots.inbound.actions import AskAnswered, IncomingMessage, StopRequested, UserAction
+from bots.inbound.actions import UserAction
 from core.domain.errors import StorageUnavailable
-from core.domain.threads import Address, Person
-from tests.histories.chat import WORKSPACE, ChatMessage, SimulatedChat
+from core.domain.threads import Address
+from tests.histories.chat import WORKSPACE, SimulatedChat
 from tests.histories.invariants import Seen, find_problems, unsettled
 from tests.histories.model import Notebook, ScriptedModel
+from tests.histories.people import KINDS, OPERATIONS, People
 from tests.histories.program import Program, Servers
 from tests.histories.servers import (
     Chance,
@@ -26,8 +26,6 @@ from tests.histories.servers import (
 )
 from tests.histories.virtual_time import SimulatedProcess, TraceLog, VirtualTimeLoop, virtual_time
 
-PEOPLE = (Person(person_id="U1", name="alice"), Person(person_id="U2", name="bob"))
-KINDS = ("hello", "hello", "work", "work", "ask", "fail")
 STORM_SECONDS = 15.0
 SETTLE_SECONDS = 240.0
 LOOK_SECONDS = 1.0
@@ -40,6 +38,12 @@ LAYOUTS: tuple[tuple[tuple[bool, bool], ...], ...] = (
     ((True, False), (True, False), (False, True), (False, True)),
 )
 """The processes of a history. Each has a bot, a worker, or both."""
+LEFT_OUT: Mapping[str, str] = {
+    "edit": "a message that is edited during its run keeps the sign of work, and some edits are not read",
+    "new": "a question that `new` withdraws keeps its sign on the request",
+}
+"""Operations that find faults which are still open, and these faults. They are played only if they are asked for."""
+DRAWN = OPERATIONS.keys() - LEFT_OUT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +74,11 @@ class _Slot:
         return program is not None and program.receiver is not None and not program.is_closing
 
 
-def play(seed: int, memory: SqliteMemory) -> Result:
+def play(seed: int, memory: SqliteMemory, operations: Collection[str] = DRAWN) -> Result:
     """Plays the history of the seed and checks the invariants at its end."""
     with virtual_time(seed) as loop:
         memory.begin(loop.time)
-        history = _History(seed, memory, loop)
+        history = _History(seed, memory, loop, operations)
         log = TraceLog(history.note)
         logging.getLogger().addHandler(log)
         try:
@@ -95,16 +99,22 @@ def play(seed: int, memory: SqliteMemory) -> Result:
 
 
 class _History:
-    def __init__(self, seed: int, memory: SqliteMemory, loop: VirtualTimeLoop) -> None:
+    def __init__(
+        self,
+        seed: int,
+        memory: SqliteMemory,
+        loop: VirtualTimeLoop,
+        operations: Collection[str],
+    ) -> None:
         self.trace: list[str] = []
         self._loop = loop
         self._chance = chance = Chance(seed)
         self._memory = memory
-        self._said: list[ChatMessage] = []
+        self._operations = [OPERATIONS[name] for name in OPERATIONS if name in operations]
         self._arrived: dict[str, int] = {}
+        self._taken: set[str] = set()
         self._acknowledged: set[str] = set()
         self._sent: set[str] = set()
-        self._clicks = 0
         self._broken: list[str] = []
         random = chance.random
         layout = random.choice(LAYOUTS)
@@ -114,7 +124,6 @@ class _History:
             for n, (has_bot, has_worker) in enumerate(layout)
         ]
         chat = SimulatedChat(loop, chance, self.note)
-        chat.on_shown = self._read
         is_shared = len(layout) > 1
         self._servers = Servers(
             database=SimulatedDatabase(memory, loop, chance),
@@ -124,7 +133,16 @@ class _History:
             notebook=Notebook(loop, chance, self.note),
             status_after_seconds=random.choice((0.0, 2.0)),
         )
-        self._threads = [self._address(f"t{n}") for n in range(random.randint(1, 3))]
+        threads = [self._address(f"t{n}") for n in range(random.randint(1, 3))]
+        self._people = People(
+            loop,
+            chance,
+            chat,
+            threads,
+            note=self.note,
+            send=self._send,
+            click=self._receive_once,
+        )
 
     def note(self, line: str) -> None:
         self.trace.append(f"{self._loop.now:9.4f} {line}")
@@ -134,16 +152,18 @@ class _History:
         for slot in self._slots:
             self._start(slot)
         for number in range(random.randint(2, 6)):
-            kind, thread = random.choice(KINDS), random.choice(self._threads)
-            say = self._say_later(f"{kind}-{number}", thread, random.choice(PEOPLE))
+            say = partial(self._people.say, f"{random.choice(KINDS)}-{number}")
             loop.later(random.uniform(0, STORM_SECONDS * 0.7), say)
+        for _ in range(random.choice((0, 0, 1, 2, 4)) if self._operations else 0):
+            act = partial(random.choice(self._operations), self._people)
+            loop.later(random.uniform(0.3, STORM_SECONDS), act)
         for _ in range(random.choice((0, 1, 2, 3, 5))):
             disturb: Callable[[], None] = random.choice(
                 (self._kill, self._freeze, self._cut_off, self._end)
             )
             loop.later(random.uniform(0.2, STORM_SECONDS), disturb)
         if random.random() < 0.15:
-            loop.later(random.uniform(1, STORM_SECONDS), self._stop)
+            loop.later(random.uniform(1, STORM_SECONDS), self._people.stop)
         await asyncio.sleep(STORM_SECONDS + 1)
         self._chance.is_calm = True
         self.note("--- calm: no more failures")
@@ -154,7 +174,7 @@ class _History:
             await asyncio.sleep(LOOK_SECONDS)
         await asyncio.sleep(3 * LOOK_SECONDS)
         chat, noted = self._servers.chat.messages, self._servers.notebook.lines
-        seen = Seen(self._said, chat, noted, self._arrived)
+        seen = Seen(self._people.said, chat, noted, self._arrived, self._taken)
         return find_problems(self._memory, seen)
 
     def _waits(self) -> list[str]:
@@ -172,65 +192,6 @@ class _History:
 
     def _address(self, key: str) -> Address:
         return Address(platform="slack", workspace_id=WORKSPACE, channel_id="C1", thread_key=key)
-
-    # people
-
-    def _say_later(self, token: str, address: Address, author: Person) -> Callable[[], None]:
-        def say() -> None:
-            message = self._servers.chat.add(address, text=token)
-            self._said.append(message)
-            self.note(f"{author.name} says in {address.thread_key}: {token} ({message.ref})")
-            self._send(
-                IncomingMessage(
-                    address=address,
-                    dedupe_key=f"slack:{message.ref}",
-                    message_ref=message.ref,
-                    author=author,
-                    text=f"please {token}",
-                    sent_at=datetime.now(UTC),
-                    is_addressed=True,
-                )
-            )
-
-        return say
-
-    def _stop(self) -> None:
-        if not self._said:
-            return
-        message = self._chance.random.choice(self._said)
-        self.note(f"alice asks to stop {message.text}")
-        key = f"stop:{message.ref}"
-        self._send(
-            StopRequested(
-                address=message.address,
-                dedupe_key=key,
-                message_ref=message.ref,
-                person=PEOPLE[0],
-            )
-        )
-
-    def _read(self, message: ChatMessage) -> None:
-        """People press a button of an open question, and again until it shows the answer."""
-        if isinstance(message.shown[-1], AskPrompt) and len(message.shown) == 1:
-            self._loop.later(self._chance.random.uniform(0.3, 4), lambda: self._click(message))
-
-    def _click(self, message: ChatMessage) -> None:
-        content = message.shown[-1]
-        if not isinstance(content, AskPrompt) or content.ask.state != "open":
-            return
-        self._clicks += 1
-        self.note(f"bob presses a button of {message.ref}")
-        self._receive_once(
-            AskAnswered(
-                address=message.address,
-                dedupe_key=f"click:{self._clicks}",
-                ask_id=content.ask.ask_id,
-                value=content.ask.options[0],
-                person=PEOPLE[1],
-                sent_at=datetime.now(UTC),
-            )
-        )
-        self._loop.later(5.0, lambda: self._click(message))
 
     # the platform's events
 
@@ -263,6 +224,8 @@ class _History:
             return
         self.note(f"{program.process.name} received {key}: run {(outcome.run_id or '')[-4:]}")
         self._arrived.setdefault(key, len(self._arrived))
+        if not outcome.is_ignored:
+            self._taken.add(key)
         if not self._chance.fails(0.1):
             self._loop.later(self._chance.delay(0.02), lambda: self._acknowledged.add(key))
 

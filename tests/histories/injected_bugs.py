@@ -1,15 +1,18 @@
 """Bugs that are put into the program, to test that the histories find them."""
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from sqlalchemy import Connection
 
 from bots.delivery import run_delivery
 from bots.delivery.poster import Poster
+from core.domain import approval
 from core.domain.errors import LeaseLost
-from core.domain.threads import Lease
+from core.domain.messages import Message
+from core.domain.threads import Ask, Lease
 from core.run import execute
 from core.stores import Delivery, RunResult
 from storage.sql.statements import CompiledStatement
@@ -86,6 +89,28 @@ def _dropped_answer() -> Injection:
     return execute, "delivery_drafts", delivery_drafts
 
 
+def _ignored_denial() -> Injection:
+    """A call runs although it was denied."""
+
+    def is_allowed(ask: Ask) -> bool:
+        return ask.state == "answered"
+
+    return approval, "is_allowed", is_allowed
+
+
+def _lost_results() -> Injection:
+    """The results of tools are not stored if another worker had begun the run."""
+    whole = run_journal._add_messages
+
+    def add_messages(
+        connection: Connection, lease: Lease, added: Sequence[Message], *others: Any
+    ) -> None:
+        kept = [one for one in added if lease.attempt == 1 or one.type != "tool"]
+        whole(connection, lease, kept, *others)
+
+    return run_journal, "_add_messages", add_messages
+
+
 BUGS: Mapping[str, Callable[[], Injection]] = {
     "lost-fence-check": _lost_fence_check,
     "missed-outbox-row": _missed_outbox_row,
@@ -93,6 +118,8 @@ BUGS: Mapping[str, Callable[[], Injection]] = {
     "blind-second-post": _blind_second_post,
     "overtaking-answers": _overtaking_answers,
     "dropped-answer": _dropped_answer,
+    "ignored-denial": _ignored_denial,
+    "lost-results": _lost_results,
 }
 
 

@@ -1,13 +1,17 @@
 """What must hold at the end of every history, whatever failed in it."""
 
+import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, groupby
+from operator import itemgetter
 
 from bots.delivery.content import AnswerPart, AskPrompt, Content, RunStatus
+from core.domain.approval import DENY, DENY_ALL, parse_choice
 from tests.histories.chat import ChatMessage
 from tests.histories.model import DONE, TOKEN
+from tests.histories.people import Said
 from tests.histories.servers import SqliteMemory
 
 FINAL_STATES = {
@@ -25,13 +29,14 @@ _UNSETTLED = {
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What people said, what the chat shows, how often each line was noted by the tool, and the order in which messages
-    were stored, by their dedupe keys."""
+    """What people said, what the chat shows, how often each line was noted by the tool, the order in which events were
+    stored, and those that were not ignored, by their dedupe keys."""
 
-    said: Sequence[ChatMessage]
+    said: Sequence[Said]
     messages: Mapping[str, ChatMessage]
     noted: Counter[str]
     arrived: Mapping[str, int]
+    taken: Collection[str]
 
 
 def unsettled(memory: SqliteMemory, messages: Mapping[str, ChatMessage]) -> list[str]:
@@ -54,6 +59,9 @@ def find_problems(memory: SqliteMemory, seen: Seen) -> list[str]:
         *_of_deliveries(memory, seen),
         *_of_answers(memory, seen),
         *_of_order(memory, seen),
+        *_of_calls(memory),
+        *_of_approvals(memory, seen),
+        *_of_edits(memory, seen),
         *(
             f"the tool noted {line!r} {times} times"
             for line, times in seen.noted.items()
@@ -67,9 +75,10 @@ def _of_inputs(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
         ref
         for (ref,) in memory.rows("SELECT message_ref FROM thread_input WHERE message_ref != ''")
     )
-    for message in seen.said:
-        if stored[message.ref] != 1:
-            yield f"{message.text} was stored {stored[message.ref]} times"
+    for said in seen.said:
+        message, times = said.message, stored[said.message.ref]
+        if times > 1 + len(said.edits) or (times < 1 and not said.is_deleted):
+            yield f"{message.text} was stored {times} times"
 
 
 def _of_runs(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
@@ -139,8 +148,12 @@ def _of_deliveries(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
             'SELECT run_id FROM run_event WHERE body LIKE \'%"kind":"reply_left"%\''
         )
     )
+    approvals = Counter(
+        run_id
+        for (run_id,) in memory.rows("SELECT run_id FROM pending_ask WHERE kind = 'approval'")
+    )
     for run_id, status in memory.rows("SELECT run_id, status FROM run"):
-        earlier, last = left[run_id], status == "completed"
+        earlier, last = left[run_id] + approvals[run_id], status == "completed"
         if results[run_id] != earlier + last:
             yield f"the {status} run {run_id} has {results[run_id]} answers and questions"
 
@@ -156,9 +169,10 @@ def _of_answers(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
         " AND NOT EXISTS (SELECT 1 FROM pending_ask a WHERE a.run_id = r.run_id AND a.kind = 'question')))"
         " FROM thread_input i JOIN run own ON own.run_id = i.taken_by WHERE i.message_ref != ''"
     )
+    deleted = {said.message.ref for said in seen.said if said.is_deleted}
     for ref, run_id, is_stopped, later in read:
         token = seen.messages[ref].text
-        if token.startswith("fail"):
+        if token.startswith("fail") or ref in deleted:
             continue
         is_owed = later and not is_stopped
         if answers[token] > 1 or (is_owed and not answers[token]):
@@ -186,19 +200,19 @@ def _reply_text(content: Content) -> str:
 
 
 def _of_order(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
-    """The results of a thread's runs appear in the order of the runs, and runs read inputs in their order.
+    """The results of a conversation's runs appear in the order of the runs, and runs read inputs in their order.
 
     A message that was stored after a later one may be read after it, because a run may have been reading that one.
     """
     run_of = dict(memory.rows("SELECT delivery_id, run_id FROM delivery"))
-    numbers = dict(memory.rows("SELECT run_id, number FROM run"))
+    runs = {
+        run_id: row for run_id, *row in memory.rows("SELECT run_id, thread_id, number FROM run")
+    }
     by_thread: dict[str, list[tuple[int, str]]] = {}
     for one in seen.messages.values():
         if one.shown and isinstance(one.shown[0], AnswerPart | AskPrompt):
-            run_id = str(run_of.get(one.delivery_id, ""))
-            by_thread.setdefault(one.address.thread_key, []).append(
-                (numbers.get(run_id, 0), one.ref)
-            )
+            thread_id, number = runs.get(run_of.get(one.delivery_id), ("none", 0))
+            by_thread.setdefault(thread_id, []).append((number, one.ref))
     for thread, posted in by_thread.items():
         if posted != sorted(posted, key=lambda pair: pair[0]):
             yield f"the answers in {thread} are out of order: {posted}"
@@ -210,3 +224,49 @@ def _of_order(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
         is_late = seen.arrived.get(key, -1) > seen.arrived.get(later_key, -1)
         if thread == other and number > later_number and not is_late:
             yield f"runs read inputs out of order: {taken}"
+
+
+def _of_calls(memory: SqliteMemory) -> Iterator[str]:
+    """In the history of a conversation, each call of a tool has its result before anything else follows."""
+    rows = memory.rows(
+        "SELECT thread_id, type, content FROM message WHERE is_llm_message ORDER BY thread_id, sequence"
+    )
+    for thread_id, messages in groupby(rows, key=itemgetter(0)):
+        open_calls: list[str] = []
+        for _, kind, body in messages:
+            content = json.loads(body)
+            if kind == "tool" and content["tool_call_id"] in open_calls:
+                open_calls.remove(content["tool_call_id"])
+            elif kind == "tool":
+                yield f"{thread_id} has a result of {content['tool_call_id']}, which was not called"
+            elif open_calls:
+                yield f"{thread_id} has no results of {open_calls} before {kind} {body[:60]}"
+                open_calls = []
+            if kind == "assistant":
+                open_calls = [call["id"] for call in content.get("tool_calls") or ()]
+        if open_calls:
+            yield f"{thread_id} has no results of {open_calls} at its end"
+
+
+def _of_edits(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
+    """The newest text of a message that was edited is read, unless the edit was ignored or the message deleted."""
+    read = " ".join(body for (body,) in memory.rows("SELECT content FROM message"))
+    for said in seen.said:
+        if said.edits and not said.is_deleted:
+            key, token = said.edits[-1]
+            if key in seen.taken and token not in read:
+                yield f"the edit {token} of {said.message.text} was taken, and is not read"
+
+
+def _of_approvals(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
+    """A payment is made only if somebody approved it."""
+    approved = " ".join(
+        text
+        for text, answer in memory.rows(
+            "SELECT text, answer FROM pending_ask WHERE kind = 'approval' AND state = 'answered'"
+        )
+        if parse_choice(answer) not in (DENY, DENY_ALL)
+    )
+    for line in seen.noted:
+        if line.startswith("pay") and line not in approved:
+            yield f"{line} was paid, and nobody approved it"

@@ -5,6 +5,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
 
 from pydantic import BaseModel
 
@@ -17,7 +18,7 @@ from core.tools.tool import Tool, ToolContext, ToolSet
 from tests.histories.servers import Chance
 from tests.histories.virtual_time import VirtualTimeLoop
 
-TOKEN = re.compile(r"\b(?:hello|work|ask|fail)-\d+\b")
+TOKEN = re.compile(r"\b(?:hello|work|ask|fail|pay|edit)-\d+\b")
 DONE = re.compile(r"Done [^.]*\.")
 NO_MODEL = "The model refused this request."
 _USAGE = Usage(input_tokens=10, output_tokens=5, cost_usd=0.001)
@@ -46,7 +47,8 @@ class Notebook:
             run=self._write,
             title=lambda params: f"Noting {params.text}",
         )
-        return ToolSet({"note": note, "ask": all_tools()["ask"]})
+        pay = replace(note, name="pay", needs_approval=lambda params: f"Pay {params.text}")
+        return ToolSet({"note": note, "pay": pay, "ask": all_tools()["ask"]})
 
     async def _write(self, params: NoteParams, context: ToolContext) -> str:
         del context
@@ -57,8 +59,8 @@ class Notebook:
 
 
 class ScriptedModel:
-    """Says which tokens it has dealt with. A `work` token needs two tool calls before, an `ask` token an answer, and a
-    `fail` token is refused."""
+    """Says which tokens it has dealt with. A `work` token needs two tool calls before, a `pay` token one that people
+    approve, an `ask` token an answer, and a `fail` token is refused."""
 
     def __init__(self, chance: Chance) -> None:
         self._chance = chance
@@ -110,6 +112,9 @@ def _answer(messages: list[JsonObject]) -> list[ModelDelta]:
     for token in tokens:
         if token.startswith("work") and token not in seen.called:
             return _calls([("note", {"text": f"{token} a"}), ("note", {"text": f"{token} b"})])
+    for token in tokens:
+        if token.startswith("pay") and token not in seen.called:
+            return _calls([("pay", {"text": f"{token} c"})])
     for token in tokens:
         if token.startswith("ask") and not seen.is_answered(token):
             options = [f"red {token}", f"blue {token}"]

@@ -1,0 +1,217 @@
+"""What people do in a history: they write, edit, delete, answer, approve, stop, start afresh and press buttons."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from bots.delivery.content import AskPrompt, RunStatus
+from bots.inbound.actions import (
+    AskAnswered,
+    CommandCalled,
+    IncomingMessage,
+    MessageDeleted,
+    MessageEdited,
+    RunButton,
+    RunButtonPressed,
+    StopRequested,
+    UserAction,
+)
+from core.domain.threads import Address, Person
+from tests.histories.chat import ChatMessage, SimulatedChat
+from tests.histories.servers import Chance
+from tests.histories.virtual_time import VirtualTimeLoop
+
+PEOPLE = (Person(person_id="U1", name="alice"), Person(person_id="U2", name="bob"))
+KINDS = ("hello", "hello", "work", "work", "ask", "fail", "pay", "pay")
+CLICK_AGAIN_SECONDS = 5.0
+
+
+@dataclass
+class Said:
+    """A message of a person, with its edits as (dedupe key, token) in the order in which they were made."""
+
+    message: ChatMessage
+    author: Person
+    written_at: datetime
+    edits: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    is_deleted: bool = False
+
+
+class People:
+    """Draws what people do. `send` delivers an event until it is acknowledged; `click` delivers one only once."""
+
+    def __init__(
+        self,
+        loop: VirtualTimeLoop,
+        chance: Chance,
+        chat: SimulatedChat,
+        threads: Sequence[Address],
+        *,
+        note: Callable[[str], None],
+        send: Callable[[UserAction], None],
+        click: Callable[[UserAction], None],
+    ) -> None:
+        self.said: list[Said] = []
+        self._loop = loop
+        self._chance = chance
+        self._chat = chat
+        self._threads = threads
+        self._note = note
+        self._send = send
+        self._click = click
+        self._keys = 0
+        chat.on_shown = self._read
+
+    def say(self, token: str) -> None:
+        random = self._chance.random
+        address, author = random.choice(self._threads), random.choice(PEOPLE)
+        message = self._chat.add(address, text=token)
+        said = Said(message, author, datetime.now(UTC))
+        self.said.append(said)
+        self._note(f"{author.name} says in {address.thread_key}: {token} ({message.ref})")
+        self._send(
+            IncomingMessage(
+                address=address,
+                dedupe_key=f"slack:{message.ref}",
+                message_ref=message.ref,
+                author=author,
+                text=f"please {token}",
+                sent_at=said.written_at,
+                is_addressed=True,
+            )
+        )
+
+    def stop(self) -> None:
+        if not self.said:
+            return
+        message = self._chance.random.choice(self.said).message
+        self._note(f"alice asks to stop {message.text}")
+        self._send(
+            StopRequested(
+                address=message.address,
+                dedupe_key=f"stop:{message.ref}",
+                message_ref=message.ref,
+                person=PEOPLE[0],
+            )
+        )
+
+    def edit(self) -> None:
+        said = self._drawn_message()
+        if said is None:
+            return
+        key = self._new_key("edit")
+        token = key.replace(":", "-")
+        said.edits.append((key, token))
+        self._note(f"{said.author.name} edits {said.message.text} to {token}")
+        self._send(
+            MessageEdited(
+                address=said.message.address,
+                dedupe_key=key,
+                message_ref=said.message.ref,
+                author=said.author,
+                text=f"please {said.message.text} {token}",
+                sent_at=datetime.now(UTC),
+                written_at=said.written_at,
+            )
+        )
+
+    def delete(self) -> None:
+        said = self._drawn_message()
+        if said is None:
+            return
+        said.is_deleted = True
+        self._note(f"{said.author.name} deletes {said.message.text}")
+        self._send(
+            MessageDeleted(
+                address=said.message.address,
+                dedupe_key=f"delete:{said.message.ref}",
+                message_ref=said.message.ref,
+                author=said.author,
+                sent_at=datetime.now(UTC),
+                written_at=said.written_at,
+            )
+        )
+
+    def start_afresh(self) -> None:
+        address = self._chance.random.choice(self._threads)
+        self._note(f"alice writes new in {address.thread_key}")
+        self._send(
+            CommandCalled(
+                address=address,
+                dedupe_key=self._new_key("new"),
+                name="new",
+                argument="",
+                person=PEOPLE[0],
+            )
+        )
+
+    def press_stop(self) -> None:
+        self._press("stop", lambda status: status.view.can_stop)
+
+    def press_retry(self) -> None:
+        self._press("retry", lambda status: status.view.state == "failed")
+
+    def _press(self, action: RunButton, is_offered: Callable[[RunStatus], bool]) -> None:
+        """A person presses a button of a status message, sometimes twice."""
+        statuses = [
+            (message, content)
+            for message in self._chat.messages.values()
+            if message.shown and isinstance(content := message.shown[-1], RunStatus)
+        ]
+        offered = [pair for pair in statuses if is_offered(pair[1])]
+        if not offered:
+            return
+        message, status = self._chance.random.choice(offered)
+        self._note(f"bob presses {action} of {message.ref}")
+        press = RunButtonPressed(
+            address=message.address,
+            dedupe_key=self._new_key(action),
+            run_id=status.run_id,
+            action=action,
+            person=PEOPLE[1],
+        )
+        for _ in range(self._chance.random.choice((1, 1, 2))):
+            self._click(press)
+
+    def _drawn_message(self) -> Said | None:
+        newest = [said for said in self.said[-3:] if not said.is_deleted]
+        return self._chance.random.choice(newest) if newest else None
+
+    def _new_key(self, kind: str) -> str:
+        self._keys += 1
+        return f"{kind}:{self._keys}"
+
+    def _read(self, message: ChatMessage) -> None:
+        """People press a button of an open question or card, and again until it shows the answer."""
+        if isinstance(message.shown[-1], AskPrompt) and len(message.shown) == 1:
+            self._loop.later(self._chance.random.uniform(0.3, 4), lambda: self._answer(message))
+
+    def _answer(self, message: ChatMessage) -> None:
+        content = message.shown[-1]
+        if not isinstance(content, AskPrompt) or content.ask.state != "open":
+            return
+        options = content.ask.options
+        is_refused = content.ask.kind == "approval" and self._chance.fails(0.3)
+        option = options[-1 if is_refused else 0]
+        self._note(f"bob presses {option!r} of {message.ref}")
+        self._click(
+            AskAnswered(
+                address=message.address,
+                dedupe_key=self._new_key("click"),
+                ask_id=content.ask.ask_id,
+                value=option,
+                person=PEOPLE[1],
+                sent_at=datetime.now(UTC),
+            )
+        )
+        self._loop.later(CLICK_AGAIN_SECONDS, lambda: self._answer(message))
+
+
+OPERATIONS: Mapping[str, Callable[[People], None]] = {
+    "edit": People.edit,
+    "delete": People.delete,
+    "new": People.start_afresh,
+    "stop button": People.press_stop,
+    "retry button": People.press_retry,
+}
+"""What people do besides writing and stopping in words. They also answer each question and card that they see."""
