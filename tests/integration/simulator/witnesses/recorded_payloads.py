@@ -36,7 +36,7 @@ def record_payloads(folder: Path, platform: str) -> list[tuple[str, Any]]:
     named = [f"--ignore={one}" for one in MALFORMED] + [
         one.format(platform=platform) for one in TESTS
     ]
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "not long", "-n", WORKERS]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", WORKERS]
     # the tests of this run have workers of their own
     environment = {key: value for key, value in os.environ.items() if "PYTEST" not in key}  # noqa: TID251 - the tests' own
     ran = subprocess.run(
