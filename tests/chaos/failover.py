@@ -116,7 +116,9 @@ class FailoverStage:
         )
         # a process that slept through the time in which it had to stop exits at once, with an error
         is_late = "exiting at once" in self.failing.log_of_this_start()
-        assert self.failing.returncode in (None, int(is_late)), "it ended in its own time, if at all"
+        assert self.failing.returncode in (None, int(is_late)), (
+            "it ended in its own time, if at all"
+        )
 
     def _processes(self) -> dict[Kind, Program]:
         assert self.stage.worker is not None
