@@ -9,10 +9,10 @@ import warnings
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 
-from tests.histories.history import DRAWN, Result, play
+from tests.histories.history import DEFAULT_OPERATIONS, Result, play
 from tests.histories.injected_bugs import BUGS, inject
-from tests.histories.people import OPERATIONS
 from tests.histories.servers import SqliteMemory
+from tests.histories.users import OPERATIONS
 
 BATCH = 5
 
@@ -32,8 +32,8 @@ def main() -> int:
         "--operations",
         nargs="*",
         choices=sorted(OPERATIONS),
-        default=sorted(DRAWN),
-        help="what people do besides writing and stopping in words",
+        default=sorted(DEFAULT_OPERATIONS),
+        help="what users do besides writing messages and stopping a run in words",
     )
     parser.add_argument("--failures", type=int, default=5, help="end after so many failures")
     parser.add_argument("--digests", action="store_true", help="print what identifies each trace")

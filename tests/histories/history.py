@@ -14,7 +14,6 @@ from core.domain.threads import Address
 from tests.histories.chat import WORKSPACE, SimulatedChat
 from tests.histories.invariants import Seen, find_problems, unsettled
 from tests.histories.model import Notebook, ScriptedModel
-from tests.histories.people import KINDS, OPERATIONS, People
 from tests.histories.program import Program, Servers
 from tests.histories.servers import (
     Chance,
@@ -24,6 +23,7 @@ from tests.histories.servers import (
     SimulatedSignals,
     SqliteMemory,
 )
+from tests.histories.users import KINDS, OPERATIONS, Users
 from tests.histories.virtual_time import SimulatedProcess, TraceLog, VirtualTimeLoop, virtual_time
 
 STORM_SECONDS = 15.0
@@ -43,7 +43,7 @@ LEFT_OUT: Mapping[str, str] = {
     "new": "a question that `new` withdraws keeps its sign on the request",
 }
 """Operations that find faults which are still open, and these faults. They are played only if they are asked for."""
-DRAWN = OPERATIONS.keys() - LEFT_OUT
+DEFAULT_OPERATIONS = OPERATIONS.keys() - LEFT_OUT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,9 @@ class _Slot:
         return program is not None and program.receiver is not None and not program.is_closing
 
 
-def play(seed: int, memory: SqliteMemory, operations: Collection[str] = DRAWN) -> Result:
+def play(
+    seed: int, memory: SqliteMemory, operations: Collection[str] = DEFAULT_OPERATIONS
+) -> Result:
     """Plays the history of the seed and checks the invariants at its end."""
     with virtual_time(seed) as loop:
         memory.begin(loop.time)
@@ -134,7 +136,7 @@ class _History:
             status_after_seconds=random.choice((0.0, 2.0)),
         )
         threads = [self._address(f"t{n}") for n in range(random.randint(1, 3))]
-        self._people = People(
+        self._users = Users(
             loop,
             chance,
             chat,
@@ -152,10 +154,10 @@ class _History:
         for slot in self._slots:
             self._start(slot)
         for number in range(random.randint(2, 6)):
-            say = partial(self._people.say, f"{random.choice(KINDS)}-{number}")
+            say = partial(self._users.say, f"{random.choice(KINDS)}-{number}")
             loop.later(random.uniform(0, STORM_SECONDS * 0.7), say)
         for _ in range(random.choice((0, 0, 1, 2, 4)) if self._operations else 0):
-            act = partial(random.choice(self._operations), self._people)
+            act = partial(random.choice(self._operations), self._users)
             loop.later(random.uniform(0.3, STORM_SECONDS), act)
         for _ in range(random.choice((0, 1, 2, 3, 5))):
             disturb: Callable[[], None] = random.choice(
@@ -163,7 +165,7 @@ class _History:
             )
             loop.later(random.uniform(0.2, STORM_SECONDS), disturb)
         if random.random() < 0.15:
-            loop.later(random.uniform(1, STORM_SECONDS), self._people.stop)
+            loop.later(random.uniform(1, STORM_SECONDS), self._users.stop)
         await asyncio.sleep(STORM_SECONDS + 1)
         self._chance.is_calm = True
         self.note("--- calm: no more failures")
@@ -174,7 +176,7 @@ class _History:
             await asyncio.sleep(LOOK_SECONDS)
         await asyncio.sleep(3 * LOOK_SECONDS)
         chat, noted = self._servers.chat.messages, self._servers.notebook.lines
-        seen = Seen(self._people.said, chat, noted, self._arrived, self._taken)
+        seen = Seen(self._users.messages, chat, noted, self._arrived, self._taken)
         return find_problems(self._memory, seen)
 
     def _waits(self) -> list[str]:

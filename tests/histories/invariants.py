@@ -8,11 +8,11 @@ from itertools import combinations, groupby
 from operator import itemgetter
 
 from bots.delivery.content import AnswerPart, AskPrompt, Content, RunStatus
-from core.domain.approval import DENY, DENY_ALL, parse_choice
+from core.domain.approval import APPROVE_ALL, APPROVE_ALWAYS, APPROVE_ONCE, parse_choice
 from tests.histories.chat import ChatMessage
 from tests.histories.model import DONE, TOKEN
-from tests.histories.people import Said
 from tests.histories.servers import SqliteMemory
+from tests.histories.users import UserMessage
 
 FINAL_STATES = {
     "completed": ("completed", "asking", "answered"),
@@ -29,10 +29,10 @@ _UNSETTLED = {
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What people said, what the chat shows, how often each line was noted by the tool, the order in which events were
-    stored, and those that were not ignored, by their dedupe keys."""
+    """What happened in a history. `noted` counts the lines that the tools wrote. `arrived` has the order in which
+    events were stored, and `taken` the events that were not ignored, both by dedupe key."""
 
-    said: Sequence[Said]
+    user_messages: Sequence[UserMessage]
     messages: Mapping[str, ChatMessage]
     noted: Counter[str]
     arrived: Mapping[str, int]
@@ -75,9 +75,9 @@ def _of_inputs(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
         ref
         for (ref,) in memory.rows("SELECT message_ref FROM thread_input WHERE message_ref != ''")
     )
-    for said in seen.said:
-        message, times = said.message, stored[said.message.ref]
-        if times > 1 + len(said.edits) or (times < 1 and not said.is_deleted):
+    for sent in seen.user_messages:
+        message, times = sent.message, stored[sent.message.ref]
+        if times > 1 + len(sent.edits) or (times < 1 and not sent.is_deleted):
             yield f"{message.text} was stored {times} times"
 
 
@@ -169,7 +169,7 @@ def _of_answers(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
         " AND NOT EXISTS (SELECT 1 FROM pending_ask a WHERE a.run_id = r.run_id AND a.kind = 'question')))"
         " FROM thread_input i JOIN run own ON own.run_id = i.taken_by WHERE i.message_ref != ''"
     )
-    deleted = {said.message.ref for said in seen.said if said.is_deleted}
+    deleted = {sent.message.ref for sent in seen.user_messages if sent.is_deleted}
     for ref, run_id, is_stopped, later in read:
         token = seen.messages[ref].text
         if token.startswith("fail") or ref in deleted:
@@ -250,23 +250,24 @@ def _of_calls(memory: SqliteMemory) -> Iterator[str]:
 
 def _of_edits(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
     """The newest text of a message that was edited is read, unless the edit was ignored or the message deleted."""
-    read = " ".join(body for (body,) in memory.rows("SELECT content FROM message"))
-    for said in seen.said:
-        if said.edits and not said.is_deleted:
-            key, token = said.edits[-1]
+    bodies = memory.rows("SELECT content FROM message")
+    read = {token for (body,) in bodies for token in TOKEN.findall(body)}
+    for sent in seen.user_messages:
+        if sent.edits and not sent.is_deleted:
+            key, token = sent.edits[-1]
             if key in seen.taken and token not in read:
-                yield f"the edit {token} of {said.message.text} was taken, and is not read"
+                yield f"the edit {token} of {sent.message.text} was taken, and is not read"
 
 
 def _of_approvals(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
-    """A payment is made only if somebody approved it."""
+    """A payment is made only if a user approved it."""
     approved = " ".join(
         text
         for text, answer in memory.rows(
             "SELECT text, answer FROM pending_ask WHERE kind = 'approval' AND state = 'answered'"
         )
-        if parse_choice(answer) not in (DENY, DENY_ALL)
+        if parse_choice(answer) in (APPROVE_ONCE, APPROVE_ALWAYS, APPROVE_ALL)
     )
     for line in seen.noted:
         if line.startswith("pay") and line not in approved:
-            yield f"{line} was paid, and nobody approved it"
+            yield f"{line} was paid, and no user approved it"

@@ -40,7 +40,7 @@ async def jail_of_module() -> AsyncIterator[Sandbox]:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def shared_jail(jail_of_module: Sandbox) -> AsyncIterator[Sandbox]:
-    """For tests that leave their jail alive. It is emptied after each of them."""
+    """A jail for tests that do not break it. Its workspace is emptied after each test."""
     yield jail_of_module
     await clear(jail_of_module)
 

@@ -1,4 +1,4 @@
-"""What people do in a history: they write, edit, delete, answer, approve, stop, start afresh and press buttons."""
+"""What users do in a history: they write, edit, delete, answer, approve, stop, start afresh and press buttons."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,14 +21,14 @@ from tests.histories.chat import ChatMessage, SimulatedChat
 from tests.histories.servers import Chance
 from tests.histories.virtual_time import VirtualTimeLoop
 
-PEOPLE = (Person(person_id="U1", name="alice"), Person(person_id="U2", name="bob"))
+USERS = (Person(person_id="U1", name="alice"), Person(person_id="U2", name="bob"))
 KINDS = ("hello", "hello", "work", "work", "ask", "fail", "pay", "pay")
 CLICK_AGAIN_SECONDS = 5.0
 
 
 @dataclass
-class Said:
-    """A message of a person, with its edits as (dedupe key, token) in the order in which they were made."""
+class UserMessage:
+    """A message of a user, with its edits as (dedupe key, token) in the order in which they were made."""
 
     message: ChatMessage
     author: Person
@@ -37,8 +37,8 @@ class Said:
     is_deleted: bool = False
 
 
-class People:
-    """Draws what people do. `send` delivers an event until it is acknowledged; `click` delivers one only once."""
+class Users:
+    """Draws what users do. `send` delivers an event until it is acknowledged; `click` delivers one only once."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class People:
         send: Callable[[UserAction], None],
         click: Callable[[UserAction], None],
     ) -> None:
-        self.said: list[Said] = []
+        self.messages: list[UserMessage] = []
         self._loop = loop
         self._chance = chance
         self._chat = chat
@@ -64,10 +64,10 @@ class People:
 
     def say(self, token: str) -> None:
         random = self._chance.random
-        address, author = random.choice(self._threads), random.choice(PEOPLE)
+        address, author = random.choice(self._threads), random.choice(USERS)
         message = self._chat.add(address, text=token)
-        said = Said(message, author, datetime.now(UTC))
-        self.said.append(said)
+        sent = UserMessage(message, author, datetime.now(UTC))
+        self.messages.append(sent)
         self._note(f"{author.name} says in {address.thread_key}: {token} ({message.ref})")
         self._send(
             IncomingMessage(
@@ -76,59 +76,59 @@ class People:
                 message_ref=message.ref,
                 author=author,
                 text=f"please {token}",
-                sent_at=said.written_at,
+                sent_at=sent.written_at,
                 is_addressed=True,
             )
         )
 
     def stop(self) -> None:
-        if not self.said:
+        if not self.messages:
             return
-        message = self._chance.random.choice(self.said).message
+        message = self._chance.random.choice(self.messages).message
         self._note(f"alice asks to stop {message.text}")
         self._send(
             StopRequested(
                 address=message.address,
                 dedupe_key=f"stop:{message.ref}",
                 message_ref=message.ref,
-                person=PEOPLE[0],
+                person=USERS[0],
             )
         )
 
     def edit(self) -> None:
-        said = self._drawn_message()
-        if said is None:
+        sent = self._drawn_message()
+        if sent is None:
             return
         key = self._new_key("edit")
         token = key.replace(":", "-")
-        said.edits.append((key, token))
-        self._note(f"{said.author.name} edits {said.message.text} to {token}")
+        sent.edits.append((key, token))
+        self._note(f"{sent.author.name} edits {sent.message.text} to {token}")
         self._send(
             MessageEdited(
-                address=said.message.address,
+                address=sent.message.address,
                 dedupe_key=key,
-                message_ref=said.message.ref,
-                author=said.author,
-                text=f"please {said.message.text} {token}",
+                message_ref=sent.message.ref,
+                author=sent.author,
+                text=f"please {sent.message.text} {token}",
                 sent_at=datetime.now(UTC),
-                written_at=said.written_at,
+                written_at=sent.written_at,
             )
         )
 
     def delete(self) -> None:
-        said = self._drawn_message()
-        if said is None:
+        sent = self._drawn_message()
+        if sent is None:
             return
-        said.is_deleted = True
-        self._note(f"{said.author.name} deletes {said.message.text}")
+        sent.is_deleted = True
+        self._note(f"{sent.author.name} deletes {sent.message.text}")
         self._send(
             MessageDeleted(
-                address=said.message.address,
-                dedupe_key=f"delete:{said.message.ref}",
-                message_ref=said.message.ref,
-                author=said.author,
+                address=sent.message.address,
+                dedupe_key=f"delete:{sent.message.ref}",
+                message_ref=sent.message.ref,
+                author=sent.author,
                 sent_at=datetime.now(UTC),
-                written_at=said.written_at,
+                written_at=sent.written_at,
             )
         )
 
@@ -141,7 +141,7 @@ class People:
                 dedupe_key=self._new_key("new"),
                 name="new",
                 argument="",
-                person=PEOPLE[0],
+                person=USERS[0],
             )
         )
 
@@ -152,7 +152,7 @@ class People:
         self._press("retry", lambda status: status.view.state == "failed")
 
     def _press(self, action: RunButton, is_offered: Callable[[RunStatus], bool]) -> None:
-        """A person presses a button of a status message, sometimes twice."""
+        """A user presses a button of a status message, sometimes twice."""
         statuses = [
             (message, content)
             for message in self._chat.messages.values()
@@ -168,13 +168,13 @@ class People:
             dedupe_key=self._new_key(action),
             run_id=status.run_id,
             action=action,
-            person=PEOPLE[1],
+            person=USERS[1],
         )
         for _ in range(self._chance.random.choice((1, 1, 2))):
             self._click(press)
 
-    def _drawn_message(self) -> Said | None:
-        newest = [said for said in self.said[-3:] if not said.is_deleted]
+    def _drawn_message(self) -> UserMessage | None:
+        newest = [sent for sent in self.messages[-3:] if not sent.is_deleted]
         return self._chance.random.choice(newest) if newest else None
 
     def _new_key(self, kind: str) -> str:
@@ -182,7 +182,7 @@ class People:
         return f"{kind}:{self._keys}"
 
     def _read(self, message: ChatMessage) -> None:
-        """People press a button of an open question or card, and again until it shows the answer."""
+        """Users press a button of each open question or card, again and again until it shows the answer."""
         if isinstance(message.shown[-1], AskPrompt) and len(message.shown) == 1:
             self._loop.later(self._chance.random.uniform(0.3, 4), lambda: self._answer(message))
 
@@ -200,18 +200,18 @@ class People:
                 dedupe_key=self._new_key("click"),
                 ask_id=content.ask.ask_id,
                 value=option,
-                person=PEOPLE[1],
+                person=USERS[1],
                 sent_at=datetime.now(UTC),
             )
         )
         self._loop.later(CLICK_AGAIN_SECONDS, lambda: self._answer(message))
 
 
-OPERATIONS: Mapping[str, Callable[[People], None]] = {
-    "edit": People.edit,
-    "delete": People.delete,
-    "new": People.start_afresh,
-    "stop button": People.press_stop,
-    "retry button": People.press_retry,
+OPERATIONS: Mapping[str, Callable[[Users], None]] = {
+    "edit": Users.edit,
+    "delete": Users.delete,
+    "new": Users.start_afresh,
+    "stop button": Users.press_stop,
+    "retry button": Users.press_retry,
 }
-"""What people do besides writing and stopping in words. They also answer each question and card that they see."""
+"""What users do besides writing messages and stopping a run in words. They also answer each question and card."""
