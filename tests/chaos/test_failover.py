@@ -11,6 +11,7 @@ import asyncpg
 import pytest
 
 from core.tasks import cancel, spawn
+from sandbox.modal.config import BORN_TAG, HOME_TAG
 from tests.chaos.failover import (
     Action,
     FailoverStage,
@@ -168,6 +169,17 @@ async def play(story: Story, running: FailoverStage) -> None:
     try:
         story.check(stage)
         assert left_behind(stage) == []
-        assert running.modal is None or not running.modal.world.living()
+        _check_sandboxes(running)
     except AssertionError as error:
         raise AssertionError(f"{error}\n{running.report()}") from error
+
+
+def _check_sandboxes(running: FailoverStage) -> None:
+    """Checks that no sandbox is left at Modal, or that the janitor will know it: one that Modal was still making when
+    its run was taken away."""
+    living = running.modal.world.living() if running.modal else []
+    assert not living or running.failure.place.startswith("modal.create")
+    recorded = {ref for (ref,) in running.stage.rows("SELECT provider_ref FROM sandbox")}
+    for one in living:
+        assert one.sandbox_id not in recorded
+        assert {HOME_TAG, BORN_TAG} <= one.tags.keys()
