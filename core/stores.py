@@ -152,6 +152,11 @@ class Conversations(Protocol):
         first."""
         ...
 
+    async def refs_shown_by(self, run_id: str) -> tuple[str, ...]:
+        """Returns the messages that show how the run ended: its request and those that it has read, without any that a
+        later run was requested with or has read."""
+        ...
+
     async def runs(self, thread_id: str) -> tuple[Run, ...]:
         """Returns the thread's runs, oldest first."""
         ...
@@ -346,14 +351,23 @@ class RunJournal(Protocol):
 
 
 class StopRequests(Protocol):
-    async def request_stop(self, run_id: str, *, by: Person | None = None) -> bool:
-        """Marks an active run to be stopped. Returns False if the run has ended."""
+    async def request_stop(
+        self, run_id: str, *, by: Person | None = None, at: datetime | None = None
+    ) -> bool:
+        """Marks an active run to be stopped, with what was sent until `at`, or so far. Returns False if the run has
+        ended."""
         ...
 
     async def retry(
-        self, run_id: str, dedupe_key: str, *, continues: bool, by: Person | None = None
+        self,
+        run_id: str,
+        dedupe_key: str,
+        *,
+        continues: bool,
+        by: Person | None = None,
+        at: datetime | None = None,
     ) -> str | None:
-        """Queues a new run on the thread of a failed or limited run, and returns its id.
+        """Queues a new run on the thread of a failed or limited run, asked for at `at` (default: now). Returns its id.
 
         Returns None if the key was claimed before, or if the thread has an active or newer run.
         """

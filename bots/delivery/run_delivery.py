@@ -19,7 +19,7 @@ from bots.delivery.outbox import (
     wait_for_earlier_runs,
 )
 from bots.delivery.poster import DeliveryDeps, DeliverySurface, Poster
-from bots.delivery.run_view import RunView, apply_event, has_steps, terminal_event
+from bots.delivery.run_view import RunView, ViewState, apply_event, has_steps, terminal_event
 from core.domain.errors import LeaseLost, StorageUnavailable, SurfaceError, SurfaceRateLimited
 from core.domain.events import MessageAdded
 from core.domain.threads import Address, Run, ThreadInput
@@ -148,12 +148,17 @@ class _Show:
         self._over = asyncio.Event()
         self._unread: set[str] = set()
         self._stream = AnswerStream()
-        self._inputs_changed = asyncio.Event()
+        self._signs_changed = asyncio.Event()
+        self._signs: dict[str, Reaction] = {}
+        self._follow_ups: dict[str, None] = {}
+        self._noted: set[ThreadInput] = set()
+        self._inputs_changed = True
         self._recheck = Recheck()
 
     def look_again(self) -> None:
         """Reads what the store has of the run: new messages from people, or its end before a worker began it."""
-        self._inputs_changed.set()
+        self._inputs_changed = True
+        self._signs_changed.set()
         self._recheck.request()
 
     @property
@@ -184,14 +189,14 @@ class _Show:
                 self._signing.cancel()  # otherwise it could replace a reaction of the next try
 
     async def _show(self, run: Run, poster: Poster) -> None:
-        if run.status in ("queued", "running"):
-            self._signing = spawn(self._sign_start(run, poster), name="reaction")
+        if run.status in ("queued", "running", "waiting"):
+            signing = self._keep_signs(run, poster)
+            self._signing = spawn(signing, name=f"reactions of {self.run_id}")
         writing = self._stream.write(run, poster, self._over)
         writer = spawn(writing, name=f"stream of {self.run_id}")
         editor = spawn(self._keep_status(run, poster, writer), name=f"status of {self.run_id}")
         typing = self._keep_typing(run, poster.address, poster.surface)
         typist = spawn(typing, name=f"typing of {self.run_id}")
-        acknowledging = spawn(self._acknowledge(run, poster), name=f"follow-ups of {self.run_id}")
         queueing = spawn(self._note_long_queue(), name=f"queueing of {self.run_id}")
         try:
             await self._fold()
@@ -201,7 +206,7 @@ class _Show:
         finally:
             self._over.set()
             queueing.cancel()
-            await asyncio.wait([editor, typist, acknowledging, writer])
+            await asyncio.wait([editor, typist, writer])
         planned = await self._leave(run, poster)
         is_told = await tell_refusal(run, planned, poster)
         await self._sign_end(run, poster, is_refused=is_told)
@@ -217,6 +222,7 @@ class _Show:
                 self._view = apply_event(self._view, one.event)
                 self._stream.apply(one.event)
                 self._changed.set()
+                self._signs_changed.set()
                 if self._view.state != "queued":
                     self._taken_up.set()
                 if has_steps(self._view):
@@ -245,32 +251,61 @@ class _Show:
         self._has_queued_long = not self._taken_up.is_set()
         self._changed.set()
 
-    async def _acknowledge(self, run: Run, poster: Poster) -> None:
-        """Reacts to messages and edits during the run, and tells in the status that they are read next.
-
-        A message that may be meant for other people gets no sign.
-        """
-        signed: set[ThreadInput] = set()
+    async def _keep_signs(self, run: Run, poster: Poster) -> None:
+        """Keeps the reactions on the request, and on what people write during the run, up to date until it ends."""
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(QUEUED_AFTER_SECONDS, self._signs_changed.set)
+        waits_from = loop.time() + QUEUED_AFTER_SECONDS
         while not self._over.is_set():
-            await wait_for_first(self._inputs_changed, self._over)
-            if self._over.is_set():
-                return
-            self._inputs_changed.clear()
-            try:
-                inputs = await self._deps.conversations.unread_inputs(run.thread_id)
-            except StorageUnavailable as error:
-                log.info("new messages during run %s wait for the database: %s", run.run_id, error)
-                self._inputs_changed.set()
-                await wait_at_most(self._over, SWEEP_SECONDS)
-                continue
-            signs = (one for one in inputs if one.attention != "unsure")
-            new = {one for one in signs if one.is_news_for(run.request_ref)} - signed
-            refs = {one.message_ref for one in new}
-            signed |= new
-            self._unread |= refs
-            self._changed.set()
-            for ref in refs:
-                await poster.set_reaction(ref, "seen", is_patient=False)
+            self._signs_changed.clear()
+            await self._note_follow_ups(run)
+            signs = self._current_signs(run, is_slow=loop.time() >= waits_from)
+            for ref, sign in signs.items():
+                if self._signs.get(ref) != sign and not self._over.is_set():
+                    self._signs[ref] = sign
+                    await self._sign(ref, sign, run, poster)
+            await wait_for_first(self._signs_changed, self._over)
+        timer.cancel()
+
+    async def _sign(self, ref: str, sign: Reaction, run: Run, poster: Poster) -> None:
+        with suppress(StorageUnavailable):  # the end of the run sets the reaction that counts
+            refused = await poster.set_reaction(ref, sign, is_patient=sign == "asking")
+            is_closed = refused != "missing_scope" and refused in poster.surface.closed_reasons
+            if ref == run.request_ref and is_closed:
+                self._may_be_closed.set()  # the status message finds out, before much work is done
+
+    def _current_signs(self, run: Run, *, is_slow: bool) -> dict[str, Reaction]:
+        """Returns the reactions of a run that has not ended. A request that may be meant for other people gets none
+        before the first step, and one that begins at once is never "queued"."""
+        signs: dict[str, Reaction] = dict.fromkeys(self._follow_ups, "seen")
+        state = self._view.state
+        is_meant = run.attention != "unsure" or has_steps(self._view)
+        if run.request_ref and is_meant and state in UNENDED_STATES:
+            if self._asked[0]:
+                signs[run.request_ref] = "asking"
+            elif state != "queued" or is_slow:
+                signs[run.request_ref] = "queued" if state == "queued" else "seen"
+        return signs
+
+    async def _note_follow_ups(self, run: Run) -> None:
+        """Notes messages and edits that came during the run, except those that may be meant for other people."""
+        if not self._inputs_changed:
+            return
+        self._inputs_changed = False
+        try:
+            inputs = await self._deps.conversations.unread_inputs(run.thread_id)
+        except StorageUnavailable as error:
+            log.info("new messages during run %s wait for the database: %s", run.run_id, error)
+            self._inputs_changed = True
+            asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._signs_changed.set)
+            return
+        meant = (one for one in inputs if one.attention != "unsure")
+        new = {one for one in meant if one.is_news_for(run.request_ref)} - self._noted
+        self._noted |= new
+        refs = dict.fromkeys(one.message_ref for one in new)
+        self._follow_ups |= refs
+        self._unread |= refs.keys()
+        self._changed.set()
 
     async def _keep_typing(self, run: Run, address: Address, surface: DeliverySurface) -> None:
         """Shows the typing indicator until the run ends, except while the run waits for an approval."""
@@ -327,8 +362,7 @@ class _Show:
             self._changed.set()
             return
         self._asked = asked
-        sign = self._sign_wait(run, poster, "asking" if waits else "seen", after=self._signing)
-        self._signing = spawn(sign, name="reaction")
+        self._signs_changed.set()
 
     async def _show_replies(self, run: Run, poster: Poster, writer: asyncio.Task[None]) -> None:
         """Posts the replies that the run has left while it goes on, the first of them as the message of `writer`."""
@@ -406,71 +440,47 @@ class _Show:
                     await poster.surface.delete(poster.address, shown.message_ref)
         return planned
 
-    async def _sign_wait(
-        self, run: Run, poster: Poster, sign: Reaction, *, after: asyncio.Task[None] | None
-    ) -> None:
-        if after is not None:
-            await asyncio.wait([after])
-        if run.request_ref:
-            with suppress(StorageUnavailable):  # the end of the run sets the reaction that counts
-                await poster.set_reaction(run.request_ref, sign)
-
     async def _sign_end(self, run: Run, poster: Poster, *, is_refused: bool) -> None:
-        """Sets the final reaction on the request, after all earlier reactions are done: a cross if a message of the
-        run was refused.
+        """Sets the final reactions, after all earlier ones are done: a cross if a message of the run was refused.
 
-        A delivery that resumes after a crash sets the reaction again. Skips the "asking" reaction if the question is
-        already answered, because the next run then sets the reactions.
+        A delivery that resumes after a crash sets them again.
         """
         if self._signing is not None:
             await asyncio.wait([self._signing])
-        sign = "failed" if is_refused else FINAL_SIGNS.get(self._view.state)
-        if not run.request_ref:
-            return
-        if self._view.state == "silent" and self._signing is not None:
-            await poster.set_reaction(run.request_ref, None)
-        if sign is None:
-            return
-        if sign == "asking":
-            asked = await self._deps.asks.ask_of_run(run.run_id)
-            if asked is None or asked.state != "open":
-                return
-        await poster.set_reaction(run.request_ref, sign)
-
-    async def _sign_start(self, run: Run, poster: Poster) -> None:
-        """Sets the "seen" reaction, or "queued" if the run does not start within QUEUED_AFTER_SECONDS."""
-        if not run.request_ref:
-            return
-        await wait_at_most(self._taken_up, QUEUED_AFTER_SECONDS)
-        if run.attention == "unsure":
-            await wait_for_first(self._has_steps, self._over)
-            if not self._has_steps.is_set():
-                return
-        sign: Reaction = "queued" if self._view.state == "queued" else "seen"
-        refused = await poster.set_reaction(run.request_ref, sign, is_patient=False)
-        if refused != "missing_scope" and refused in poster.surface.closed_reasons:
-            self._may_be_closed.set()  # the status message finds out, before much work is done
+        state = "failed" if is_refused else self._view.state
+        if state == "silent" and run.attention == "unsure" and not has_steps(self._view):
+            return  # it never had a reaction
+        for ref, sign in (await self._final_signs(run, state)).items():
+            await poster.set_reaction(ref, sign)
 
     async def _sign_late(self, run: Run, address: Address, surface: DeliverySurface) -> None:
-        """Sets the final reaction again after this process lost its lease.
+        """Sets the final reactions again after this process lost its lease.
 
-        A reaction that this process sent late may have replaced the final reaction that the new owner set. If this
-        process does not know how the request ended, for example in the run that answered a question, the store says it.
+        A reaction that this process sent late may have replaced the final reaction that the new owner set. Reactions of
+        runs that have not ended are left to the process that shows them.
         """
-        if self._signing is None or not run.request_ref:
+        if self._signing is None:
             return
         await asyncio.wait([self._signing])
-        sign = FINAL_SIGNS.get(self._view.state, "asking")
         with suppress(SurfaceError, StorageUnavailable):
-            if sign == "asking":
-                runs = await self._deps.conversations.runs(run.thread_id)
-                newest = [one for one in runs if one.request_ref == run.request_ref][-1]
-                asked = await self._deps.asks.ask_of_run(newest.run_id)
-                is_over = newest.status not in ("queued", "running", "waiting")
-                if not is_over or (asked is not None and asked.state == "open"):
-                    return  # its reactions are still to be set by the process that shows it
-                sign = FINAL_SIGNS.get(newest.status, "failed")
-            await surface.react(address, run.request_ref, sign)
+            for other in reversed(await self._deps.conversations.runs(run.thread_id)):
+                ended = terminal_event(other)
+                state = apply_event(RunView(), ended).state if ended else "working"
+                if state in UNENDED_STATES or not self._signs:
+                    return
+                for ref, sign in (await self._final_signs(other, state)).items():
+                    if self._signs.pop(ref, None) is not None:
+                        await surface.react(address, ref, sign)
+
+    async def _final_signs(self, run: Run, state: ViewState) -> dict[str, Reaction | None]:
+        """Returns the reactions on the messages that show the end of the run. The request shows an open question."""
+        refs = await self._deps.conversations.refs_shown_by(run.run_id)
+        signs: dict[str, Reaction | None] = dict.fromkeys(refs, FINAL_SIGNS.get(state))
+        if state == "asking" and run.request_ref in signs:
+            asked = await self._deps.asks.ask_of_run(run.run_id)
+            if asked is not None and asked.state == "open":
+                signs[run.request_ref] = "asking"
+        return signs
 
 
 async def _tell_long_wait(run: Run, poster: Poster) -> None:
@@ -491,7 +501,7 @@ STATUS = DeliveryDraft(slot="status", body={})
 FINAL_SIGNS: Mapping[str, Reaction] = {
     "completed": "done",
     "limited": "limited",
-    "asking": "asking",
+    "asking": "done",
     "stopped": "failed",
     "failed": "failed",
 }

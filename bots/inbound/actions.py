@@ -1,11 +1,16 @@
-"""User actions in chat, parsed from platform payloads, and pure functions that decide how to handle them."""
+"""User actions in chat, parsed from platform payloads, and pure functions that decide how to handle them.
+
+The `sent_at` of an action is by the platform's clock, so that actions compare with messages and with each other. It is
+None if the platform does not say it; such an action comes live or not at all.
+"""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 
+from bots.inbound.message_times import was_shown_before
 from bots.inbound.phrases import CommandName, is_refusal_only, read_consent
 from core.agents.definition import AgentDefinition
 from core.agents.roster import unknown_agent_message
@@ -20,6 +25,7 @@ from core.domain.threads import (
     IncomingFile,
     Overhear,
     Person,
+    Run,
     StopRun,
     ThreadSnapshot,
 )
@@ -27,6 +33,7 @@ from core.domain.threads import (
 MISSED_SECONDS_MAX = 3 * 86_400
 """Messages that were sent longer ago, while no bot ran, are skipped: no one waits for an answer any more."""
 LATE_SECONDS = 3_600
+CLOCK_DIFFERENCE_SECONDS = 2.0
 _AGENT_PREFIX = re.compile(r"agent:(\S{1,64})(?:\s+|$)", re.IGNORECASE)
 SHORT_HELP = (
     "Hello! Tell me what you need, for example “sum up this thread”; in a channel, mention me with it. Attach files if"
@@ -91,7 +98,7 @@ class IncomingMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageEdited:
-    """A user edited a message, which was written at `written_at`. `dedupe_key` identifies this edit of it."""
+    """A user edited a message at `sent_at`. `dedupe_key` identifies this edit of it."""
 
     address: Address
     dedupe_key: str
@@ -100,7 +107,6 @@ class MessageEdited:
     text: str
     is_addressed: bool = True
     sent_at: datetime
-    written_at: datetime
     actor: ActorContext = MEMBER
 
 
@@ -111,7 +117,6 @@ class MessageDeleted:
     message_ref: str
     author: Person
     sent_at: datetime
-    written_at: datetime
     actor: ActorContext = MEMBER
 
 
@@ -145,6 +150,7 @@ class RunButtonPressed:
     run_id: str
     action: RunButton
     person: Person
+    sent_at: datetime | None = None
     actor: ActorContext = MEMBER
 
 
@@ -152,14 +158,15 @@ class RunButtonPressed:
 class StopRequested:
     """A user reacted to a request with a cross, used the platform's own stop button, or wrote that the agent stop.
 
-    `message_ref` is the message with the reaction. Otherwise it is empty. `is_addressed` is false for words in a thread
-    that may be meant for other people.
+    Words stop no run that was requested after them. `message_ref` is the message with the reaction. Otherwise it is
+    empty. `is_addressed` is false for words in a thread that may be meant for other people.
     """
 
     address: Address
     dedupe_key: str
     message_ref: str
     person: Person
+    sent_at: datetime | None = None
     is_addressed: bool = True
     actor: ActorContext = MEMBER
 
@@ -174,6 +181,7 @@ class CommandCalled:
     name: CommandName
     argument: str
     person: Person
+    sent_at: datetime | None = None
     files: tuple[IncomingFile, ...] = ()
     is_addressed: bool = True
     message: IncomingMessage | None = None
@@ -222,6 +230,12 @@ NOT_STORED = "This could not be stored just now. Please try again in a minute."
 UNKNOWN_CONTROL = "That does not work any more. Please write to me what you need."
 """Shown to a user of a control, form or command that this version of the program does not know."""
 NOT_INSTALLED = "I am not installed in this workspace any more. Ask an admin to add me again."
+
+
+def time_of_arrival() -> datetime:
+    """Returns a time for an action whose platform does not say when it was sent. It is a bit before now, because clocks
+    differ, and no message that was sent after the action may count as older."""
+    return datetime.now(UTC) - timedelta(seconds=CLOCK_DIFFERENCE_SECONDS)
 
 
 def acting_person(action: UserAction) -> Person:
@@ -316,6 +330,8 @@ def _decide_reply(message: IncomingMessage, snapshot: ThreadSnapshot) -> Accept 
     ask = snapshot.open_ask
     is_elsewhere = ask is not None and message.reply_ref not in ("", ask.message_ref)
     if ask is None or message.is_to_others or (is_elsewhere and ask.kind == "approval"):
+        return None
+    if not was_shown_before(ask, message.address, message.sent_at):
         return None
     from bots.inbound.audience import (
         answers_nothing,
@@ -423,12 +439,21 @@ def decide_stop(stop: StopRequested, snapshot: ThreadSnapshot | None) -> Decisio
     if stop.actor.app_ids:
         return Ignore(reason="an app stops nothing")
     ask, active = (snapshot.open_ask, snapshot.active_run) if snapshot else (None, None)
-    if snapshot and ask and not (active or stop.message_ref) and _is_asked(stop.person, snapshot):
+    is_seen = ask and (not stop.sent_at or was_shown_before(ask, stop.address, stop.sent_at))
+    is_answer = is_seen and not (active or stop.message_ref)
+    if snapshot and ask and is_answer and _is_asked(stop.person, snapshot):
         is_meant = stop.is_addressed or not snapshot.talk.is_among_people
         return Accept(ask_id=ask.ask_id) if is_meant else Ignore(reason="talk among people")
     if active is None or stop.message_ref not in ("", active.request_ref):
         return Ignore(reason="nothing under way, or not its request")
-    return StopRun()
+    if not stop.message_ref and is_requested_after(active, stop.sent_at):
+        return Ignore(reason="older than what is under way")
+    return StopRun(until=stop.sent_at)
+
+
+def is_requested_after(run: Run, sent_at: datetime | None) -> bool:
+    """Whether what was sent then cannot have been about the run. What comes live (None) is about what is there."""
+    return sent_at is not None and sent_at < (run.requested_at or run.created_at)
 
 
 def decide_answer(

@@ -27,6 +27,7 @@ from bots.inbound.actions import (
     decide_message,
     decide_stop,
     is_late,
+    time_of_arrival,
 )
 from bots.inbound.commands.admin import audit_entry_for
 from bots.inbound.commands.dispatch import CommandDeps, Suggestion, answer_command, suggest_values
@@ -133,6 +134,7 @@ class ActionReceiver:
                     dedupe_key=action.dedupe_key,
                     message_ref="",
                     person=action.person,
+                    sent_at=action.sent_at,
                     actor=action.actor,
                 )
                 return _stop_outcome(await self._accept(stop))
@@ -262,7 +264,9 @@ class ActionReceiver:
         if button.action == "details":
             return Outcome(notice=await self.commands.describe_run(button.run_id) or NO_DETAILS)
         is_stop = button.action == "stop"
-        stopped = await self.stop(button.run_id, by=button.person) if is_stop else None
+        stopped = None
+        if is_stop:
+            stopped = await self.stop(button.run_id, by=button.person, at=button.sent_at)
         # a status that could not be edited keeps its Stop button after the end of the run
         may_reopen = button.action == "retry" or (stopped is not None and stopped.is_ignored)
         if may_reopen and await self.reopen_delivery(button.run_id):
@@ -275,6 +279,7 @@ class ActionReceiver:
             button.dedupe_key,
             continues=button.action == "continue",
             by=button.person,
+            at=button.sent_at,
         )
         if run_id is None:
             return Outcome(
@@ -310,9 +315,12 @@ class ActionReceiver:
             return True
         return _is_for(button, *found)
 
-    async def stop(self, run_id: str, *, by: Person | None = None) -> Outcome:
-        """Requests that the run stop, even if another process executes it. `by` is recorded in the audit log."""
-        if not await self.stops.request_stop(run_id, by=by):
+    async def stop(
+        self, run_id: str, *, by: Person | None = None, at: datetime | None = None
+    ) -> Outcome:
+        """Requests that the run stop, even if another process executes it, with what was sent until `at`, or so
+        far. `by` is recorded in the audit log."""
+        if not await self.stops.request_stop(run_id, by=by, at=at):
             return Outcome(notice="It has ended already.", is_ignored=True)
         await self.signals.send(run_id)
         await self.queue.put(run_id)
@@ -377,11 +385,9 @@ def arrival_of(
             return message, decide
         case MessageEdited():
             edit = _arrival(action, "edit", action.author, text=action.text)
-            edit = replace(edit, written_at=action.written_at, is_addressed=action.is_addressed)
-            return edit, partial(decide_edit, action)
+            return replace(edit, is_addressed=action.is_addressed), partial(decide_edit, action)
         case MessageDeleted():
-            deletion = _arrival(action, "delete", action.author)
-            return replace(deletion, written_at=action.written_at), partial(decide_delete, action)
+            return _arrival(action, "delete", action.author), partial(decide_delete, action)
         case AskAnswered():
             answer = _arrival(action, "answer", action.person, text=action.value)
             return answer, partial(decide_answer, action, is_admin=is_admin)
@@ -394,7 +400,6 @@ def arrival_of(
 
 def _arrival(action: Storable, kind: InputKind, author: Person, *, text: str = "") -> InboxItem:
     message_ref = "" if isinstance(action, AskAnswered) else action.message_ref
-    sent_at = datetime.now(UTC) if isinstance(action, StopRequested) else action.sent_at
     return InboxItem(
         dedupe_key=action.dedupe_key,
         address=action.address,
@@ -402,7 +407,7 @@ def _arrival(action: Storable, kind: InputKind, author: Person, *, text: str = "
         author=author,
         text=text,
         message_ref=message_ref,
-        sent_at=sent_at,
+        sent_at=action.sent_at or time_of_arrival(),
     )
 
 

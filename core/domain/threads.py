@@ -112,8 +112,8 @@ class InboxItem:
 
     `dedupe_key` identifies the event itself, so a redelivered event carries the same key. `message_ref` is the
     platform's id of the message. `agent_id` is set if the person asked for an agent by name. `edited_at` is when a
-    message got this text, if it is an edited one. For edits and deletions, `written_at` is when the message was
-    written, and `is_addressed` whether the new text addresses the agent.
+    message got this text, if it is an edited one. For edits, `is_addressed` is whether the new text addresses the
+    agent. `sent_at` is by the platform's clock.
     """
 
     dedupe_key: str
@@ -126,7 +126,6 @@ class InboxItem:
     sent_at: datetime
     agent_id: str | None = None
     edited_at: datetime | None = None
-    written_at: datetime | None = None
     is_addressed: bool = True
 
 
@@ -190,8 +189,9 @@ class Run:
     """One execution of the agent loop.
 
     `request_ref` is the platform message that started the run and carries its reactions. `agent_id` is set if an agent
-    was requested by name; `agent_version_id` is set when the run begins. `attention` is that of the request. A stop
-    covers what people wrote up to `stop_position`; later messages start a new run.
+    was requested by name; `agent_version_id` is set when the run begins. `attention` is that of the request, which was
+    sent at `requested_at`. A stop covers what people wrote until `stopped_until`; later messages start a new run. Both
+    are by the platform's clock.
     """
 
     run_id: str
@@ -205,9 +205,10 @@ class Run:
     agent_version_id: str | None = None
     attention: Attention = "addressed"
     stop_requested: bool = False
-    stop_position: int | None = None
+    stopped_until: datetime | None = None
     finish_reason: FinishReason | None = None
     error: str | None = None
+    requested_at: datetime | None = None
     created_at: datetime
     started_at: datetime | None = None
     finished_at: datetime | None = None
@@ -278,7 +279,10 @@ class Overhear:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRun:
-    """Decision to stop the thread's active run. The message itself is not stored as input."""
+    """Decision to stop the thread's active run, with what was sent until then, or so far (None). The message itself is
+    not stored as input."""
+
+    until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,8 +38,9 @@ from core.run.finish import (
     DRAWING_TOOL,
     attach_drawn_pictures,
     build_run_result,
+    check_not_poison,
+    complete_history,
     delivery_drafts,
-    fail_poison_run,
     without_question,
 )
 from core.run.history_repair import RepairContext, end_open_turns, repair_history
@@ -195,7 +196,7 @@ class _Execution:
                 end_open_turns(told, self._recorder)
                 self._replies_left = sum(isinstance(one.event, ReplyLeft) for one in told)
             run, thread = self._loaded.run, self._loaded.thread
-            await fail_poison_run(self._lease, run, thread, self._deps, self._recorder)
+            check_not_poison(self._lease)
             await self._play_to_the_end(run, thread)
         except (LeaseLost, StorageUnavailable):
             raise
@@ -237,7 +238,7 @@ class _Execution:
                 return
             if ended.status == "stopped":
                 stopped = await self._deps.stores.conversations.run(self._lease.run_id)
-                await self._inputs.take_unread(up_to=stopped.stop_position if stopped else None)
+                await self._inputs.take_unread(until=stopped.stopped_until if stopped else None)
             if DRAWING_TOOL in context.toolbox.tools:
                 await self._recorder.commit()
                 calls = await self._deps.stores.journal.calls(self._lease.run_id)
@@ -308,6 +309,13 @@ class _Execution:
         with suppress(LeaseLost):
             if not self._inputs.has_read:
                 await self._inputs.take_unread()
+            try:
+                run, thread = self._loaded.run, self._loaded.thread
+                await complete_history(self._lease, run, thread, self._deps, self._recorder)
+            except (LeaseLost, StorageUnavailable):
+                raise
+            except Exception:  # the run must end all the same
+                log.exception("the history of run %s was not completed", self._lease.run_id)
             await block_steps_of_failed_run(self._lease, self._deps, self._recorder)
             await self._recorder.finish(failed, build_run_result(failed))
             self.state = "failed"

@@ -92,13 +92,8 @@ STOPPED_AT_THE_SAME_PLACE = (
 )
 
 
-async def fail_poison_run(
-    lease: Lease, run: Run, thread: Thread, deps: RunDeps, recorder: RunRecorder
-) -> None:
-    """Raises AgentError if more than WORKER_DEATHS_MAX workers in a row died while executing the run.
-
-    Before the first such error, repairs the thread's history so that later runs can continue the thread.
-    """
+def check_not_poison(lease: Lease) -> None:
+    """Raises AgentError if more than WORKER_DEATHS_MAX workers in a row died while executing the run."""
     if not lease.deaths:
         return
     log.warning(
@@ -109,18 +104,19 @@ async def fail_poison_run(
     )
     if lease.deaths <= WORKER_DEATHS_MAX:
         return
-    if (
-        lease.deaths == WORKER_DEATHS_MAX + 1
-    ):  # repairs only once, because the repair itself may kill the worker
-        await _make_whole(run, thread, deps, recorder)
     raise AgentError(
         STOPPED_AT_THE_SAME_PLACE,
         detail=f"{lease.deaths} workers in a row died over it; this was attempt {lease.attempt}",
     )
 
 
-async def _make_whole(run: Run, thread: Thread, deps: RunDeps, recorder: RunRecorder) -> None:
-    """Adds a result for every open tool call without running it, so that later runs can continue the thread."""
+async def complete_history(
+    lease: Lease, run: Run, thread: Thread, deps: RunDeps, recorder: RunRecorder
+) -> None:
+    """Adds a result for every open tool call of a failed run without running it, so that later runs can continue the
+    thread."""
+    if lease.deaths > WORKER_DEATHS_MAX + 1:
+        return  # this itself may have killed the last worker
     repair = RepairContext(
         dialect=await dialect_for_run(run, thread, deps),
         toolbox=ToolSet({}),

@@ -1,4 +1,5 @@
-"""Repairs a history that a crash cut off in the middle of a turn: adds a result for every tool call without one."""
+"""Repairs a history that a crash or an error cut off in the middle of a turn: adds a result for every tool call without
+one."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -31,11 +32,11 @@ from core.loop.run_context import RunLog
 from core.tools.tool import PreparedCall, ToolContext, ToolSet, prepare_call
 
 INTERRUPTED = (
-    "The program was restarted while this ran. It may or may not have done its work: "
+    "The run was interrupted while this ran. It may or may not have done its work: "
     "check before you repeat it."
 )
 NEVER_STARTED = (
-    "Not run: the program was restarted before it could start. Call it again if it is still needed."
+    "Not run: the run was interrupted before it could start. Call it again if it is still needed."
 )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
 
 from core.context.background_messages import (
@@ -91,26 +92,24 @@ class InputReader:
         return messages
 
     async def _prepare(self, inputs: Sequence[ThreadInput]) -> dict[str, tuple[Message, ...]]:
-        """Returns the messages of the inputs by input id. What people delete or change while files are fetched is left
-        out or read again."""
+        """Returns the messages of the inputs by input id. What people delete or change while the thread is read and
+        files are fetched is left out or read again."""
         prepared: dict[str, tuple[Message, ...]] = {}
-        for _ in range(PREPARATIONS_MAX):
+        for _ in range(PREPARATIONS_MAX if inputs else 0):
             for one in inputs:
                 if one.input_id not in prepared:
                     prepared[one.input_id] = await self._messages_of(one)
-            if not any(one.files for one in inputs):
-                break  # they took no time
             inputs = await self._deps.stores.journal.inputs(self._lease)
             if all(one.input_id in prepared for one in inputs):
                 break
         return {one.input_id: prepared[one.input_id] for one in inputs if one.input_id in prepared}
 
-    async def take_unread(self, *, up_to: int | None = None) -> None:
+    async def take_unread(self, *, until: datetime | None = None) -> None:
         """Adds the inputs that the run did not read to the history, so that they do not start another run: all, or
-        those up to a position."""
+        those that were sent until that time."""
         await self._recorder.commit()
         for one in await self._deps.stores.journal.inputs(self._lease):
-            if up_to is not None and one.position > up_to:
+            if until is not None and one.sent_at > until:
                 continue
             message = unread_message(one, self._lease.run_id)
             self._recorder.emit(MessageAdded(message=message))

@@ -28,8 +28,6 @@ PlatformName = Literal["slack", "discord"]
 PATIENCE_SECONDS = 30.0
 PERSON = "alice"
 MODEL = "threadhand/scripted"
-SECOND_PRESS_SECONDS = 8.0
-"""Time after which a person presses a button again."""
 RETRY_SECONDS = (0.1, 5.0, 20.0)
 """Delays before redeliveries. The last are long enough for the program to start on a busy machine."""
 SIGNED = {"slack_signing_secret": SlackSettings().signing_secret}
@@ -136,37 +134,36 @@ class Stage:
                 return await mention(8.0)
         return await mention(2 * self.patience_seconds)
 
-    async def press(self, label: str, *, is_lasting: bool = False) -> None:
-        """Presses the button, and again if the platform or the agent says that this failed, as a person does.
-
-        A button that is not `is_lasting` is pressed until it is gone.
-        """
+    async def press(self, label: str) -> None:
+        """Presses the button, and again if the platform says that the app did not respond, as a person does."""
         while True:
             await self.until(lambda: self.button(label), f"there is a button {label}")
             found = self.button(label)
             if found is None:
                 continue
             message, button = found
-            refusals = self._count_refusals()
             try:
                 await self.platform.press(
                     PERSON, self.channel_id, message.message_id, button.control_id
                 )
+                return
             except (TimeoutError, ValueError):
                 await self.connected()
                 await asyncio.sleep(1.0)
                 if self.button(label) is None:
                     return
-                continue
-            if is_lasting:
-                return
+
+    async def choose(self, label: str) -> None:
+        """Presses the button until it is gone: a click that cannot be stored is refused, and a person tries again."""
+        while True:
+            refusals = self._count_refusals()
+            await self.press(label)
             with suppress(AssertionError):
                 await self.until(
                     lambda known=refusals: (
                         self.button(label) is None or self._count_refusals() > known
                     ),
                     f"the button {label} does its work",
-                    seconds=SECOND_PRESS_SECONDS,
                 )
             if self.button(label) is None:
                 return
@@ -181,7 +178,7 @@ class Stage:
         def shown() -> list[SeenMessage]:
             return [one for one in self.messages() if one.message_id not in seen]
 
-        await self.press("Details", is_lasting=True)
+        await self.press("Details")
         await self.until(shown, "the details are shown")
         (told,) = shown()
         assert told.visible_to == PERSON

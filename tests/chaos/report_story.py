@@ -7,7 +7,7 @@ from tests.chaos.open_buttons import open_buttons_of
 
 QUESTION = "Which form do you want?"
 ANSWER = "All of it is done."
-INTERRUPTED = "The program was restarted while this ran"
+INTERRUPTED = "The run was interrupted while this ran"
 FILES = ("report.md", "list.txt")
 SCENARIO = f"""
 conversations:
@@ -51,7 +51,7 @@ async def tell(stage: Stage) -> None:
     await stage.connected()
     table = SentFile(name="table.csv", content=b"a,b\n1,2\n", mime_type="text/csv")
     await stage.say("Sum it up, please.", files=(table,))
-    await stage.press("Short")
+    await stage.choose("Short")
     await stage.until(lambda: _has_everything(stage), "the answer and its files arrive")
 
 

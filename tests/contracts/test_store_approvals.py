@@ -52,6 +52,17 @@ async def test_a_waiting_run_is_nobodys_until_it_is_answered(stores: Stores) -> 
     assert (snapshot.active_run.status, snapshot.thread.state) == ("waiting", "waiting")
 
 
+async def test_an_approval_withdraws_an_open_question(stores: Stores) -> None:
+    asking, _ = await stores.asked("Which colour?")
+    said = await stores.say("Deploy", decide=deciding(Accept(is_steering=True)))
+    lease = await stores.claims.claim(said.run_id or "", "w1")
+    assert lease is not None
+    await stores.journal.suspend(lease, JournalEntry(), APPROVAL)
+    question = await stores.asks.ask_of_run(asking.run_id)
+    assert question is not None
+    assert question.state == "withdrawn"
+
+
 async def test_a_click_queues_the_same_run_and_is_no_input(stores: Stores) -> None:
     lease, ask_id = await _waiting(stores)
     click = replace(message(APPROVE_ALWAYS, key="k1", kind="answer"), author=BOB)

@@ -37,7 +37,6 @@ async def change(
     words: str = "",
     *,
     sent_at: datetime,
-    written_at: datetime = NOON,
     is_addressed: bool = True,
 ) -> Receipt:
     """An edit or a deletion, decided on as chats do: it needs something under way."""
@@ -46,7 +45,6 @@ async def change(
         kind=kind,
         message_ref=ref,
         sent_at=sent_at,
-        written_at=written_at,
         is_addressed=is_addressed,
     )
 
@@ -117,27 +115,60 @@ async def test_an_edit_that_no_longer_addresses_the_agent_takes_its_message_back
     receipt = await stores.say("pay 1000", key="m1", sent_at=NOON)
     assert isinstance(receipt.decision, Ignore)
     assert receipt.newer_version is None
-    kept = "SELECT count(*) FROM early_change WHERE text = ''"
+    kept = "SELECT count(*) FROM message_version WHERE text IS NULL"
     assert await stores.database.read(lambda c: c.exec_driver_sql(kept).scalar_one()) == 1
 
 
-async def test_a_change_of_a_stored_or_old_message_is_not_kept(stores: Stores) -> None:
-    await stores.say("hello", key="m1", sent_at=NOON)
-    await change(stores, "edit", "m1", "hello you", sent_at=at(5))
-    assert await read(stores) == ["hello you"]
-    await change(stores, "delete", "m0", sent_at=at(5), written_at=at(-3600))
-    assert await stores.count("early_change") == 0
+async def test_of_two_edits_the_later_one_counts_in_whatever_order_they_come(
+    stores: Stores,
+) -> None:
+    await stores.say("pay 1000", key="m1", sent_at=NOON)
+    await change(stores, "edit", "m1", "pay 10", sent_at=at(5))
+    old = await change(stores, "edit", "m1", "pay 100", sent_at=at(3))
+    assert isinstance(old.decision, Ignore)
+    assert await read(stores) == ["pay 10"]
+
+
+async def test_a_deletion_is_final_whenever_it_was_sent(stores: Stores) -> None:
+    await stores.say("hello", key="m0", sent_at=NOON)
+    await stores.say("pay 1000", key="m1", sent_at=NOON)
+    await change(stores, "edit", "m1", "pay 10", sent_at=at(5))
+    await change(stores, "delete", "m1", sent_at=at(3))
+    await change(stores, "edit", "m1", "pay 100", sent_at=at(7))
+    await stores.say("pay 100", key="m1", sent_at=NOON, edited_at=at(7))
+    assert await read(stores) == ["hello"]
+
+
+async def test_an_edit_is_passed_on_only_to_the_run_that_has_read_its_message(
+    stores: Stores,
+) -> None:
+    run_id = (await stores.say("sum the table pleese", key="m1")).run_id or ""
+    lease = await stores.claims.claim(run_id, "w1")
+    assert lease is not None
+    assert await stores.finish(lease)
+    await stores.say("what is the weather?", key="m2")
+    edit = await change(stores, "edit", "m1", "sum the table please", sent_at=at(9))
+    assert isinstance(edit.decision, Ignore)
+    assert await read(stores) == ["what is the weather?"]
+
+
+async def test_a_forgotten_conversation_leaves_no_version_of_its_messages(stores: Stores) -> None:
+    thread_id = (await stores.say("hello", key="m1", sent_at=NOON)).thread_id or ""
+    for ref in ("m1", "of another thread"):
+        await change(stores, "edit", ref, "hello you", sent_at=at(5))
+    await stores.conversations.forget(thread_id)
+    assert await stores.count("message_version") == 1
 
 
 async def test_changes_whose_messages_did_not_come_are_deleted(stores: Stores) -> None:
     now = datetime.now(UTC)
     for ref, age in (("old", timedelta(hours=2)), ("new", timedelta(minutes=2))):
-        await change(stores, "delete", ref, sent_at=now - age, written_at=now - age)
+        await change(stores, "delete", ref, sent_at=now - age)
     await stores.inbox.sweep(older_than_days=30)
-    assert await stores.count("early_change") == 1
+    assert await stores.count("message_version") == 1
 
 
 async def test_what_one_person_changed_is_forgotten_with_the_person(stores: Stores) -> None:
     await change(stores, "edit", "m1", "pay 10", sent_at=at(5))
     await stores.conversations.erase_person(ADDRESS, ALICE.person_id)
-    assert await stores.count("early_change") == 0
+    assert await stores.count("message_version") == 0

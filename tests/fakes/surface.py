@@ -1,5 +1,6 @@
 """A fake chat platform in memory, which keeps posted messages and fails as configured."""
 
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -62,6 +63,10 @@ class FakeSurface:
         self.on_edit: Callable[[Posted, Content], None] = lambda _posted, _content: None
         self.on_post: Callable[[], None] = lambda: None
 
+    def _next_ref(self) -> str:
+        """Returns the id of a message of a minute ago, so that what is said now is said by readers of it."""
+        return f"{time.time() - 60:.3f}{next(self._numbers):03}"
+
     async def post(
         self,
         address: Address,
@@ -79,7 +84,7 @@ class FakeSurface:
         def carry_out() -> str:
             if address in self.closed:
                 raise SurfaceRefused("no", code="is_archived")
-            ref = f"m{next(self._numbers)}"
+            ref = self._next_ref()
             self.posted.append(Posted(ref, delivery_id, address, [content], files=sent))
             self.on_post()
             return ref

@@ -9,7 +9,7 @@ import warnings
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 
-from tests.histories.history import DEFAULT_OPERATIONS, Result, play
+from tests.histories.history import Result, play
 from tests.histories.injected_bugs import BUGS, inject
 from tests.histories.servers import SqliteMemory
 from tests.histories.users import OPERATIONS
@@ -32,7 +32,7 @@ def main() -> int:
         "--operations",
         nargs="*",
         choices=sorted(OPERATIONS),
-        default=sorted(DEFAULT_OPERATIONS),
+        default=sorted(OPERATIONS),
         help="what users do besides writing messages and stopping a run in words",
     )
     parser.add_argument("--failures", type=int, default=5, help="end after so many failures")

@@ -1,9 +1,11 @@
 """A chat platform at the port of its client: a surface whose requests are late, refused or unanswered at random."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TypeVar
 
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
@@ -33,6 +35,10 @@ class ChatMessage:
     """What the bot posted, followed by its edits."""
     reaction: Reaction | None = None
 
+    @property
+    def posted_at(self) -> datetime:
+        return datetime.fromtimestamp(float(self.ref), UTC)
+
 
 class SimulatedChat:
     """`bots.delivery.poster.DeliverySurface` for all processes, and what people see."""
@@ -51,7 +57,8 @@ class SimulatedChat:
         self._note = note
 
     def add(self, address: Address, *, text: str = "", delivery_id: str = "") -> ChatMessage:
-        message = ChatMessage(f"{len(self.messages) + 1:03}", address, text, delivery_id)
+        ref = f"{time.time():.3f}{len(self.messages):03}"
+        message = ChatMessage(ref, address, text, delivery_id)
         self.messages[message.ref] = message
         return message
 

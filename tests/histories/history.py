@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 
@@ -38,12 +38,6 @@ LAYOUTS: tuple[tuple[tuple[bool, bool], ...], ...] = (
     ((True, False), (True, False), (False, True), (False, True)),
 )
 """The processes of a history. Each has a bot, a worker, or both."""
-LEFT_OUT: Mapping[str, str] = {
-    "edit": "a message that is edited during its run keeps the sign of work, and some edits are not read",
-    "new": "a question that `new` withdraws keeps its sign on the request",
-}
-"""Operations that find faults which are still open, and these faults. They are played only if they are asked for."""
-DEFAULT_OPERATIONS = OPERATIONS.keys() - LEFT_OUT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +69,7 @@ class _Slot:
 
 
 def play(
-    seed: int, memory: SqliteMemory, operations: Collection[str] = DEFAULT_OPERATIONS
+    seed: int, memory: SqliteMemory, operations: Collection[str] = tuple(OPERATIONS)
 ) -> Result:
     """Plays the history of the seed and checks the invariants at its end."""
     with virtual_time(seed) as loop:
@@ -176,7 +170,16 @@ class _History:
             await asyncio.sleep(LOOK_SECONDS)
         await asyncio.sleep(3 * LOOK_SECONDS)
         chat, noted = self._servers.chat.messages, self._servers.notebook.lines
-        seen = Seen(self._users.messages, chat, noted, self._arrived, self._taken)
+        users = self._users
+        seen = Seen(
+            user_messages=users.messages,
+            stops=users.stops,
+            consents=users.consents,
+            messages=chat,
+            noted=noted,
+            arrived=self._arrived,
+            taken=self._taken,
+        )
         return find_problems(self._memory, seen)
 
     def _waits(self) -> list[str]:

@@ -9,14 +9,16 @@ from sqlalchemy import Connection
 
 from bots.delivery import run_delivery
 from bots.delivery.poster import Poster
+from bots.inbound import actions
 from core.domain import approval
 from core.domain.errors import LeaseLost
 from core.domain.messages import Message
-from core.domain.threads import Ask, Lease
+from core.domain.threads import Ask, Lease, Run
 from core.run import execute
 from core.stores import Delivery, RunResult
 from storage.sql.statements import CompiledStatement
-from storage.sql.stores import run_claims, run_journal
+from storage.sql.stores import inbox, run_claims, run_journal, run_transitions
+from storage.sql.stores.conversations import SqlConversations
 
 Injection = tuple[object, str, object]
 """The module or class that gets the bug, the name of the function, and what replaces it."""
@@ -111,6 +113,69 @@ def _lost_results() -> Injection:
     return run_journal, "_add_messages", add_messages
 
 
+def _old_edit_wins() -> Injection:
+    """An edit that comes late replaces a newer one."""
+
+    def keep_version(*_arguments: object) -> bool:
+        return True
+
+    return inbox, "keep_version", keep_version
+
+
+def _words_before_card() -> Injection:
+    """Words answer a question that was not shown when they were sent."""
+
+    def was_shown_before(*_arguments: object) -> bool:
+        return True
+
+    return actions, "was_shown_before", was_shown_before
+
+
+def _late_stop() -> Injection:
+    """A stop that comes late ends a run that was requested after it."""
+
+    def is_requested_after(*_arguments: object) -> bool:
+        return False
+
+    return actions, "is_requested_after", is_requested_after
+
+
+def _approval_beside_question() -> Injection:
+    """A run asks for an approval while an older question is open, which the database refuses."""
+    whole = run_journal.suspend_run
+    withdraw = run_transitions.withdraw_open_ask
+
+    def suspend_run(connection: Connection, lease: Lease, asked: approval.Approval) -> None:
+        run_transitions.withdraw_open_ask = lambda *_arguments: None
+        try:
+            whole(connection, lease, asked)
+        finally:
+            run_transitions.withdraw_open_ask = withdraw
+
+    return run_journal, "suspend_run", suspend_run
+
+
+def _unsigned_follow_ups() -> Injection:
+    """Only the request shows how a run ended."""
+
+    async def refs_shown_by(self: SqlConversations, run_id: str) -> tuple[str, ...]:
+        run = await self.run(run_id)
+        return (run.request_ref,) if run else ()
+
+    return SqlConversations, "refs_shown_by", refs_shown_by
+
+
+def _sign_of_an_old_question() -> Injection:
+    """A request shows a question for ever, although it is withdrawn."""
+    whole = run_delivery._Show._final_signs
+
+    async def final_signs(self: Any, run: Run, state: Any) -> dict[str, Any]:
+        signs = await whole(self, run, state)
+        return {ref: "asking" if state == "asking" else sign for ref, sign in signs.items()}
+
+    return run_delivery._Show, "_final_signs", final_signs
+
+
 BUGS: Mapping[str, Callable[[], Injection]] = {
     "lost-fence-check": _lost_fence_check,
     "missed-outbox-row": _missed_outbox_row,
@@ -120,6 +185,12 @@ BUGS: Mapping[str, Callable[[], Injection]] = {
     "dropped-answer": _dropped_answer,
     "ignored-denial": _ignored_denial,
     "lost-results": _lost_results,
+    "old-edit-wins": _old_edit_wins,
+    "words-before-card": _words_before_card,
+    "late-stop": _late_stop,
+    "approval-beside-question": _approval_beside_question,
+    "unsigned-follow-ups": _unsigned_follow_ups,
+    "sign-of-an-old-question": _sign_of_an_old_question,
 }
 
 

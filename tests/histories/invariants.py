@@ -9,10 +9,11 @@ from operator import itemgetter
 
 from bots.delivery.content import AnswerPart, AskPrompt, Content, RunStatus
 from core.domain.approval import APPROVE_ALL, APPROVE_ALWAYS, APPROVE_ONCE, parse_choice
+from core.run.execute import BROKEN
 from tests.histories.chat import ChatMessage
 from tests.histories.model import DONE, TOKEN
 from tests.histories.servers import SqliteMemory
-from tests.histories.users import UserMessage
+from tests.histories.users import APPROVER, Stop, UserMessage
 
 FINAL_STATES = {
     "completed": ("completed", "asking", "answered"),
@@ -33,6 +34,8 @@ class Seen:
     events were stored, and `taken` the events that were not ignored, both by dedupe key."""
 
     user_messages: Sequence[UserMessage]
+    stops: Sequence[Stop]
+    consents: Sequence[ChatMessage]
     messages: Mapping[str, ChatMessage]
     noted: Counter[str]
     arrived: Mapping[str, int]
@@ -61,6 +64,8 @@ def find_problems(memory: SqliteMemory, seen: Seen) -> list[str]:
         *_of_order(memory, seen),
         *_of_calls(memory),
         *_of_approvals(memory, seen),
+        *_of_stops(memory, seen),
+        *_of_words(memory, seen),
         *_of_edits(memory, seen),
         *(
             f"the tool noted {line!r} {times} times"
@@ -90,7 +95,9 @@ def _of_runs(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
         )
     )
     statuses = _status_messages(seen)
-    for run_id, status in memory.rows("SELECT run_id, status FROM run"):
+    for run_id, status, error in memory.rows("SELECT run_id, status, error FROM run"):
+        if error == BROKEN:
+            yield f"run {run_id} broke"
         if ends[run_id] != 1:
             yield f"run {run_id} has {ends[run_id]} terminal events"
         yield from _of_status(run_id, status, statuses.get(run_id, []))
@@ -111,9 +118,12 @@ def _of_status(run_id: str, status: str, shown: Sequence[ChatMessage]) -> Iterat
 
 
 def _of_reactions(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
-    """The newest run of a request decides its reaction."""
-    runs = memory.rows("SELECT request_ref, run_id, status FROM run ORDER BY number")
-    newest_of = {ref: (run_id, status) for ref, run_id, status in runs if ref}
+    """The newest run that a message requested, or that has read it, decides its reaction."""
+    runs = memory.rows(
+        "SELECT request_ref, run_id, status, number FROM run UNION SELECT message_ref, run_id, status, number"
+        " FROM thread_input JOIN run ON run_id = taken_by ORDER BY number"
+    )
+    newest_of = {ref: (run_id, status) for ref, run_id, status, _ in runs if ref}
     for ref, (run_id, status) in newest_of.items():
         request = seen.messages[ref]
         if request.reaction != FINAL_REACTIONS[status]:
@@ -172,7 +182,7 @@ def _of_answers(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
     deleted = {sent.message.ref for sent in seen.user_messages if sent.is_deleted}
     for ref, run_id, is_stopped, later in read:
         token = seen.messages[ref].text
-        if token.startswith("fail") or ref in deleted:
+        if not TOKEN.fullmatch(token) or token.startswith("fail") or ref in deleted:
             continue
         is_owed = later and not is_stopped
         if answers[token] > 1 or (is_owed and not answers[token]):
@@ -271,3 +281,41 @@ def _of_approvals(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
     for line in seen.noted:
         if line.startswith("pay") and line not in approved:
             yield f"{line} was paid, and no user approved it"
+
+
+def _of_stops(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
+    """A run stops only if somebody wished it after its request, or deleted that."""
+    deleted = {sent.message.ref for sent in seen.user_messages if sent.is_deleted}
+    stopped = memory.rows(
+        "SELECT run_id, request_ref, thread_key FROM run JOIN thread USING (thread_id) WHERE stop_requested"
+    )
+    for run_id, ref, thread_key in stopped:
+        asked_at = seen.messages[ref].posted_at
+        is_wished = any(
+            ref == stop.request_ref
+            or run_id == stop.run_id
+            or (stop.address.thread_key == thread_key and stop.sent_at and stop.sent_at > asked_at)
+            for stop in seen.stops
+        )
+        if not is_wished and ref not in deleted:
+            yield f"run {run_id} of {seen.messages[ref].text} was stopped, and nobody wished it"
+
+
+def _of_words(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
+    """Words answer only what was shown when they were sent."""
+    shown_at = {
+        content.ask.ask_id: message.posted_at
+        for message in seen.messages.values()
+        if message.shown and isinstance(content := message.shown[0], AskPrompt)
+    }
+    said = {f"please {sent.message.text}": sent.message.posted_at for sent in seen.user_messages}
+    answered = memory.rows(
+        "SELECT ask_id, text, answer, answered_by_id, thread_key FROM pending_ask JOIN thread USING (thread_id)"
+        " WHERE pending_ask.state = 'answered'"
+    )
+    for ask_id, text, answer, person_id, thread_key in answered:
+        times = [said[answer]] if answer in said else []
+        if person_id == APPROVER.person_id:
+            times = [one.posted_at for one in seen.consents if one.address.thread_key == thread_key]
+        if times and not any(sent_at > shown_at[ask_id] for sent_at in times):
+            yield f"{text!r} was answered with {answer!r} before it was shown"

@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from tests.histories.history import LEFT_OUT
 from tests.histories.injected_bugs import BUGS
 from tests.paths import REPOSITORY
 
@@ -55,17 +54,3 @@ def test_an_injected_bug_is_found_and_replays(bug: str) -> None:
     again = histories("--seed", seed[1], "--bug", bug)
     assert again.returncode == 1, "the seed does not replay"
     assert "\nwithout the bug: all invariants hold\n" in again.stdout
-
-
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "operation",
-    [
-        pytest.param(name, marks=pytest.mark.xfail(reason=fault, strict=True))
-        for name, fault in LEFT_OUT.items()
-    ],
-)
-def test_an_operation_is_left_out_only_as_long_as_it_finds_a_fault(operation: str) -> None:
-    played = histories("--histories", str(PLAYED), "--failures", "1", "--operations", operation)
-
-    assert played.returncode == 0, played.stdout + played.stderr

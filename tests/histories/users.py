@@ -22,8 +22,12 @@ from tests.histories.servers import Chance
 from tests.histories.virtual_time import VirtualTimeLoop
 
 USERS = (Person(person_id="U1", name="alice"), Person(person_id="U2", name="bob"))
+APPROVER = Person(person_id="U3", name="carol")
+"""Answers cards in words only; the others press buttons."""
 KINDS = ("hello", "hello", "work", "work", "ask", "fail", "pay", "pay")
 CLICK_AGAIN_SECONDS = 5.0
+FIRST_MENDED = 50
+"""The number of messages that are written only to be edited."""
 
 
 @dataclass
@@ -32,9 +36,18 @@ class UserMessage:
 
     message: ChatMessage
     author: Person
-    written_at: datetime
     edits: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     is_deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A wish to stop: in words that were sent in a thread at a time, or of the run with this request or id."""
+
+    address: Address
+    sent_at: datetime | None = None
+    request_ref: str = ""
+    run_id: str = ""
 
 
 class Users:
@@ -52,6 +65,8 @@ class Users:
         click: Callable[[UserAction], None],
     ) -> None:
         self.messages: list[UserMessage] = []
+        self.stops: list[Stop] = []
+        self.consents: list[ChatMessage] = []
         self._loop = loop
         self._chance = chance
         self._chat = chat
@@ -62,11 +77,11 @@ class Users:
         self._keys = 0
         chat.on_shown = self._read
 
-    def say(self, token: str) -> None:
+    def say(self, token: str) -> UserMessage:
         random = self._chance.random
         address, author = random.choice(self._threads), random.choice(USERS)
         message = self._chat.add(address, text=token)
-        sent = UserMessage(message, author, datetime.now(UTC))
+        sent = UserMessage(message, author)
         self.messages.append(sent)
         self._note(f"{author.name} says in {address.thread_key}: {token} ({message.ref})")
         self._send(
@@ -76,16 +91,18 @@ class Users:
                 message_ref=message.ref,
                 author=author,
                 text=f"please {token}",
-                sent_at=sent.written_at,
+                sent_at=message.posted_at,
                 is_addressed=True,
             )
         )
+        return sent
 
     def stop(self) -> None:
         if not self.messages:
             return
         message = self._chance.random.choice(self.messages).message
         self._note(f"alice asks to stop {message.text}")
+        self.stops.append(Stop(message.address, request_ref=message.ref))
         self._send(
             StopRequested(
                 address=message.address,
@@ -95,9 +112,51 @@ class Users:
             )
         )
 
+    def say_stop(self) -> None:
+        address = self._chance.random.choice(self._threads)
+        said = self._chat.add(address, text="stop")
+        self._note(f"alice says in {address.thread_key}: stop ({said.ref})")
+        self.stops.append(Stop(address, sent_at=said.posted_at))
+        self._send(
+            StopRequested(
+                address=address,
+                dedupe_key=f"slack:{said.ref}",
+                message_ref="",
+                person=USERS[0],
+                sent_at=said.posted_at,
+            )
+        )
+
+    def say_yes(self) -> None:
+        address = self._chance.random.choice(self._threads)
+        said = self._chat.add(address, text="yes")
+        self._note(f"carol says in {address.thread_key}: yes ({said.ref})")
+        self.consents.append(said)
+        self._send(
+            IncomingMessage(
+                address=address,
+                dedupe_key=f"slack:{said.ref}",
+                message_ref=said.ref,
+                author=APPROVER,
+                text="yes",
+                sent_at=said.posted_at,
+                is_addressed=True,
+            )
+        )
+
     def edit(self) -> None:
-        sent = self._drawn_message()
-        if sent is None:
+        """A user edits a message, or writes one and mends it twice at once."""
+        random = self._chance.random
+        if random.random() < 0.5:
+            if (sent := self._drawn_message()) is not None:
+                self._edit(sent)
+            return
+        sent = self.say(f"hello-{FIRST_MENDED + len(self.messages)}")
+        for _ in range(2):
+            self._loop.later(random.uniform(0.01, 0.5), lambda: self._edit(sent))
+
+    def _edit(self, sent: UserMessage) -> None:
+        if sent.is_deleted:
             return
         key = self._new_key("edit")
         token = key.replace(":", "-")
@@ -111,7 +170,6 @@ class Users:
                 author=sent.author,
                 text=f"please {sent.message.text} {token}",
                 sent_at=datetime.now(UTC),
-                written_at=sent.written_at,
             )
         )
 
@@ -128,7 +186,6 @@ class Users:
                 message_ref=sent.message.ref,
                 author=sent.author,
                 sent_at=datetime.now(UTC),
-                written_at=sent.written_at,
             )
         )
 
@@ -163,6 +220,8 @@ class Users:
             return
         message, status = self._chance.random.choice(offered)
         self._note(f"bob presses {action} of {message.ref}")
+        if action == "stop":
+            self.stops.append(Stop(message.address, run_id=status.run_id))
         press = RunButtonPressed(
             address=message.address,
             dedupe_key=self._new_key(action),
@@ -212,6 +271,8 @@ OPERATIONS: Mapping[str, Callable[[Users], None]] = {
     "delete": Users.delete,
     "new": Users.start_afresh,
     "stop button": Users.press_stop,
+    "stop in words": Users.say_stop,
+    "yes": Users.say_yes,
     "retry button": Users.press_retry,
 }
 """What users do besides writing messages and stopping a run in words. They also answer each question and card."""

@@ -27,7 +27,14 @@ from bots.discord.render.components import text_message
 from bots.discord.rest import delivery_marker
 from bots.discord.rest.client import RestClient, get_text, translate_error
 from bots.discord.rest.thread_opener import ThreadOpener
-from bots.inbound.actions import ActorContext, IncomingMessage, Outcome, StopRequested, UserAction
+from bots.inbound.actions import (
+    ActorContext,
+    IncomingMessage,
+    Outcome,
+    StopRequested,
+    UserAction,
+    time_of_arrival,
+)
 from bots.inbound.receiver import Receive
 from bots.inbound.retry_buffer import RetryBuffer
 from core.domain.errors import StorageUnavailable, SurfaceError, SurfaceRefused
@@ -216,7 +223,7 @@ class EventHandler:
         message_ids: Set[int],
         author: discord.abc.User | None,
     ) -> None:
-        now = datetime.now(UTC)
+        now = time_of_arrival()
 
         async def delete(message_id: int) -> None:
             location = await self._locate_by_id(payload.channel_id, payload.guild_id)
@@ -248,7 +255,7 @@ class EventHandler:
         member = payload.member
         if payload.user_id == self._bot_user_id() or (member is not None and member.bot):
             return
-        now = datetime.now(UTC)
+        now = time_of_arrival()
         event_id = f"reaction:{payload.message_id}:{payload.user_id}:{payload.emoji}:{now}"
         await self._kept_events.handle(event_id, partial(self._react, payload, now))
 
@@ -391,5 +398,6 @@ def stop_unopened(request: IncomingMessage) -> StopRequested:
         dedupe_key=f"{request.dedupe_key}:unopened",
         message_ref="",
         person=request.author,
+        sent_at=request.sent_at,
         actor=request.actor,
     )

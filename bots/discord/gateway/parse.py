@@ -216,6 +216,7 @@ def _parse_word(text: str, message: IncomingMessage) -> CommandCalled | StopRequ
             name=name,
             argument=argument,
             person=message.author,
+            sent_at=message.sent_at,
             is_addressed=message.is_addressed,
             message=message,
             actor=message.actor,
@@ -226,6 +227,7 @@ def _parse_word(text: str, message: IncomingMessage) -> CommandCalled | StopRequ
             dedupe_key=message.dedupe_key,
             message_ref="",
             person=message.author,
+            sent_at=message.sent_at,
             is_addressed=False,
             actor=message.actor,
         )
@@ -252,7 +254,6 @@ def parse_edit(
         text=_with_origin(request, message, bot_user_id) if is_addressed else request,
         is_addressed=is_addressed,
         sent_at=message.edited_at,
-        written_at=message.created_at,
         actor=parse_standing(message.author, location),
     )
 
@@ -272,7 +273,6 @@ def parse_delete(
         message_ref=str(message_id),
         author=parse_person(author) if author else Person(person_id="", name="Somebody"),
         sent_at=max(received_at, discord.utils.snowflake_time(message_id)),
-        written_at=discord.utils.snowflake_time(message_id),
         actor=parse_standing(author, location) if author else ActorContext(groups=None),
     )
 

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 
 import aiohttp
@@ -219,7 +218,7 @@ class InteractionHandler:
             option=option,
             person=parse_person(interaction.user),
             actor=parse_standing(interaction.user, location, expects_answer=True),
-            sent_at=datetime.now(UTC),
+            sent_at=interaction.created_at,
         )
         await respond(interaction, self._receive(answered))
 
@@ -238,6 +237,7 @@ class InteractionHandler:
             run_id=run_id,
             action=action,
             person=parse_person(interaction.user),
+            sent_at=interaction.created_at,
             actor=parse_standing(interaction.user, location, expects_answer=True),
         )
         await respond(interaction, self._receive(pressed))
@@ -295,6 +295,7 @@ def _build_command(
         name=name,
         argument=argument,
         person=parse_person(interaction.user),
+        sent_at=interaction.created_at,
         actor=parse_standing(interaction.user, location, expects_answer=True),
     )
 

@@ -20,6 +20,7 @@ from bots.inbound.actions import (
     StopRequested,
     UserAction,
     split_agent_prefix,
+    time_of_arrival,
 )
 from bots.inbound.phrases import STOP_COMMAND, is_stop_wish, parse_command
 from bots.slack.events import message_content
@@ -175,7 +176,12 @@ def _message(
     if is_stop and not is_addressed:
         # People may be talking without the agent in this thread; StopRequested posts nothing if no run is active.
         return StopRequested(
-            address=address, dedupe_key=key, message_ref="", person=person, is_addressed=False
+            address=address,
+            dedupe_key=key,
+            message_ref="",
+            person=person,
+            sent_at=parse_ts(ts),
+            is_addressed=False,
         )
     agent_id, request = split_agent_prefix(words)
     edited = get_text(event, "edited", "ts")
@@ -202,6 +208,7 @@ def _message(
         name=command[0],
         argument=command[1],
         person=person,
+        sent_at=message.sent_at,
         files=files,
         is_addressed=is_addressed,
         message=message,
@@ -262,8 +269,8 @@ def _edit(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
         author=context.person(get_text(message, "user")),
         text=split_agent_prefix(words)[1],
         is_addressed=channel.startswith("D") or mentions_bot(message, context.identity),
-        sent_at=parse_ts(edited),
-        written_at=parse_ts(ts),
+        # the time in the message has whole seconds, in which there may be two edits
+        sent_at=_time_of(get_text(event, "event_ts")) or parse_ts(edited),
     )
 
 
@@ -287,8 +294,7 @@ def _deletion(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
         dedupe_key=context.key(channel, ts, "delete"),
         message_ref=ts,
         author=context.person(get_text(before, "user")),
-        sent_at=parse_ts(get_text(event, "event_ts") or ts),
-        written_at=parse_ts(ts),
+        sent_at=_time_of(get_text(event, "event_ts")) or parse_ts(ts),
     )
 
 
@@ -320,9 +326,15 @@ def _reaction(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
             message_ref=ts,
             value=vote,
             person=person,
-            sent_at=datetime.now(UTC),
+            sent_at=_time_of(get_text(event, "event_ts")) or time_of_arrival(),
         )
-    return StopRequested(address=address, dedupe_key=key, message_ref=ts, person=person)
+    return StopRequested(
+        address=address,
+        dedupe_key=key,
+        message_ref=ts,
+        person=person,
+        sent_at=_time_of(get_text(event, "event_ts")),
+    )
 
 
 def _session_stopped(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
@@ -334,6 +346,7 @@ def _session_stopped(event: JsonObject, context: ParseContext) -> UserAction | I
         dedupe_key=context.key(channel, thread_ts, "session", get_text(event, "event_ts")),
         message_ref="",
         person=context.person(user),
+        sent_at=_time_of(get_text(event, "event_ts")),
     )
 
 
@@ -369,7 +382,7 @@ def parse_click(payload: JsonObject, context: ParseContext) -> UserAction | Igno
             value=value,
             option=int(at) if at.isdecimal() and "value" in action else None,
             person=person,
-            sent_at=_clicked_at(action),
+            sent_at=_time_of(get_text(action, "action_ts")) or time_of_arrival(),
         )
     run_id, _, sign = value.rpartition(":")
     if action_id == FEEDBACK_ACTION and run_id and sign in ("good", "bad"):
@@ -384,10 +397,10 @@ def parse_click(payload: JsonObject, context: ParseContext) -> UserAction | Igno
             run_id=value,
             action=cast(RunButton, wish),
             person=person,
+            sent_at=_time_of(get_text(action, "action_ts")),
         )
     return Ignored(reason="unknown action")
 
 
-def _clicked_at(action: JsonObject) -> datetime:
-    clicked = parse_ts(get_text(action, "action_ts"))
-    return clicked if clicked.timestamp() else datetime.now(UTC)
+def _time_of(ts: str) -> datetime | None:
+    return parse_ts(ts) if _TS.fullmatch(ts) else None

@@ -5,7 +5,6 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 from pydantic import JsonValue
 
@@ -21,6 +20,7 @@ from bots.inbound.actions import (
     Outcome,
     StopRequested,
     UserAction,
+    time_of_arrival,
 )
 from bots.inbound.commands.dispatch import HELP
 from bots.slack import limits
@@ -263,7 +263,7 @@ def _keyed(
     action: UserAction | Ignored, key: str
 ) -> IncomingMessage | CommandCalled | StopRequested | None:
     if isinstance(action, IncomingMessage):
-        return replace(action, dedupe_key=key, sent_at=datetime.now(UTC))
+        return replace(action, dedupe_key=key, sent_at=time_of_arrival())
     if isinstance(action, CommandCalled | StopRequested):
         return replace(action, dedupe_key=key)
     return None

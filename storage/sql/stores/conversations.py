@@ -6,12 +6,14 @@ from datetime import UTC, datetime
 from sqlalchemy import (
     Connection,
     Integer,
+    Select,
     and_,
     bindparam,
     func,
     literal_column,
     select,
     tuple_,
+    union,
     update,
 )
 
@@ -152,7 +154,7 @@ _OPEN_ASK = CompiledStatement(
 )
 _ADD_THREAD = CompiledStatement(threads.insert())
 _NEXT_INPUT = CompiledStatement(
-    select(thread_inputs.c.author_id, thread_inputs.c.author_name, thread_inputs.c.message_ref)
+    select(thread_inputs)
     .where(thread_inputs.c.thread_id == bindparam("thread"), thread_inputs.c.taken_by.is_(None))
     .order_by(thread_inputs.c.position)
     .limit(1)
@@ -209,12 +211,10 @@ def read_open_ask(connection: Connection, thread_id: str) -> Ask | None:
     return ask_from_row(row) if row else None
 
 
-def read_next_input(connection: Connection, thread_id: str) -> tuple[Person, str] | None:
-    """Returns author and message reference of the first input that no run has taken up."""
+def read_next_input(connection: Connection, thread_id: str) -> ThreadInput | None:
+    """Returns the first input that no run has taken up."""
     row = _NEXT_INPUT.fetch_first(connection, {"thread": thread_id})
-    if row is None:
-        return None
-    return Person(person_id=row["author_id"], name=row["author_name"]), row["message_ref"]
+    return input_from_row(row) if row else None
 
 
 def read_snapshot(connection: Connection, thread: Thread) -> ThreadSnapshot:
@@ -248,6 +248,33 @@ _UNREAD = CompiledStatement(
     .where(thread_inputs.c.thread_id == bindparam("of_thread"), thread_inputs.c.taken_by.is_(None))
     .order_by(thread_inputs.c.position)
 )
+
+
+def _refs_shown_by() -> Select[tuple[str]]:
+    """Of the pairs of a message and a run of the thread that it requested, or that has read it, the newest of each
+    message. Those that a run read although they may be meant for other people are left out."""
+    this = select(runs.c.thread_id, runs.c.number).where(runs.c.run_id == bindparam("of_run"))
+    run, other = this.cte(), runs.alias()
+    requested = select(other.c.request_ref.label("ref"), other.c.number).join(
+        run, run.c.thread_id == other.c.thread_id
+    )
+    read = (
+        select(thread_inputs.c.message_ref, other.c.number)
+        .join(run, run.c.thread_id == thread_inputs.c.thread_id)
+        .join(other, other.c.run_id == thread_inputs.c.taken_by)
+        .where(thread_inputs.c.attention != "unsure")
+    )
+    shown = union(requested, read).subquery()
+    return (
+        select(shown.c.ref)
+        .where(shown.c.ref != "")
+        .group_by(shown.c.ref)
+        .having(func.max(shown.c.number) == select(run.c.number).scalar_subquery())
+        .order_by(shown.c.ref)
+    )
+
+
+_REFS_SHOWN_BY = CompiledStatement(_refs_shown_by())
 _IS_AFTER = (
     run_events.c.run_id == bindparam("of_run"),
     tuple_(run_events.c.attempt, run_events.c.n)
@@ -390,6 +417,10 @@ class SqlConversations:
         self, thread_id: str, after: datetime | None, before: datetime
     ) -> tuple[ChatMessage, ...]:
         return await self._database.read(lambda c: read_heard(c, thread_id, after, before))
+
+    async def refs_shown_by(self, run_id: str) -> tuple[str, ...]:
+        rows = await self._database.read_statement(_REFS_SHOWN_BY, {"of_run": run_id})
+        return tuple(row["ref"] for row in rows)
 
     async def runs(self, thread_id: str) -> tuple[Run, ...]:
         statement = select(runs).where(runs.c.thread_id == thread_id).order_by(runs.c.number)

@@ -4,7 +4,7 @@ import json
 from datetime import UTC, datetime, timedelta
 
 from pydantic import JsonValue
-from sqlalchemy import Connection, Select, Table, case, delete, select, update
+from sqlalchemy import Connection, Select, Table, case, delete, select, union, update
 
 from core.context.background_messages import BACKGROUND_KEY
 from core.domain.approval import (
@@ -21,9 +21,9 @@ from core.stores import ErasedCounts
 from storage.sql.rows import ask_from_row
 from storage.sql.tables import (
     audit_entries,
-    early_changes,
     feedback,
     heard_messages,
+    message_versions,
     messages,
     pairings,
     pending_asks,
@@ -47,7 +47,18 @@ _CHOICES = (*CHOICES, *CHOICES_OF_SEVERAL)
 
 
 def erase_thread(connection: Connection, thread_id: str) -> None:
-    """Deletes the thread with all rows that refer to it, and ends the take-overs of its browser."""
+    """Deletes the thread with all rows that refer to it or its messages, and ends the take-overs of its browser."""
+    of_channel = (
+        message_versions.c[name]
+        == select(threads.c[name]).where(threads.c.thread_id == thread_id).scalar_subquery()
+        for name in ("platform", "workspace_id", "channel_id")
+    )
+    known = [
+        select(table.c.message_ref).where(table.c.thread_id == thread_id)
+        for table in (thread_inputs, heard_messages)
+    ]
+    is_known = message_versions.c.message_ref.in_(union(*known))
+    connection.execute(delete(message_versions).where(*of_channel, is_known))
     connection.execute(delete(threads).where(threads.c.thread_id == thread_id))
     claims = update(takeover_claims).where(takeover_claims.c.thread_id == thread_id)
     connection.execute(claims.values(ended_at=datetime.now(UTC)))
@@ -74,7 +85,7 @@ def erase_rows(
         return connection.execute(statement.where(*chosen)).rowcount
 
     _erase_denials(connection, person_id, thread_ids)
-    change(early_changes, "author_id")
+    change(message_versions, "author_id")
     heard = change(thread_inputs, "author_id") + change(heard_messages, "author_id")
     names = change(runs, "requester_id", requester_id=None, requester_name=None)
     answer = case((pending_asks.c.answer.in_(_CHOICES), pending_asks.c.answer), else_=REMOVED)

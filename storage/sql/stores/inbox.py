@@ -55,13 +55,13 @@ from storage.sql.stores.run_transitions import (
 from storage.sql.stores.talk import (
     amend_heard,
     insert_heard,
-    keep_early_change,
+    keep_version,
     read_card_ref,
-    read_early_change,
     read_follow_mode,
+    read_newer_version,
     read_talk,
     set_follow_mode,
-    sweep_early_changes,
+    sweep_versions,
 )
 from storage.sql.tables import claimed_keys, inbound_cursors, runs, thread_inputs, threads
 
@@ -110,6 +110,7 @@ def store_input(
         request_ref,
         agent_id=agent_id,
         attention=decision.attention,
+        requested_at=arrival.sent_at,
     )
     insert_input(connection, thread.thread_id, arrival, decision.attention)
     is_new = active is None and not decision.is_late
@@ -193,19 +194,20 @@ def _read_files(connection: Connection, run: Run) -> tuple[IncomingFile, ...]:
 def amend_input(
     connection: Connection, arrival: InboxItem, decision: Accept, snapshot: ThreadSnapshot | None
 ) -> Receipt:
-    """An edit changes an input that no run has taken up, or is passed to the run as an input. A deletion removes it.
+    """An edit changes an input that no run has taken up, or is passed as an input to the run that has read the message.
+    A deletion removes an input that no run has taken up.
 
-    Messages that never became an input are ignored.
+    Messages that never became an input, and those that an ended run has read, are left alone.
     """
     if snapshot is None:
         return Receipt(decision=decision)
     thread_id, active = snapshot.thread.thread_id, snapshot.active_run
-    untaken, is_known = _inputs_with(connection, thread_id, arrival)
+    untaken, readers = _inputs_with(connection, thread_id, arrival)
     receipt = Receipt(decision=decision, thread_id=thread_id, run_id=active and active.run_id)
     if untaken is None:
-        if is_known and arrival.kind == "edit":
+        if arrival.kind == "edit" and active and active.run_id in readers:
             return store_input(connection, arrival, decision, snapshot)
-        return receipt
+        return replace(receipt, decision=Ignore(reason="an ended run has read it"))
     if arrival.kind == "edit":
         # a new id, so that a run that has read the old text does not take this one unread
         changed: dict[str, object] = {
@@ -227,11 +229,11 @@ def amend_input(
 
 def _inputs_with(
     connection: Connection, thread_id: str, change: InboxItem
-) -> tuple[str | None, bool]:
-    """Returns the id of the changed message's input that no run has read, if any, and whether it has any inputs. A
-    request that somebody else made about the message is left out, because its author may not change that."""
+) -> tuple[str | None, frozenset[str]]:
+    """Returns the id of the changed message's input that no run has read, if any, and the runs that have read inputs
+    with it. A request that somebody else made about the message is left out, because its author may not change that."""
     if not change.message_ref:
-        return None, False
+        return None, frozenset()
     author_id, writer = change.author.person_id, thread_inputs.c.author_id
     is_theirs = or_(writer == author_id, writer.startswith(APP_PREFIX)) if author_id else true()
     statement = (
@@ -242,7 +244,7 @@ def _inputs_with(
     )
     rows = connection.execute(statement).all()
     untaken = next((row.input_id for row in rows if row.taken_by is None), None)
-    return untaken, bool(rows)
+    return untaken, frozenset(row.taken_by for row in rows if row.taken_by)
 
 
 _ACCEPT = Failpoint("storage.accept")
@@ -293,12 +295,12 @@ class SqlInbox:
         return bool(await self._database.read_statement(_CLAIMED, {"key": dedupe_key}))
 
     async def sweep(self, *, older_than_days: float) -> int:
-        """Deletes a batch of the keys that were claimed that long ago, and the changes whose messages did not come.
-        Returns how many keys were deleted, 0 if none are left."""
+        """Deletes a batch of the keys that were claimed that long ago, and the versions of messages that can no longer
+        come. Returns how many keys were deleted, 0 if none are left."""
         before = datetime.now(UTC) - timedelta(days=older_than_days)
 
         def work(connection: Connection) -> int:
-            sweep_early_changes(connection)
+            sweep_versions(connection)
             return _delete_oldest_keys(connection, before)
 
         return await self._database.write(_SWEEP, work)
@@ -390,8 +392,8 @@ def _accept(connection: Connection, arrival: InboxItem, decide: Decide) -> Recei
     if arrival.author.is_app and _has_asked_enough(connection, arrival):
         log.warning("%s asks too often in %s", arrival.author.person_id, arrival.address.channel_id)
         return Receipt(decision=Ignore(reason="an app that asks too often"))
-    if (changed := _changed_before(connection, thread, arrival)) is not None:
-        return changed
+    if (overtaken := _newer_version(connection, thread, arrival)) is not None:
+        return overtaken
     snapshot = _read_whole_snapshot(connection, thread) if thread else None
     decision = decide(snapshot)
     if thread is not None and isinstance(decision, Overhear):
@@ -411,18 +413,18 @@ def _accept(connection: Connection, arrival: InboxItem, decide: Decide) -> Recei
     return receipt
 
 
-def _changed_before(
+def _newer_version(
     connection: Connection, thread: Thread | None, arrival: InboxItem
 ) -> Receipt | None:
-    """Returns the receipt of a message that was edited or deleted before it came. Keeps changes of messages to come."""
+    """Returns the receipt of a message, an edit or a deletion that a later change of the message has overtaken."""
     if arrival.kind in ("edit", "delete"):
-        keep_early_change(connection, thread.thread_id if thread else None, arrival)
+        is_newest = keep_version(connection, thread.thread_id if thread else None, arrival)
+        return None if is_newest else Receipt(decision=Ignore(reason="changed again since"))
+    newer = read_newer_version(connection, arrival) if arrival.message_ref else None
+    if newer is None:
         return None
-    early = read_early_change(connection, arrival) if arrival.message_ref else None
-    if early is None:
-        return None
-    newer = None if early.is_deleted else (early.text, early.sent_at)
-    return Receipt(decision=Ignore(reason="changed before it came"), newer_version=newer)
+    text = None if newer.text is None else (newer.text, newer.sent_at)
+    return Receipt(decision=Ignore(reason="changed before it came"), newer_version=text)
 
 
 def _has_asked_enough(connection: Connection, arrival: InboxItem) -> bool:
@@ -448,7 +450,7 @@ def _read_whole_snapshot(connection: Connection, thread: Thread) -> ThreadSnapsh
     snapshot = read_snapshot(connection, thread)
     ask = snapshot.open_ask
     if ask is not None:
-        ask = replace(ask, message_ref=read_card_ref(connection, ask.run_id))
+        ask = replace(ask, message_ref=read_card_ref(connection, ask))
     if thread.address.platform == "api":
         return snapshot
     return replace(
@@ -493,6 +495,6 @@ def _carry_out(
 def _stop(connection: Connection, decision: StopRun, snapshot: ThreadSnapshot | None) -> Receipt:
     if snapshot is None:
         return Receipt(decision=decision)
-    request_stop(connection, snapshot)
+    request_stop(connection, snapshot, until=decision.until)
     thread_id, active = snapshot.thread.thread_id, snapshot.active_run
     return Receipt(decision=decision, thread_id=thread_id, run_id=active and active.run_id)

@@ -95,26 +95,38 @@ class SqlStopRequests:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def request_stop(self, run_id: str, *, by: Person | None = None) -> bool:
-        return await self._database.write(_STOP, lambda c: _request_stop(c, run_id, by))
+    async def request_stop(
+        self, run_id: str, *, by: Person | None = None, at: datetime | None = None
+    ) -> bool:
+        until = at or datetime.now(UTC)
+        return await self._database.write(_STOP, lambda c: _request_stop(c, run_id, by, until))
 
     async def retry(
-        self, run_id: str, dedupe_key: str, *, continues: bool, by: Person | None = None
+        self,
+        run_id: str,
+        dedupe_key: str,
+        *,
+        continues: bool,
+        by: Person | None = None,
+        at: datetime | None = None,
     ) -> str | None:
         """With `continues` the new run gets the input "Continue." from the requester of the old run."""
+        sent_at = at or datetime.now(UTC)
         return await self._database.write(
-            _RETRY, lambda c: _retry(c, run_id, dedupe_key, continues=continues, by=by)
+            _RETRY, lambda c: _retry(c, run_id, dedupe_key, sent_at, continues=continues, by=by)
         )
 
 
-def _request_stop(connection: Connection, run_id: str, by: Person | None) -> bool:
+def _request_stop(
+    connection: Connection, run_id: str, by: Person | None, until: datetime | None
+) -> bool:
     thread = lock_thread_of_run(connection, run_id)
     if thread is None:
         return False
     snapshot = read_snapshot(connection, thread)
     if snapshot.active_run is None or snapshot.active_run.run_id != run_id:
         return False
-    request_stop(connection, snapshot)
+    request_stop(connection, snapshot, until=until)
     record_in_thread(connection, "stop_requested", thread, by, run_id=run_id)
     return True
 
@@ -295,7 +307,13 @@ def _release(connection: Connection, lease: Lease) -> None:
 
 
 def _retry(
-    connection: Connection, run_id: str, dedupe_key: str, *, continues: bool, by: Person | None
+    connection: Connection,
+    run_id: str,
+    dedupe_key: str,
+    sent_at: datetime,
+    *,
+    continues: bool,
+    by: Person | None,
 ) -> str | None:
     thread = lock_thread_of_run(connection, run_id)
     if thread is None or read_thread_at(connection, thread.address) != thread:
@@ -308,7 +326,14 @@ def _retry(
         or not claim_key(connection, dedupe_key)
     ):
         return None
-    run = queue_run(connection, thread, old.requester, old.request_ref, agent_id=old.agent_id)
+    run = queue_run(
+        connection,
+        thread,
+        old.requester,
+        old.request_ref,
+        agent_id=old.agent_id,
+        requested_at=sent_at,
+    )
     if continues and old.requester is not None:
         arrival = InboxItem(
             dedupe_key=dedupe_key,
@@ -316,7 +341,7 @@ def _retry(
             kind="message",
             author=old.requester,
             text="Continue.",
-            sent_at=datetime.now(UTC),
+            sent_at=sent_at,
         )
         insert_input(connection, thread.thread_id, arrival, "addressed")
     again = "continue" if continues else "retry"

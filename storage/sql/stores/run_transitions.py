@@ -82,11 +82,13 @@ def queue_run(
     *,
     agent_id: str | None = None,
     attention: Attention = "addressed",
+    requested_at: datetime,
 ) -> Run:
     """Inserts a queued run for a thread without an active run, and marks the thread as running. The caller must lock
     the thread.
 
-    `agent_id` is the agent requested by name, or that of the run this one continues."""
+    `agent_id` is the agent requested by name, or that of the run this one continues. `requested_at` is when the action
+    that leads to the run was sent."""
     now = datetime.now(UTC)
     run = Run(
         run_id=new_id(),
@@ -96,6 +98,7 @@ def queue_run(
         request_ref=request_ref,
         agent_id=agent_id,
         attention=attention,
+        requested_at=requested_at,
         created_at=now,
     )
     number = _next_number(_RUN_NUMBER, connection, thread.thread_id)
@@ -120,23 +123,29 @@ def touch_thread(connection: Connection, thread_id: str, *, state: str | None = 
         _TURN_TO.execute(connection, {**values, "new_state": state})
 
 
-def request_stop(connection: Connection, snapshot: ThreadSnapshot) -> None:
+def request_stop(
+    connection: Connection, snapshot: ThreadSnapshot, *, until: datetime | None
+) -> None:
     """Asks the thread's active run to stop. Ends it at once if no worker has begun it; a run that waits for an approval
-    is queued again, so that a worker ends it. The caller must lock the thread."""
+    is queued again, so that a worker ends it. The stop covers the request, and what was sent until that time, or so far
+    (None). The caller must lock the thread."""
     run, thread_id = snapshot.active_run, snapshot.thread.thread_id
     if run is None:
         return
-    newest = select(func.coalesce(func.max(thread_inputs.c.position), 0))
-    position = connection.execute(newest.where(thread_inputs.c.thread_id == thread_id)).scalar_one()
+    if until is None:
+        newest = select(func.max(thread_inputs.c.sent_at))
+        of_thread = newest.where(thread_inputs.c.thread_id == thread_id)
+        until = connection.execute(of_thread).scalar_one()
+    until = max(filter(None, (until, run.requested_at)), default=run.created_at)
     connection.execute(
         update(runs)
         .where(runs.c.run_id == run.run_id)
-        .values(stop_requested=True, stop_position=position)
+        .values(stop_requested=True, stopped_until=until)
     )
     if run.status == "waiting" and snapshot.open_ask is not None:
         resume_run(connection, snapshot.open_ask, thread_id, answer=None, person=None)
     if is_unstarted(run):
-        _keep_unread_inputs(connection, run)
+        _keep_unread_inputs(connection, run, until=until)
         end_unstarted_run(connection, run, message="Stopped before it began.")
 
 
@@ -170,9 +179,14 @@ def ask_before_run(connection: Connection, run: Run) -> None:
     end_run(connection, lease, ending)
 
 
-def _keep_unread_inputs(connection: Connection, run: Run, *others: Message) -> None:
-    """Adds the unread inputs, and then the other messages, to the history of a run that no worker executes."""
+def _keep_unread_inputs(
+    connection: Connection, run: Run, *others: Message, until: datetime | None = None
+) -> None:
+    """Adds the inputs that are unread and were sent until then, and the other messages, to the history of a run that no
+    worker executes."""
     waiting = (thread_inputs.c.thread_id == run.thread_id) & thread_inputs.c.taken_by.is_(None)
+    if until is not None:
+        waiting &= thread_inputs.c.sent_at <= until
     rows = connection.execute(
         select(thread_inputs).where(waiting).order_by(thread_inputs.c.position)
     ).mappings()
@@ -186,7 +200,7 @@ def _keep_unread_inputs(connection: Connection, run: Run, *others: Message) -> N
 
 
 def end_unstarted_run(connection: Connection, run: Run, *, message: str = "") -> None:
-    """Ends a queued run that no worker has claimed, as stopped."""
+    """Ends a queued run that no worker has claimed, as stopped. What is unread still leads to another run."""
     connection.execute(
         update(runs)
         .where(runs.c.run_id == run.run_id)
@@ -195,6 +209,7 @@ def end_unstarted_run(connection: Connection, run: Run, *, message: str = "") ->
     ended = RunFinished(status="stopped", finish_reason="stopped", message=message)
     _insert_end(connection, run, ended)
     touch_thread(connection, run.thread_id, state="idle")
+    _queue_follower(connection, run.thread_id, run.agent_id)
 
 
 def _insert_end(connection: Connection, run: Run, ended: RunFinished) -> None:
@@ -310,7 +325,8 @@ def end_run(connection: Connection, lease: Lease, ending: RunResult) -> None:
         ask_id = _insert_ask(connection, lease, ending.reply.parts[1], ending.reply.options)
     insert_deliveries(connection, lease.run_id, ending.deliveries, ask_id=ask_id)
     touch_thread(connection, lease.thread_id, state="waiting" if ask_id else "idle")
-    _queue_follower(connection, lease)
+    agent = select(runs.c.agent_id).where(runs.c.run_id == lease.run_id)
+    _queue_follower(connection, lease.thread_id, connection.execute(agent).scalar_one())
 
 
 def insert_deliveries(
@@ -342,7 +358,7 @@ def insert_deliveries(
 
 
 def withdraw_open_ask(connection: Connection, thread_id: str) -> None:
-    """An ask that was ignored is withdrawn when the next run ends, or with its conversation."""
+    """An ask that was ignored is withdrawn when the next run ends or asks, or with its conversation."""
     ask = read_open_ask(connection, thread_id)
     if ask is not None:
         close_ask(connection, ask, answer=None, person=None)
@@ -369,16 +385,20 @@ def _insert_ask(
     return ask_id
 
 
-def _queue_follower(connection: Connection, lease: Lease) -> None:
-    """Queues a run of the same agent for inputs that the ended run did not take up."""
-    waiting = read_next_input(connection, lease.thread_id)
-    if waiting is None:
+def _queue_follower(connection: Connection, thread_id: str, agent_id: str | None) -> None:
+    """Queues a run of the ended run's agent for inputs that the ended run did not take up."""
+    waiting = read_next_input(connection, thread_id)
+    thread = read_thread(connection, thread_id) if waiting else None
+    if waiting is None or thread is None:
         return
-    thread, (author, message_ref) = read_thread(connection, lease.thread_id), waiting
-    if thread is not None:
-        agent = select(runs.c.agent_id).where(runs.c.run_id == lease.run_id)
-        agent_id = connection.execute(agent).scalar_one()
-        queue_run(connection, thread, author, message_ref, agent_id=agent_id)
+    queue_run(
+        connection,
+        thread,
+        waiting.author,
+        waiting.message_ref,
+        agent_id=agent_id,
+        requested_at=waiting.sent_at,
+    )
 
 
 EXPIRED_AT_ONCE_MAX = 100
@@ -386,7 +406,9 @@ _APPROVALS = select(pending_asks).where(pending_asks.c.kind == "approval")
 
 
 def suspend_run(connection: Connection, lease: Lease, approval: Approval) -> None:
-    """Frees the lease, whose row is locked, and inserts the question as an ask and a delivery."""
+    """Frees the lease, whose row is locked, and inserts the question as an ask and a delivery. An older question is
+    withdrawn, because a thread has only one."""
+    withdraw_open_ask(connection, lease.thread_id)
     asked = select(func.count()).where(pending_asks.c.run_id == lease.run_id)
     ordinal = 1 + connection.execute(asked).scalar_one()
     about = {"kind": "approval", "subject": approval.subject}

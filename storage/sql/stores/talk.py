@@ -1,13 +1,14 @@
-"""What people say to each other in the agent's threads and of its answers, the follow modes that they chose, and edits
-and deletions that came before their messages."""
+"""What people say to each other in the agent's threads and of its answers, the follow modes that they chose, and what
+edits and deletions have made of messages."""
 
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import Connection, and_, bindparam, delete, func, or_, select, update
+from sqlalchemy import Connection, bindparam, delete, func, literal, or_, select, update
 
 from core.domain.threads import (
     Address,
+    Ask,
     ChatMessage,
     FollowMode,
     InboxItem,
@@ -23,9 +24,9 @@ from storage.sql.rows import Row, address_parameters, from_row, to_row
 from storage.sql.statements import CompiledStatement, insert_or_replace, insert_or_skip
 from storage.sql.tables import (
     deliveries,
-    early_changes,
     follow_modes,
     heard_messages,
+    message_versions,
     messages,
     thread_inputs,
     threads,
@@ -34,8 +35,8 @@ from storage.sql.tables import feedback as feedback_rows
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 HEARD_READ_MAX = 200
-EARLY_CHANGE_AGE_MAX = timedelta(hours=1)
-"""How long after its message an edit or a deletion may still come before it. Slack redelivers messages for less."""
+VERSION_AGE_MAX = timedelta(hours=1)
+"""How long a message may come after its edit or its deletion. Slack sends messages again for less."""
 PEOPLE_REMEMBERED = 20
 """How many of the newest messages of a thread tell who takes part in it, and what it is about."""
 CHARACTERS_REMEMBERED = 600
@@ -82,27 +83,28 @@ _MODES = CompiledStatement(
     )
 )
 _CARD = CompiledStatement(
-    select(deliveries.c.message_ref)
-    .where(deliveries.c.run_id == bindparam("run"), deliveries.c.slot == "ask")
-    .order_by(deliveries.c.ordinal.desc())
-    .limit(1)
+    select(deliveries.c.message_ref).where(
+        deliveries.c.run_id == bindparam("run"),
+        deliveries.c.slot == "ask",
+        deliveries.c.body["ask_id"].as_string() == bindparam("ask"),
+    )
 )
-_OF_MESSAGE = and_(
-    early_changes.c.platform == bindparam("platform"),
-    early_changes.c.workspace_id == bindparam("workspace"),
-    early_changes.c.channel_id == bindparam("channel"),
-    early_changes.c.message_ref == bindparam("ref"),
+_VERSION = CompiledStatement(
+    select(message_versions).where(
+        message_versions.c.platform == bindparam("platform"),
+        message_versions.c.workspace_id == bindparam("workspace"),
+        message_versions.c.channel_id == bindparam("channel"),
+        message_versions.c.message_ref == bindparam("ref"),
+    )
 )
-_EARLY_CHANGES = CompiledStatement(select(early_changes).where(_OF_MESSAGE))
 _RECORD = Failpoint("storage.record_feedback")
 
 
 @dataclass(frozen=True, slots=True)
-class EarlyChange:
-    """What happened to a message before it came: it was deleted, or has this text since `sent_at`."""
+class MessageVersion:
+    """The text of a message since `sent_at`, or None if it was deleted or is not for the agent."""
 
-    is_deleted: bool
-    text: str
+    text: str | None
     sent_at: datetime
 
 
@@ -132,9 +134,9 @@ def _said(answer: Row) -> str:
     return "\n".join(one[:CHARACTERS_REMEMBERED] for one in parts if isinstance(one, str))
 
 
-def read_card_ref(connection: Connection, run_id: str) -> str:
-    """Returns the platform's id of the newest question of the run, or an empty string."""
-    row = _CARD.fetch_first(connection, {"run": run_id})
+def read_card_ref(connection: Connection, ask: Ask) -> str:
+    """Returns the platform's id of the message with the question, or an empty string if it is not posted yet."""
+    row = _CARD.fetch_first(connection, {"run": ask.run_id, "ask": ask.ask_id})
     return str(row["message_ref"] or "") if row else ""
 
 
@@ -185,56 +187,43 @@ def amend_heard(connection: Connection, thread_id: str, arrival: InboxItem) -> N
         connection.execute(update(heard_messages).where(this).values(text=arrival.text))
 
 
-def keep_early_change(connection: Connection, thread_id: str | None, arrival: InboxItem) -> None:
-    """Keeps an edit or a deletion whose message is not stored and may still come: its look-ups take longer, another
-    process receives it, or the platform sends it again.
+def keep_version(connection: Connection, thread_id: str | None, arrival: InboxItem) -> bool:
+    """Keeps what an edit or a deletion has made of its message. Returns False if a later change of it is known.
 
-    In a place where the agent has no thread, an edit that does not address the agent is kept as a deletion, so that
-    what people say there to each other is not stored.
+    The message may still come: its look-ups take longer, another process receives it, or the platform sends it again.
+    In a place where the agent has no thread, the text of an edit that does not address the agent is not kept.
     """
-    written_at, kind, text = arrival.written_at, arrival.kind, arrival.text
-    if written_at is None or arrival.sent_at - written_at > EARLY_CHANGE_AGE_MAX:
-        return
-    if thread_id and _is_stored(connection, thread_id, arrival.message_ref):
-        return
-    if thread_id is None and not arrival.is_addressed:
-        kind, text = "delete", ""
+    is_deleted = arrival.kind == "delete"
+    is_kept = not is_deleted and (thread_id is not None or arrival.is_addressed)
     values: dict[str, object] = {
         **to_row(arrival.address, "thread_key"),
         "message_ref": arrival.message_ref,
-        "kind": kind,
         "author_id": arrival.author.person_id,
-        "text": text,
+        "text": arrival.text if is_kept else None,
+        "is_deleted": is_deleted,
         "sent_at": arrival.sent_at,
     }
-    insert_or_replace(connection, early_changes, values, early_changes.c.sent_at < arrival.sent_at)
-
-
-def read_early_change(connection: Connection, arrival: InboxItem) -> EarlyChange | None:
-    """Returns the newest change of the message that came before it, unless this version of it was written later."""
-    this = {**address_parameters(arrival.address), "ref": arrival.message_ref}
-    found = _EARLY_CHANGES.fetch_rows(connection, this)
-    newest = max(found, key=lambda row: row["sent_at"], default=None)
-    if newest is None or newest["sent_at"] <= (arrival.edited_at or arrival.sent_at):
-        return None
-    return EarlyChange(newest["kind"] == "delete", newest["text"], newest["sent_at"])
-
-
-def sweep_early_changes(connection: Connection) -> None:
-    """Deletes the changes whose messages did not come."""
-    before = datetime.now(UTC) - EARLY_CHANGE_AGE_MAX
-    connection.execute(delete(early_changes).where(early_changes.c.sent_at < before))
-
-
-def _is_stored(connection: Connection, thread_id: str, message_ref: str) -> bool:
-    return any(
-        connection.execute(
-            select(table.c.message_ref)
-            .where(table.c.thread_id == thread_id, table.c.message_ref == message_ref)
-            .limit(1)
-        ).first()
-        for table in (thread_inputs, heard_messages)
+    # a platform may not say when a message was deleted, and a deleted message does not come back
+    is_older = message_versions.c.is_deleted.is_(False) & or_(
+        literal(is_deleted), message_versions.c.sent_at <= arrival.sent_at
     )
+    return insert_or_replace(connection, message_versions, values, is_older) == 1
+
+
+def read_newer_version(connection: Connection, message: InboxItem) -> MessageVersion | None:
+    """Returns what a change that came before the message has made of it, unless this text of it is as new."""
+    this = {**address_parameters(message.address), "ref": message.message_ref}
+    row = _VERSION.fetch_first(connection, this)
+    written_at = message.edited_at or message.sent_at
+    if row is None or not (row["is_deleted"] or row["sent_at"] > written_at):
+        return None
+    return MessageVersion(row["text"], row["sent_at"])
+
+
+def sweep_versions(connection: Connection) -> None:
+    """Deletes the versions of messages that can no longer come."""
+    before = datetime.now(UTC) - VERSION_AGE_MAX
+    connection.execute(delete(message_versions).where(message_versions.c.sent_at < before))
 
 
 def read_follow_mode(connection: Connection, address: Address) -> FollowMode | None:

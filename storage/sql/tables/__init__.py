@@ -8,12 +8,12 @@ from sqlmodel import SQLModel
 from storage.sql.tables.threads_and_runs import (
     claimed_keys,
     deliveries,
-    early_changes,
     feedback,
     follow_modes,
     heard_messages,
     inbound_cursors,
     leases,
+    message_versions,
     messages,
     pending_asks,
     plans,

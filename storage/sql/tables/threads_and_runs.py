@@ -113,18 +113,18 @@ class HeardMessageRow(SQLModel, table=True, defer_build=True):
     sent_at: datetime = timestamp_column()
 
 
-class EarlyChangeRow(SQLModel, table=True, defer_build=True):
-    """An edit (`kind` "edit", with the new text) or a deletion ("delete") of a message that is not stored yet."""
+class MessageVersionRow(SQLModel, table=True, defer_build=True):
+    """The newest edit of a message, or its deletion. `text` is null if it was deleted, or is not for the agent."""
 
-    __tablename__ = "early_change"
+    __tablename__ = "message_version"
 
     platform: str = text_primary_key()
     workspace_id: str = text_primary_key()
     channel_id: str = text_primary_key()
     message_ref: str = text_primary_key()
-    kind: str = text_primary_key()
     author_id: str = text_column()
-    text: str = text_column()
+    text: str | None = text_column(None)
+    is_deleted: bool = False
     sent_at: datetime = timestamp_column()
 
 
@@ -200,7 +200,7 @@ class RunRow(SQLModel, table=True, defer_build=True):
     agent_version_id: str | None = text_column(None)
     attention: str = _attention_column()
     stop_requested: bool = False
-    stop_position: int | None = Field(default=None, sa_type=Integer)
+    stopped_until: datetime | None = nullable_timestamp_column()
     reserved_tokens: int = Field(
         default=0, sa_column=Column(BigInteger, nullable=False, server_default="0")
     )
@@ -209,6 +209,7 @@ class RunRow(SQLModel, table=True, defer_build=True):
     )
     finish_reason: str | None = text_column(None)
     error: str | None = text_column(None)
+    requested_at: datetime | None = nullable_timestamp_column()
     created_at: datetime = timestamp_column()
     requeued_at: datetime | None = nullable_timestamp_column()
     started_at: datetime | None = nullable_timestamp_column()
@@ -404,7 +405,7 @@ threads: Table = _TABLES["thread"]
 claimed_keys: Table = _TABLES["claimed_key"]
 inbound_cursors: Table = _TABLES["inbound_cursor"]
 thread_inputs: Table = _TABLES["thread_input"]
-early_changes: Table = _TABLES["early_change"]
+message_versions: Table = _TABLES["message_version"]
 heard_messages: Table = _TABLES["heard_message"]
 follow_modes: Table = _TABLES["follow_mode"]
 feedback: Table = _TABLES["feedback"]

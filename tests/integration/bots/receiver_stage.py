@@ -1,5 +1,6 @@
 """A receiver over a real database, for the tests of what comes in."""
 
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -7,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection, update
 
 from bots.bootstrap.inbound import describe_run
 from bots.inbound.access import AccessPolicy
@@ -20,6 +22,7 @@ from bots.inbound.receiver import ActionReceiver
 from core.domain.budget import NO_BUDGET
 from core.domain.errors import SurfaceRefused
 from core.domain.threads import Address, IncomingFile, Person
+from core.failpoints import Failpoint
 from core.ports import OutgoingFile, SandboxProvider
 from core.run.execute import execute
 from sandbox.unsafe_process import UnsafeProcessProvider
@@ -28,6 +31,7 @@ from storage.sql.stores.audit import SqlAuditLog
 from storage.sql.stores.deliveries import SqlDeliveries
 from storage.sql.stores.talk import SqlFeedback, SqlFollowModes
 from storage.sql.stores.workspaces import SqlPairings
+from storage.sql.tables import deliveries
 from tests.integration.core.conftest import World
 from tests.integration.core.conftest import world as world
 
@@ -52,7 +56,15 @@ class ReceiverStage:
     async def play(self, run_id: str | None) -> str:
         assert run_id is not None
         await execute(run_id, self.world.deps)
+        await self.world.database.write(Failpoint("test.show"), show_questions)
         return run_id
+
+
+def show_questions(connection: Connection) -> None:
+    """Posts what the runs ask, a minute ago, so that what is said now is said by readers of it."""
+    posted_at = f"{time.time() - 60:.6f}"
+    unposted = (deliveries.c.slot == "ask") & deliveries.c.message_ref.is_(None)
+    connection.execute(update(deliveries).where(unposted).values(message_ref=posted_at))
 
 
 async def no_upload(address: Address, file: OutgoingFile) -> object:

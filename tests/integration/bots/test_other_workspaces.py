@@ -78,7 +78,6 @@ async def test_a_cross_a_deletion_and_words_reach_their_own_workspace_alone(
         message_ref="m1",
         author=BOB,
         sent_at=datetime.now(UTC),
-        written_at=datetime.now(UTC),
     )
     for inbound in (cross, gone):
         assert (await stage.receiver.receive(inbound)).is_ignored

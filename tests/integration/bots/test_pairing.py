@@ -174,7 +174,6 @@ async def test_a_deletion_by_nobody_we_know_counts_where_the_place_is_allowed(
         message_ref="slack:1",
         author=Person(person_id="", name="Somebody"),
         sent_at=message().sent_at,
-        written_at=message().sent_at,
     )
     assert (await receiver.receive(gone)).run_id == run_id
 

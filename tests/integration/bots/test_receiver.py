@@ -158,11 +158,8 @@ async def test_strangers_among_themselves_hear_nothing(stage: ReceiverStage) -> 
             author=BOB,
             text="x",
             sent_at=now,
-            written_at=now,
         ),
-        MessageDeleted(
-            address=HERE, dedupe_key="d", message_ref="9", author=BOB, sent_at=now, written_at=now
-        ),
+        MessageDeleted(address=HERE, dedupe_key="d", message_ref="9", author=BOB, sent_at=now),
         StopRequested(address=HERE, dedupe_key="s", message_ref="9", person=BOB),
     ):
         assert (await stage.receiver.receive(inbound)).notice == ""
@@ -192,7 +189,7 @@ async def test_deleting_the_request_stops_its_run(stage: ReceiverStage) -> None:
     await stage.receiver.receive(message(key="m1"))
     now = datetime.now(UTC)
     gone = MessageDeleted(
-        address=HERE, dedupe_key="d1", message_ref="m1", author=ALICE, sent_at=now, written_at=now
+        address=HERE, dedupe_key="d1", message_ref="m1", author=ALICE, sent_at=now
     )
     await stage.receiver.receive(gone)
     (run,) = await runs_of(stage)
@@ -208,7 +205,6 @@ async def test_an_edit_before_the_run_takes_the_message_up_changes_it(stage: Rec
         author=ALICE,
         text="blue",
         sent_at=datetime.now(UTC),
-        written_at=datetime.now(UTC),
     )
     await stage.receiver.receive(edit)
     stage.world.model.turns = [text("ok")]
@@ -227,7 +223,6 @@ async def test_an_edit_that_comes_before_its_message_is_what_is_read(stage: Rece
         author=ALICE,
         text="Pay 10 EUR.",
         sent_at=now + timedelta(minutes=1),  # the platform's clock is ahead
-        written_at=now,
     )
     await stage.receiver.receive(edit)
     outcome = await stage.receiver.receive(message("Pay 1000 EUR.", key="m1"))

@@ -96,12 +96,9 @@ async def test_a_request_about_anothers_message_is_not_theirs_to_change(
         author=BOB,
         text="delete the table",
         sent_at=NOW,
-        written_at=NOW,
     )
     await stage.receiver.receive(edit)
-    gone = MessageDeleted(
-        address=HERE, dedupe_key="d1", message_ref="m1", author=BOB, sent_at=NOW, written_at=NOW
-    )
+    gone = MessageDeleted(address=HERE, dedupe_key="d1", message_ref="m1", author=BOB, sent_at=NOW)
     await stage.receiver.receive(gone)
     stage.world.model.turns = [text("ok")]
     await stage.play(outcome.run_id)
@@ -123,7 +120,6 @@ async def test_who_deletes_an_apps_request_or_is_unknown_stops_it(stage: Receive
             message_ref=f"m{number}",
             author=by,
             sent_at=NOW,
-            written_at=NOW,
         )
         await stage.receiver.receive(gone)
         (run,) = await runs_of(stage, address)

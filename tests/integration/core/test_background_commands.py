@@ -103,4 +103,4 @@ async def test_a_takeover_ends_only_what_the_cut_off_run_waited_for(
     await taken_over(world, run_id)
     assert (await reader.shell.check("server")).exit_code is None
     assert (await reader.shell.check("long")).exit_code in (130, 137)
-    assert "The program was restarted while this ran" in tails(world)[-2]
+    assert "The run was interrupted while this ran" in tails(world)[-2]

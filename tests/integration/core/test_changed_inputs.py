@@ -1,4 +1,4 @@
-"""Messages that people change, delete or add to while a run fetches their files."""
+"""Messages that people change, delete or add to while a run fetches their files or reads the thread."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,16 +10,18 @@ import pytest
 from bots.inbound.actions import MessageDeleted, MessageEdited
 from bots.inbound.receiver import arrival_of
 from core.domain.ids import new_id
-from core.domain.threads import IncomingFile
+from core.domain.threads import Address, ChatPage, IncomingFile
 from core.run.execute import execute
 from core.tasks import cancel, spawn
 from sandbox.unsafe_process import UnsafeProcessProvider
 from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
 
+HERE = Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="1.0")
+
 
 class SlowSource:
-    """Serves the reference of a file as its content, once `go` is set."""
+    """Serves the reference of a file as its content, and an empty thread, once `go` is set."""
 
     def __init__(self) -> None:
         self.began, self.go = asyncio.Event(), asyncio.Event()
@@ -28,6 +30,18 @@ class SlowSource:
         self.began.set()
         await self.go.wait()
         yield file.file_ref.encode()
+
+    async def read(self, address: Address, **_others: object) -> ChatPage:
+        del address
+        self.began.set()
+        await self.go.wait()
+        return ChatPage()
+
+    async def read_linked(self, *_arguments: object, **_others: object) -> dict[str, None]:
+        return {}
+
+    def sent_at(self, message_ref: str) -> datetime:
+        raise ValueError(message_ref)
 
 
 def table(content: str) -> tuple[IncomingFile, ...]:
@@ -43,16 +57,30 @@ async def source(world: World, tmp_path: Path) -> AsyncIterator[SlowSource]:
     await boxes.close()
 
 
+Wait = tuple[SlowSource, tuple[IncomingFile, ...]]
+
+
+@pytest.fixture(params=["while a file is fetched", "while the thread is read"])
+def wait(world: World, source: SlowSource, request: pytest.FixtureRequest) -> Wait:
+    """What a turn waits for before its request goes out, and the files of the message."""
+    if request.param == "while a file is fetched":
+        return source, table("a,b")
+    world.address = HERE
+    world.with_deps(histories={"slack": source})
+    return source, ()
+
+
 def said(world: World) -> list[str]:
     messages = world.model.requests[-1].messages
     return [str(one["content"]) for one in messages if one["role"] == "user"]
 
 
-async def test_an_edit_while_a_file_is_fetched_is_what_the_model_reads(
-    world: World, source: SlowSource
+async def test_an_edit_before_the_request_goes_out_is_what_the_model_reads(
+    world: World, wait: Wait
 ) -> None:
+    source, files = wait
     world.model.turns = [text("paid")]
-    run_id = await world.say("pay 1000 EUR to Bob", files=table("a,b"))
+    run_id = await world.say("pay 1000 EUR to Bob", files=files)
     running = spawn(execute(run_id, world.deps), name="run")
     await source.began.wait()
     edit = MessageEdited(
@@ -62,7 +90,6 @@ async def test_an_edit_while_a_file_is_fetched_is_what_the_model_reads(
         author=world.author,
         text="pay 10 EUR to Bob",
         sent_at=datetime.now(UTC),
-        written_at=datetime.now(UTC),
     )
     await world.inbox.accept(*arrival_of(edit))
     source.go.set()
@@ -72,14 +99,18 @@ async def test_an_edit_while_a_file_is_fetched_is_what_the_model_reads(
     assert "1000" not in read
 
 
-async def test_a_deletion_while_a_file_is_fetched_takes_the_message_back(
-    world: World, source: SlowSource
+async def test_a_deletion_before_the_request_goes_out_takes_the_message_back(
+    world: World, wait: Wait
 ) -> None:
+    source, files = wait
+    source.go.set()
     world.model.turns = [calls(("wait", '{"text": "x"}')), text("done")]
     run_id = await world.say("count the rows")
     running = spawn(execute(run_id, world.deps), name="run")
     await world.bench.has_started("x").wait()
-    assert await world.say("delete all mails", files=table("a,b"), message_ref="2") == run_id
+    source.go.clear()
+    source.began.clear()
+    assert await world.say("delete all mails", files=files, message_ref="2") == run_id
     world.bench.gate("x").set()
     await source.began.wait()
     deletion = MessageDeleted(
@@ -88,7 +119,6 @@ async def test_a_deletion_while_a_file_is_fetched_takes_the_message_back(
         message_ref="2",
         author=world.author,
         sent_at=datetime.now(UTC),
-        written_at=datetime.now(UTC),
     )
     await world.inbox.accept(*arrival_of(deletion))
     source.go.set()

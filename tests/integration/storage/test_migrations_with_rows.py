@@ -1,7 +1,7 @@
 """A database of any earlier version comes to this one with every row that it held."""
 
 import shutil
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -113,6 +113,11 @@ def rows(connection: sa.Connection) -> Rows:
     }
 
 
+GONE = {"early_change": "what it held was for messages of the last hour"}
+GONE_COLUMNS = {"run": {"stop_position"}}
+"""What a later version has no use for."""
+
+
 @pytest.mark.parametrize("revision", EACH_REVISION)
 async def test_every_row_of_an_earlier_version_is_still_there(new_url: str, revision: str) -> None:
     before = await made(new_url, revision)
@@ -126,12 +131,17 @@ async def test_every_row_of_an_earlier_version_is_still_there(new_url: str, revi
     finally:
         await database.close()
     assert differences == []
-    for name, held in before.items():
+    for name in before.keys() - GONE.keys():
+        held = [without(row, GONE_COLUMNS.get(name, ())) for row in before[name]]
         kept = [
             {column: row[column] for column in old}
             for old, row in zip(held, after[name], strict=True)
         ]
         assert kept == held, name
+
+
+def without(row: dict[str, object], names: Collection[str]) -> dict[str, object]:
+    return {name: value for name, value in row.items() if name not in names}
 
 
 def _differences(connection: sa.Connection) -> list[object]:

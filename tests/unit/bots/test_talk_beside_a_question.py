@@ -36,6 +36,7 @@ ASK = Ask(
     run_id="r1",
     text="In which format shall I write the report?",
     options=("Markdown", "Excel file", "PDF"),
+    message_ref=f"{NOW.timestamp() - 10:.6f}",
 )
 
 
@@ -47,7 +48,7 @@ def snapshot(*others: Person, options: tuple[str, ...] = ASK.options) -> ThreadS
         ),
         active_run=None,
         last_run=RUN,
-        open_ask=Ask(ask_id="a1", run_id="r1", text=ASK.text, options=options),
+        open_ask=replace(ASK, options=options),
         talk=ThreadParticipants(
             participants=(ALICE, *others),
             last_requester_id="alice",
@@ -118,14 +119,15 @@ def test_a_mention_answers_in_any_words(author: Person) -> None:
     assert answers(decide_message(said("as a Word file", author, is_addressed=True), snapshot(BOB)))
 
 
-APPROVAL = Ask(ask_id="a1", run_id="r1", kind="approval", text="Run it?", message_ref="card")
+CARD = f"{NOW.timestamp() - 10:.6f}"
+APPROVAL = Ask(ask_id="a1", run_id="r1", kind="approval", text="Run it?", message_ref=CARD)
 
 
 @pytest.mark.parametrize("author", [ALICE, BOB], ids=lambda one: one.name)
 def test_consent_counts_in_a_reply_to_the_card_and_not_to_another_message(author: Person) -> None:
     asking = replace(snapshot(BOB), open_ask=APPROVAL)
     yes = said("yes", author, is_addressed=True)
-    assert answers(decide_message(replace(yes, reply_ref="card"), asking))
+    assert answers(decide_message(replace(yes, reply_ref=CARD), asking))
     other = decide_message(replace(yes, reply_ref="an answer of yesterday"), asking)
     assert isinstance(other, Accept)
     assert not answers(other)

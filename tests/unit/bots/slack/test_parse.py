@@ -269,7 +269,12 @@ def test_a_word_after_a_mention_is_a_command(word: str):
     assert called.message is not None
     assert called.message.text == f"{word.title()}!"
     assert replace(called, message=None) == CommandCalled(
-        address=thread(), dedupe_key=f"slack:T1:C1:{ROOT}", name=word, argument="", person=ALICE
+        address=thread(),
+        dedupe_key=f"slack:T1:C1:{ROOT}",
+        name=word,
+        argument="",
+        person=ALICE,
+        sent_at=parse_ts(ROOT),
     )
 
 
@@ -327,6 +332,7 @@ def test_stop_alone_in_a_thread_is_a_wish_to_stop():
         dedupe_key=f"slack:T1:C1:{REPLY}",
         message_ref="",
         person=ALICE,
+        sent_at=parse_ts(REPLY),
         is_addressed=False,
     )
 
@@ -338,8 +344,7 @@ def test_an_edit_by_a_person_counts_once_per_edit():
         message_ref=ROOT,
         author=ALICE,
         text="count to four",
-        sent_at=datetime.fromtimestamp(1700000009, UTC),
-        written_at=parse_ts(ROOT),
+        sent_at=parse_ts("1700000009.000100"),
     )
 
 
@@ -375,7 +380,6 @@ def test_a_deletion_names_the_message_and_its_thread():
         message_ref=REPLY,
         author=ALICE,
         sent_at=datetime.fromtimestamp(1700000010.0001, UTC),
-        written_at=parse_ts(REPLY),
     )
 
 
@@ -406,6 +410,7 @@ def test_a_stop_sign_on_a_message_is_a_wish_to_stop(name: str):
         dedupe_key=f"slack:T1:C1:{REPLY}:reaction:U1:9.1",
         message_ref=REPLY,
         person=ALICE,
+        sent_at=parse_ts("9.1"),
     )
 
 
@@ -427,6 +432,7 @@ def test_the_stop_of_the_platform_stops_the_thread():
         dedupe_key=f"slack:T1:D1:{ROOT}:session:9.1",
         message_ref="",
         person=ALICE,
+        sent_at=parse_ts("9.1"),
     )
 
 

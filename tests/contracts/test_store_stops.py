@@ -1,0 +1,95 @@
+"""What a stop covers, and which messages show how a run ended, on each database."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from core.domain.threads import Accept, Attention, StopRun
+from core.stores import JournalEntry
+from tests.contracts.stores import COMPLETED, STOPPED, Stores, deciding, message
+
+NOON = datetime(2026, 11, 28, 12, tzinfo=UTC)
+
+
+def at(seconds: float) -> datetime:
+    return NOON + timedelta(seconds=seconds)
+
+
+async def stop(stores: Stores, seconds: float) -> None:
+    wish = replace(message("stop", key=f"stop {seconds}", kind="answer"), message_ref="")
+    await stores.inbox.accept(
+        replace(wish, sent_at=at(seconds)), deciding(StopRun(until=at(seconds)))
+    )
+
+
+async def unread(stores: Stores, thread_id: str) -> list[str]:
+    return [one.text for one in await stores.conversations.unread_inputs(thread_id)]
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["in order", "the stop comes last"])
+async def test_what_is_sent_after_a_stop_starts_another_run(
+    stores: Stores, *, is_late: bool
+) -> None:
+    said = await stores.say("a", sent_at=at(0))
+    await stores.say("b", sent_at=at(1))
+    if not is_late:
+        await stop(stores, 2)
+    await stores.say("c", sent_at=at(3))
+    if is_late:
+        await stop(stores, 2)
+    runs = await stores.conversations.runs(said.thread_id or "")
+    assert [one.status for one in runs] == ["stopped", "queued"]
+    assert await unread(stores, said.thread_id or "") == ["c"]
+
+
+async def test_a_stop_of_unknown_time_covers_what_has_come_so_far(stores: Stores) -> None:
+    said = await stores.say("a", sent_at=at(0))
+    await stores.say("b", sent_at=at(9))
+    assert await stores.stops.request_stop(said.run_id or "")
+    assert await unread(stores, said.thread_id or "") == []
+    assert len(await stores.conversations.runs(said.thread_id or "")) == 1
+
+
+async def test_a_message_after_a_stop_counts_although_one_before_it_was_deleted(
+    stores: Stores,
+) -> None:
+    said = await stores.say("a", key="m1", sent_at=at(0))
+    lease = await stores.claims.claim(said.run_id or "", "w1")
+    assert lease is not None
+    (first,) = await stores.journal.inputs(lease)
+    await stores.journal.write(lease, JournalEntry(taken_input_ids=(first.input_id,)))
+    await stores.say("b", key="m2", sent_at=at(1))
+    await stop(stores, 2)
+    gone = message("", key="gone", kind="delete")
+    await stores.inbox.accept(replace(gone, message_ref="m2", sent_at=at(3)), deciding(Accept()))
+    await stores.say("c", key="m3", sent_at=at(4))
+    stopped = await stores.conversations.run(lease.run_id)
+    assert stopped is not None
+    assert stopped.stopped_until == at(2)
+    await stores.finish(lease, STOPPED, takes=False)
+    runs = await stores.conversations.runs(lease.thread_id)
+    assert [one.status for one in runs] == ["stopped", "queued"]
+
+
+@pytest.mark.parametrize(("attention", "shown"), [("addressed", ("m1", "m2")), ("unsure", ("m1",))])
+async def test_the_request_and_what_was_read_show_how_a_run_ended(
+    stores: Stores, attention: Attention, shown: tuple[str, ...]
+) -> None:
+    said = await stores.say("a", key="m1")
+    await stores.say("b", key="m2", decide=deciding(Accept(attention=attention)))
+    lease = await stores.claims.claim(said.run_id or "", "w1")
+    assert lease is not None
+    await stores.finish(lease)
+    assert await stores.conversations.refs_shown_by(lease.run_id) == shown
+
+
+async def test_a_message_shows_the_end_of_its_newest_run(stores: Stores) -> None:
+    said = await stores.say("a", key="m1")
+    await stores.say("b", key="m2")
+    lease = await stores.claims.claim(said.run_id or "", "w1")
+    assert lease is not None
+    await stores.finish(lease, replace(COMPLETED, status="failed", finish_reason=None))
+    again = await stores.stops.retry(lease.run_id, "click", continues=False) or ""
+    assert await stores.conversations.refs_shown_by(lease.run_id) == ("m2",)
+    assert await stores.conversations.refs_shown_by(again) == ("m1",)
