@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from bots.demo.thread_reader import buttons_of, text_of
+from bots.inbound.message_times import READING_SECONDS
 from core.domain.approval import (
     APPROVE_ALWAYS,
     APPROVE_ONCE,
@@ -100,6 +101,7 @@ async def asking(
         await start(stage)
         await stage.say(request)
         await stage.until(lambda: stage.button(button), "it asks")
+        await read_card()
         yield stage
 
 
@@ -123,6 +125,11 @@ async def start(stage: Stage) -> None:
 
 def asked(stage: Stage) -> list[SeenMessage]:
     return [one for one in stage.ours() if "May I do this?" in text_of(one)]
+
+
+async def read_card() -> None:
+    """Takes as long as people need at least before their words count as consent."""
+    await asyncio.sleep(READING_SECONDS)
 
 
 def question(stage: Stage) -> SeenMessage:

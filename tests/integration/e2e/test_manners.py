@@ -15,6 +15,7 @@ from tests.integration.e2e.test_approvals import (
     asking,
     notebook,
     question,
+    read_card,
     says_who_answered,
     signs,
     status,
@@ -202,6 +203,7 @@ async def test_follow_modes_hold_until_they_are_changed(platform: PlatformName) 
         assert stage.runs() == ["completed"]
         await stage.say(f"@{stage.view().bot_name} And again, please.")
         await stage.until(lambda: stage.button(APPROVE_ONCE), "it is back")
+        await read_card()
         await stage.say("yes")
         await answered(stage, "Through again.", runs=2)
         await stage.say("only answer when mentioned")
@@ -247,6 +249,7 @@ async def test_a_message_during_a_run_is_acknowledged_at_once(platform: Platform
         await stage.connected()
         await stage.say("Count the rows, please.")
         await stage.until(lambda: stage.ours(), "the status is shown")
+        await stage.until(lambda: stage.script.requests, "the model is asked")
         said_id = await stage.platform.say(
             "bob", stage.channel_id, "also add the totals", thread_id=stage.thread_id
         )
