@@ -3,7 +3,7 @@
 A method that accepts a `Lease` locks the lease row and raises LeaseLost if the lease's fence is no longer the newest.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol
@@ -98,6 +98,10 @@ class Conversations(Protocol):
     async def unbind(self, place: Address | str, *, by: Person | None = None) -> bool:
         """Unbinds the address, or that of the thread with this id, so that the next message starts a new thread. The
         old thread remains readable by its id. Returns False, and changes nothing, if a run is active there."""
+        ...
+
+    async def note_earlier_authors(self, thread_id: str, authors: Mapping[str, str]) -> None:
+        """Notes who had written in the chat thread before the agent came: their names by id."""
         ...
 
     async def forget(self, thread_id: str, *, by: Person | None = None) -> None:

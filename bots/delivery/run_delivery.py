@@ -152,7 +152,7 @@ class _Show:
         self._signs: dict[str, Reaction] = {}
         self._follow_ups: dict[str, None] = {}
         self._noted: set[ThreadInput] = set()
-        self._inputs_changed = True
+        self._inputs_changed = False
         self._recheck = Recheck()
 
     def look_again(self) -> None:

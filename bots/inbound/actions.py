@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-from bots.inbound.message_times import was_shown_before
-from bots.inbound.phrases import CommandName, is_refusal_only, read_consent
+from bots.inbound.commands.grammar import CommandName, read_word
 from core.agents.definition import AgentDefinition
 from core.agents.roster import unknown_agent_message
 from core.domain.approval import ADMINS_APPROVE, APPROVE_ONCE, DENY, is_for_admins, parse_choice
@@ -27,6 +26,7 @@ from core.domain.threads import (
     Person,
     Run,
     StopRun,
+    ThreadParticipants,
     ThreadSnapshot,
 )
 
@@ -34,6 +34,9 @@ MISSED_SECONDS_MAX = 3 * 86_400
 """Messages that were sent longer ago, while no bot ran, are skipped: no one waits for an answer any more."""
 LATE_SECONDS = 3_600
 CLOCK_DIFFERENCE_SECONDS = 2.0
+DISCORD_EPOCH_SECONDS = 1_420_070_400.0
+READING_SECONDS = 1.5
+"""Consent that is sent sooner after a card was meant for something else: nobody has read the card."""
 _AGENT_PREFIX = re.compile(r"agent:(\S{1,64})(?:\s+|$)", re.IGNORECASE)
 SHORT_HELP = (
     "Hello! Tell me what you need, for example “sum up this thread”; in a channel, mention me with it. Attach files if"
@@ -73,10 +76,11 @@ class IncomingMessage:
 
     `text` omits the mention of the agent and shows mentions of users as @name. `agent_id` is the agent that the
     message requests by name. `is_addressed` is true if the message mentions the agent, replies to it, comes from a
-    slash command, or is a direct message. `is_to_others` is true if it begins with a mention of another person or
-    replies to another person's message. `reply_ref` is the message that it replies to. `edited_at` is when this
-    version of the text was written, if it is an edit. `is_missed` is true if it was read from the history. `prepare`
-    is awaited after a new run is stored and before a worker begins it.
+    slash command, or is a direct message; `is_by_name` if it calls the agent by its name, which counts in its own
+    threads. `is_to_others` is true if it begins with a mention of another person or replies to another person's
+    message. `reply_ref` is the message that it replies to. `edited_at` is when this version of the text was written,
+    if it is an edit. `is_missed` is true if it was read from the history. `prepare` is awaited after a new run is
+    stored and before a worker begins it.
     """
 
     address: Address
@@ -86,6 +90,7 @@ class IncomingMessage:
     text: str
     sent_at: datetime
     is_addressed: bool
+    is_by_name: bool = False
     is_to_others: bool = False
     reply_ref: str = ""
     files: tuple[IncomingFile, ...] = ()
@@ -223,8 +228,6 @@ class Outcome:
     is_ignored: bool = False
 
 
-SPOKEN = "voice message"
-"""The words for which a voice message is judged, because it has none and cannot mention the agent."""
 NOT_STORED = "This could not be stored just now. Please try again in a minute."
 """Shown to the user if the database is unavailable and the platform does not redeliver the event."""
 UNKNOWN_CONTROL = "That does not work any more. Please write to me what you need."
@@ -236,6 +239,35 @@ def time_of_arrival() -> datetime:
     """Returns a time for an action whose platform does not say when it was sent. It is a bit before now, because clocks
     differ, and no message that was sent after the action may count as older."""
     return datetime.now(UTC) - timedelta(seconds=CLOCK_DIFFERENCE_SECONDS)
+
+
+def time_of_message(address: Address, message_ref: str) -> datetime | None:
+    """Returns when the message was posted by the platform's clock, or None if the id does not tell."""
+    try:
+        match address.platform:
+            case "slack":
+                return datetime.fromtimestamp(float(message_ref), UTC)
+            case "discord":
+                seconds = DISCORD_EPOCH_SECONDS + (int(message_ref) >> 22) / 1000
+                return datetime.fromtimestamp(seconds, UTC)
+            case "api":
+                return None
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def was_shown_before(ask: Ask, address: Address, sent_at: datetime) -> bool:
+    """Whether people could have read the open question when they wrote words that were sent then.
+
+    What comes over HTTP answers what the client has read there.
+    """
+    if address.platform == "api":
+        return True
+    shown_at = time_of_message(address, ask.message_ref)
+    if shown_at is None:
+        return False
+    reading = timedelta(seconds=READING_SECONDS if ask.kind == "approval" else 0)
+    return sent_at >= shown_at + reading
 
 
 def acting_person(action: UserAction) -> Person:
@@ -263,7 +295,7 @@ def decide_message(
     snapshot: ThreadSnapshot | None,
     agents: Mapping[str, AgentDefinition] | None = None,
     *,
-    follow_mode: FollowMode = "follow",
+    follow_mode: FollowMode = "default",
     is_admin: bool = False,
     is_late: bool = False,
 ) -> Decision:
@@ -299,6 +331,7 @@ def _decide_message(
         return Accept()
     if message.actor.app_ids:  # an app answers and approves nothing
         return Accept(is_steering=True)
+    message = replace(message, is_addressed=message.is_addressed or message.is_by_name)
     reply = _decide_reply(message, snapshot)
     if reply and not is_admin and snapshot.open_ask and is_for_admins(snapshot.open_ask):
         return Ignore(reason="not an admin", notice=ADMINS_APPROVE)
@@ -323,42 +356,24 @@ def _refuse_agent(
 def _decide_reply(message: IncomingMessage, snapshot: ThreadSnapshot) -> Accept | None:
     """Returns the decision if the message answers the open question, else None.
 
-    Only messages to the agent, and words of the person who was asked, can be answers. While others are talking, and
-    if others are there and a question has options, the asked person's words must take it up: they may be for others.
-    So may replies to other messages of the agent than the question.
+    Whatever the person who was asked says next is the answer, and so is what anybody says to the agent, unless it is a
+    question or for somebody else. While people are talking to each other, only what is said to the agent counts.
     """
     ask = snapshot.open_ask
-    is_elsewhere = ask is not None and message.reply_ref not in ("", ask.message_ref)
-    if ask is None or message.is_to_others or (is_elsewhere and ask.kind == "approval"):
+    if ask is None or message.is_to_others:
         return None
     if not was_shown_before(ask, message.address, message.sent_at):
         return None
-    from bots.inbound.audience import (
-        answers_nothing,
-        is_talk,
-        reads_as_answer,
-    )  # see _decide_request
-
-    talk, is_asked = snapshot.talk, _is_asked(message.author, snapshot)
+    is_elsewhere = message.reply_ref not in ("", ask.message_ref)
+    if ask.kind == "approval":
+        return None if is_elsewhere else _decide_approval(message, ask, snapshot.talk)
+    is_asked = _is_asked(message.author, snapshot)
+    has_turn = is_asked and not snapshot.talk.is_among_people
+    is_answer = has_turn or (message.is_addressed and (is_asked or not is_elsewhere))
+    if not is_answer or message.text.rstrip().endswith(("?", "？")):
+        return None
     words = message.text.strip().casefold()
     option = next((one for one in ask.options if one.casefold() == words), None)
-    is_option = is_asked and option is not None
-    has_turn = is_asked and not talk.is_among_people
-    if ask.kind == "question" and is_asked:
-        has_others = any(one.person_id != message.author.person_id for one in talk.participants)
-        has_turn &= not (has_others and ask.options)
-        has_turn = has_turn or reads_as_answer(message.text, ask)
-    if not ((message.is_addressed and not is_elsewhere) or is_option or has_turn):
-        return None
-    if ask.kind == "approval":
-        return _decide_approval(message, ask)
-    is_counter_question = message.text.rstrip().endswith(("?", "？"))
-    is_aside = not (is_option or message.files) and (
-        answers_nothing(message.text)
-        or (not message.is_addressed and is_talk(message.text, message.author, talk))
-    )
-    if is_counter_question or is_aside:
-        return None
     return Accept(ask_id=ask.ask_id, answer=option)
 
 
@@ -369,52 +384,56 @@ def _is_asked(person: Person, snapshot: ThreadSnapshot) -> bool:
     return bool(asked and asked[0] and asked[0].person_id == person.person_id)
 
 
-def _decide_approval(message: IncomingMessage, ask: Ask) -> Accept | None:
-    """Consent in words approves once, and a refusal denies in those words. Anything else leaves the question open."""
-    if message.files:
+def _decide_approval(message: IncomingMessage, ask: Ask, talk: ThreadParticipants) -> Accept | None:
+    """A message that consists of a yes or a no decides, unless people were just talking to each other. Anything else
+    leaves the question open."""
+    if message.files or (talk.is_among_people and not message.is_addressed):
         return None
     if parse_choice(message.text) is not None:
         return Accept(ask_id=ask.ask_id)
-    match read_consent(message.text):
-        case True:
-            return Accept(ask_id=ask.ask_id, answer=APPROVE_ONCE)
-        case False:
-            return Accept(ask_id=ask.ask_id, answer=DENY if is_refusal_only(message.text) else None)
-        case None:
-            return None
+    word = read_word(message.text)
+    if word not in ("yes", "no"):
+        return None
+    return Accept(ask_id=ask.ask_id, answer=APPROVE_ONCE if word == "yes" else DENY)
 
 
 def _decide_request(
     message: IncomingMessage, snapshot: ThreadSnapshot, follow_mode: FollowMode
 ) -> Decision:
+    """Without a mention, a message is for the agent if its author is alone with it, or if the agent follows the thread:
+    then the model decides, and may stay silent."""
     if message.is_addressed:
         return Accept(is_steering=True, follows_again=follow_mode == "quiet")
     if message.is_to_others:
         return Overhear(reason="to another person")
-    if follow_mode != "follow":
+    if follow_mode in ("mention", "quiet"):
         return Overhear(reason=f"follow mode {follow_mode}")
     if message.agent_id is not None:
         return Accept(is_steering=True)
-    # here, because compiling its patterns takes 20 ms, and functions at Modal need none of them
-    from bots.inbound.audience import answers_nothing, judge_attention
-
-    is_spoken = not message.text.strip() and any(file.is_audio for file in message.files)
-    words = SPOKEN if is_spoken else message.text
-    attention = judge_attention(words, message.author, snapshot.talk)
-    is_waiting = snapshot.open_ask is not None and not _is_asked(message.author, snapshot)
-    if attention is None or (is_waiting and attention == "unsure"):
-        talk = snapshot.talk
-        is_turn = talk.last_requester_id == message.author.person_id and not talk.is_among_people
-        if is_turn and answers_nothing(words):
-            return Ignore(reason="a pleasantry")  # to the agent: no talk among people begins
-        return Overhear(reason="talk among people")
-    return Accept(is_steering=True, attention=attention)
+    if snapshot.talk.is_alone(message.author):
+        return Accept(is_steering=True, attention="clear")
+    if follow_mode == "follow":
+        return Accept(is_steering=True, attention="unsure")
+    return Overhear(reason="among several people")
 
 
 def decide_edit(edit: MessageEdited, snapshot: ThreadSnapshot | None) -> Decision:
-    """Returns how to handle an edit. Edits are passed to an active run and otherwise ignored."""
+    """Returns how to handle an edit. Edits are passed to an active run and otherwise ignored. One into "stop" stops."""
     if snapshot is None or snapshot.active_run is None:
         return Ignore(reason="nothing under way to amend")
+    if read_word(edit.text) == "stop":
+        return decide_stop(
+            StopRequested(
+                address=edit.address,
+                dedupe_key=edit.dedupe_key,
+                message_ref="",
+                person=edit.author,
+                sent_at=edit.sent_at,
+                is_addressed=edit.is_addressed,
+                actor=edit.actor,
+            ),
+            snapshot,
+        )
     return Accept()
 
 
@@ -434,8 +453,9 @@ def decide_delete(deletion: MessageDeleted, snapshot: ThreadSnapshot | None) -> 
 
 
 def decide_stop(stop: StopRequested, snapshot: ThreadSnapshot | None) -> Decision:
-    """Returns how to handle a stop request. A reaction counts only on the message that started the active run. "stop"
-    from the person whom an open question asks is the answer, because the question has ended its run."""
+    """Returns how to handle a stop request. A reaction counts only on the message that started the active run, and only
+    its requester's; words count if they are the requester's or for the agent. "stop" from the person whom an open
+    question asks is the answer, because the question has ended its run."""
     if stop.actor.app_ids:
         return Ignore(reason="an app stops nothing")
     ask, active = (snapshot.open_ask, snapshot.active_run) if snapshot else (None, None)
@@ -446,6 +466,9 @@ def decide_stop(stop: StopRequested, snapshot: ThreadSnapshot | None) -> Decisio
         return Accept(ask_id=ask.ask_id) if is_meant else Ignore(reason="talk among people")
     if active is None or stop.message_ref not in ("", active.request_ref):
         return Ignore(reason="nothing under way, or not its request")
+    is_own = active.requester is not None and active.requester.person_id == stop.person.person_id
+    if not (is_own or (stop.is_addressed and not stop.message_ref)):
+        return Ignore(reason="not the requester's, nor for the agent")
     if not stop.message_ref and is_requested_after(active, stop.sent_at):
         return Ignore(reason="older than what is under way")
     return StopRun(until=stop.sent_at)

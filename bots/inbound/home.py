@@ -12,7 +12,8 @@ from core.domain.threads import Address, FollowMode, Person, Run, Thread
 RUNS_MAX = 10
 ACTIVE = frozenset({"queued", "running", "waiting"})
 _FOLLOWING: Mapping[FollowMode, str] = {
-    "follow": "In a thread that you call me into, I also answer without a mention",
+    "default": "In a thread in which only you write to me, I also answer without a mention",
+    "follow": "In a thread that you call me into, I read everything and answer what is meant for me",
     "mention": "I answer here only when I am mentioned",
     "quiet": "I stay quiet here until someone mentions me",
 }

@@ -207,7 +207,7 @@ class ActionReceiver:
         is_named = isinstance(action, IncomingMessage) and action.agent_id is not None
         agents = await self.commands.roster.agents() if is_named else None
         modes = self.follow_modes
-        mode = modes.get(action.address.channel_id) or modes.get("", "follow")
+        mode = modes.get(action.address.channel_id) or modes.get("", "default")
         arrival, decide = arrival_of(
             action, agents, follow_mode=mode, is_admin=self._is_admin(action)
         )
@@ -361,7 +361,7 @@ def arrival_of(
     action: Storable,
     agents: Mapping[str, AgentDefinition] | None = None,
     *,
-    follow_mode: FollowMode = "follow",
+    follow_mode: FollowMode = "default",
     is_admin: bool = False,
 ) -> tuple[InboxItem, Decide]:
     """Returns the inbox item to store for an action, and the rule that decides how the action is handled.

@@ -66,7 +66,7 @@ class Settings(
     mcp_config: Path | None = None
     agents_dir: Path | None = None
     channel_agents: Names = ()
-    follow_mode: FollowMode = "follow"
+    follow_mode: FollowMode = "default"
     channel_follow_modes: Names = ()
     drain_seconds: float = Field(default=6, ge=0, le=3600, allow_inf_nan=False)
     status_after_seconds: float = Field(default=2, ge=0, le=60, allow_inf_nan=False)

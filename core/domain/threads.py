@@ -1,7 +1,7 @@
 """Data types for threads, runs and their inputs, shared by the chat platforms, the storage and the agent loop."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
@@ -28,11 +28,12 @@ FinishReason = Literal[
     "budget",
 ]
 InputKind = Literal["message", "edit", "delete", "answer"]
-FollowMode = Literal["follow", "mention", "quiet"]
-"""Which messages of a thread the agent takes up: all that are meant for it, only those that mention it, or none until
-one mentions it."""
+FollowMode = Literal["default", "follow", "mention", "quiet"]
+"""Which messages of a thread the agent reads: all of a person who is alone with it, and else those that call it; all of
+everybody; only those that mention it; or none until one mentions it."""
 Attention = Literal["addressed", "clear", "unsure"]
-"""How sure it is that a message is meant for the agent: it names the agent, it reads like a request, or neither."""
+"""How sure it is that a message is meant for the agent: it calls the agent, its author is alone with the agent, or the
+agent follows what several people say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,27 +217,33 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thread:
+    """A conversation. `earlier_authors` are the names, by id, of the people who had written in the chat thread before
+    the agent came, or None if that is not known."""
+
     thread_id: str
     address: Address
     state: ThreadState
     title: str = ""
     agent_id: str | None = None
     sandbox_id: str | None = None
+    earlier_authors: Mapping[str, str] | None = None
     created_at: datetime
     last_activity_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadParticipants:
-    """Who has recently written in a thread. `is_among_people` is true if the newest message was not for the agent;
-    `last_requester_id` wrote the newest message that was. `work` is the newest requests and the agent's last answer,
-    and `talk` what people have since said to each other."""
+    """Who has written in a thread, without the agent. `is_known` is false if others may have written before the agent
+    came. `is_among_people` is true if the newest message was not for the agent."""
 
     participants: tuple[Person, ...] = ()
-    last_requester_id: str = ""
+    is_known: bool = True
     is_among_people: bool = False
-    work: str = ""
-    talk: str = ""
+
+    def is_alone(self, person: Person) -> bool:
+        """Whether nobody but the person has written to the agent. Apps do not count."""
+        ids = {one.person_id for one in self.participants if not one.is_app}
+        return self.is_known and ids <= {person.person_id}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -152,7 +152,7 @@ class _Execution:
             bind=recorder.bind_sandbox,
             metrics=deps.metrics,
         )
-        self._inputs = InputReader(lease, loaded.thread.address, deps, recorder, self._machine)
+        self._inputs = InputReader(lease, loaded.thread, deps, recorder, self._machine)
         self._is_informed = False
         self._replies_left = 0
 

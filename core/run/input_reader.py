@@ -7,6 +7,7 @@ from functools import partial
 
 from core.context.background_messages import (
     BACKGROUND_MESSAGES_MAX,
+    Background,
     BackgroundMessageReader,
     background_message,
     known_files,
@@ -20,7 +21,7 @@ from core.domain.budget import PlannedCall, Reservation
 from core.domain.errors import SurfaceError, ToolError
 from core.domain.events import MessageAdded
 from core.domain.messages import Message
-from core.domain.threads import Address, IncomingFile, Lease, ThreadInput
+from core.domain.threads import IncomingFile, Lease, Thread, ThreadInput
 from core.run.deps import RunDeps
 from core.run.inputs import STORED, Uploads, prepare_user_message, store_file
 from core.run.recorder import RunRecorder
@@ -39,14 +40,15 @@ class InputReader:
     def __init__(
         self,
         lease: Lease,
-        address: Address,
+        thread: Thread,
         deps: RunDeps,
         recorder: RunRecorder,
         sandbox: ThreadSandbox,
     ) -> None:
         self.has_read = False
         self._lease = lease
-        self._address = address
+        self._address = thread.address
+        self._knows_authors = thread.earlier_authors is not None
         self._deps = deps
         self._recorder = recorder
         self._sandbox = sandbox
@@ -171,10 +173,22 @@ class InputReader:
             path in str(one.content.get("content")) for one in self._history
         )
 
+    async def _note_authors(self, background: Background) -> None:
+        """Notes who had written in the thread before the agent came, once all of it was read."""
+        page = background.page
+        if self._knows_authors or not background.is_first or background.note or page.omitted:
+            return
+        self._knows_authors = True
+        written = ((page.root,) if page.root else ()) + page.messages
+        authors = {one.author.person_id: one.author.name for one in written if not one.is_app}
+        conversations = self._deps.stores.conversations
+        await conversations.note_earlier_authors(self._lease.thread_id, authors)
+
     async def _read_background(self, inputs: Sequence[ThreadInput]) -> list[Message]:
         background = await self._background.listen(self._address, inputs)
         if background is None:
             return []
+        await self._note_authors(background)
         files = background.files
         self._files |= files
         is_asked = any(refers_to_files(one.text, files) for one in inputs)

@@ -24,7 +24,7 @@ from core.domain.threads import (
     ThreadSnapshot,
 )
 from core.stores import JournalEntry
-from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores, accept, deciding, message, told
+from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores, accept, deciding, message
 
 
 async def test_a_first_message_makes_a_thread_and_a_queued_run(stores: Stores) -> None:
@@ -315,13 +315,8 @@ async def test_messages_that_were_not_for_the_agent_can_be_read(stores: Stores) 
     assert [one.text for one in later] == ["lunch 1"]
 
 
-async def test_a_decision_knows_the_agents_work_and_what_people_have_said_since(
-    stores: Stores,
-) -> None:
+async def test_a_decision_knows_who_has_written_and_whether_people_talk(stores: Stores) -> None:
     lease = await stores.started("list the invoices")
-    call = {"id": "1", "function": {"name": "complete", "arguments": '{"text": "四月の請求書"}'}}
-    shown = replace(told(lease, ""), content={"content": None, "tool_calls": [call]})
-    await stores.journal.write(lease, JournalEntry(messages=(told(lease, "Dupont owes 9"), shown)))
     await stores.finish(lease)
     seen: list[ThreadParticipants] = []
 
@@ -331,13 +326,31 @@ async def test_a_decision_knows_the_agents_work_and_what_people_have_said_since(
         return Overhear(reason="to others")
 
     later = datetime.now(UTC) + timedelta(minutes=1)
-    await stores.say("lunch?", message_ref="h1", sent_at=later, decide=decide)
-    await stores.say("at noon", message_ref="h2", sent_at=later, decide=decide)
+    for number, author in enumerate((BOB, ALICE)):
+        await stores.say(
+            "lunch?", message_ref=f"h{number}", author=author, sent_at=later, decide=decide
+        )
+        await stores.conversations.note_earlier_authors(lease.thread_id, {"U9": "dana"})
 
-    assert all(
-        one in seen[0].work for one in ("list the invoices", "Dupont owes 9", "四月の請求書")
-    )
-    assert [(one.is_among_people, one.talk) for one in seen] == [(False, ""), (True, "lunch?")]
+    assert [(one.is_known, one.is_among_people) for one in seen] == [(False, False), (True, True)]
+    names = [sorted(person.name for person in one.participants) for one in seen]
+    assert names == [["alice"], ["alice", "bob", "dana"]]
+    assert [one.is_alone(ALICE) for one in seen] == [False, False]
+
+
+async def test_one_person_is_alone_in_a_thread_that_begins_with_the_request(
+    stores: Stores,
+) -> None:
+    seen: list[ThreadParticipants] = []
+
+    def decide(snapshot: ThreadSnapshot | None) -> Decision:
+        seen.extend([snapshot.talk] if snapshot else [])
+        return Accept()
+
+    for ref in (ADDRESS.thread_key, "101.1"):
+        await stores.say("hello", message_ref=ref, decide=decide)
+    assert [one.is_alone(ALICE) for one in seen] == [True]
+    assert not seen[0].is_alone(BOB)
 
 
 async def test_an_app_has_two_requests_in_ten_minutes_in_a_channel(stores: Stores) -> None:

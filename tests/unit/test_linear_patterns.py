@@ -21,8 +21,7 @@ import bots
 import core
 import sandbox
 import storage
-from bots.inbound.audience import CHARACTERS_READ_MAX
-from bots.inbound.phrases import CHARACTERS_MAX
+from bots.inbound.commands.grammar import CHARACTERS_MAX
 from core.context.todo_file import ITEM_CHARACTERS_MAX
 from tests.fakes.cpu_seconds import seconds_of
 
@@ -297,8 +296,7 @@ def run_pattern(pattern: "re.Pattern[Any]", method: str, text: str) -> None:
 
 SHORTER = {
     "core.context.todo_file": 2 * ITEM_CHARACTERS_MAX,
-    "bots.inbound.audience": 2 * CHARACTERS_READ_MAX,
-    "bots.inbound.phrases": 2 * CHARACTERS_MAX,
+    "bots.inbound.commands.grammar": 2 * CHARACTERS_MAX,
 }
 """The longest text that the patterns of a module see, if the module cuts texts first."""
 

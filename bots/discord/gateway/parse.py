@@ -23,7 +23,7 @@ from bots.inbound.actions import (
     StopRequested,
     split_agent_prefix,
 )
-from bots.inbound.phrases import BLANK, STOP_COMMAND, parse_command
+from bots.inbound.commands.grammar import BLANK, STOP_COMMAND, calls_by_name, parse_command
 from core.domain.approval import APPROVE_ONCE, DENY
 from core.domain.threads import APP_PREFIX, IncomingFile, Person
 
@@ -116,6 +116,7 @@ def parse_message(
         text=_with_origin(request, message, bot_user_id) if is_addressed else request,
         sent_at=message.created_at,
         is_addressed=is_addressed,
+        is_by_name=calls_by_name(text, _own_name(message, bot_user_id)),
         is_to_others=is_to_others,
         reply_ref=str(message.reference.message_id) if message.reference and reply_to else "",
         files=(*parse_files(message), *(parse_files(quoted) if quoted else ())),
@@ -128,6 +129,12 @@ def parse_message(
     if message.attachments or app_ids:
         return incoming
     return _parse_word(text, incoming) or incoming
+
+
+def _own_name(message: discord.Message, bot_user_id: int) -> str:
+    """Returns the bot's name in the message's server, or "" in a direct message."""
+    own = message.guild.get_member(bot_user_id) if message.guild else None
+    return own.display_name if own else ""
 
 
 def _with_origin(request: str, message: discord.Message, bot_user_id: int) -> str:

@@ -320,12 +320,12 @@ def _follow(
     interactions: InteractionHandler,
 ) -> "app_commands.Command[app_commands.Group, ..., None]":
     @app_commands.describe(
-        mode="Take up what is meant for it, only mentions, or nothing until the next mention",
+        mode="Read one person, everybody, only mentions, or nothing until the next mention",
         place="This thread, or the whole channel (admins)",
     )
     async def follow(
         interaction: AnyInteraction,
-        mode: Literal["follow", "mention", "quiet"],
+        mode: Literal["default", "follow", "mention", "quiet"],
         place: Literal["thread", "channel"] = "thread",
     ) -> None:
         argument = f"{mode} channel" if place == "channel" else mode

@@ -36,8 +36,8 @@ message chooses one for that request only
 - `agents versions NAME` lists an agent's versions, `agents compare NAME 1 3` what changed; admins: \
 `agents rollback NAME 1`, `agents reset NAME`
 - `plan` shows my current plan; `plan add TEXT`, `plan remove NUMBER`, `plan skip NUMBER`, `plan stop` change it
-- `follow quiet` keeps me quiet here until someone mentions me, `follow mention` makes me answer mentions only, \
-`follow` makes me follow the thread again; words such as "stay quiet here" do the same
+- `follow` makes me read everything here and answer what is meant for me, `follow mention` only mentions, \
+`follow quiet` nothing until someone mentions me; `follow default` undoes these
 - `new` starts a new conversation here; `export` posts this one as a file; `forget` deletes it and its files
 - `forget me` removes what is stored about you
 - `budget` shows what a run, a person and this workspace may cost; admins change it: `budget run 5`
@@ -145,11 +145,15 @@ async def _follow(called: CommandCalled, deps: CommandDeps) -> Outcome:
             return Outcome(notice=ADMINS_ONLY)
     await deps.follow_modes.set(address, mode, is_whole_channel=is_whole_channel)
     where = "channel" if is_whole_channel else "thread"
-    return Outcome(notice=FOLLOWED[mode].format(where), is_private=False)
+    notice = FOLLOWED[mode].format(where)
+    if is_whole_channel and mode == "follow":
+        notice = f"{notice} Outside the threads that I am in, I still need a mention."
+    return Outcome(notice=notice, is_private=False)
 
 
 FOLLOWED: Mapping[FollowMode, str] = {
-    "follow": "I follow this {} again: just write, a mention is not needed.",
+    "default": "In this {} I answer without a mention only while one person writes to me; otherwise mention me.",
+    "follow": "I read everything in this {} now, and answer what is meant for me. `follow default` ends that.",
     "mention": "From now on I answer in this {} only when I am mentioned.",
     "quiet": "I stay quiet in this {} until someone mentions me.",
 }

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from pydantic import JsonValue
 
-from bots.inbound.phrases import BLANK
+from bots.inbound.commands.grammar import BLANK
 from bots.slack.events.payload_fields import get_int, get_object, get_objects, get_text
 from bots.slack.render.mrkdwn import (
     MRKDWN_CHARACTERS_MAX,

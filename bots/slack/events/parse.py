@@ -22,7 +22,7 @@ from bots.inbound.actions import (
     split_agent_prefix,
     time_of_arrival,
 )
-from bots.inbound.phrases import STOP_COMMAND, is_stop_wish, parse_command
+from bots.inbound.commands.grammar import STOP_COMMAND, calls_by_name, parse_command, read_word
 from bots.slack.events import message_content
 from bots.slack.events.payload_fields import get_object, get_objects, get_text
 from bots.slack.render.messages import ASK_PREFIX, FEEDBACK_ACTION, RUN_PREFIX
@@ -172,7 +172,7 @@ def _message(
         person = _app_person(event, context)
     files = message_content.parse_files(event)
     is_to_others = begins_with_other_mention(message_mrkdwn(event), context.identity.user_id)
-    is_stop = not files and not is_to_others and not app_ids and is_stop_wish(words)
+    is_stop = not files and not is_to_others and not app_ids and read_word(words) == "stop"
     if is_stop and not is_addressed:
         # People may be talking without the agent in this thread; StopRequested posts nothing if no run is active.
         return StopRequested(
@@ -193,6 +193,7 @@ def _message(
         text=request,
         sent_at=parse_ts(ts),
         is_addressed=is_addressed,
+        is_by_name=calls_by_name(words, context.identity.name),
         is_to_others=is_to_others,
         files=files,
         agent_id=agent_id,

@@ -129,7 +129,8 @@ _RATE_CODES = frozenset({"ratelimited", "rate_limited"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Identifies the bot user in a workspace (`team_id`). `organisation_id` is empty if the organisation is unknown.
+    """Identifies the bot user in a workspace (`team_id`), whom people call by `name`. `organisation_id` is empty if it
+    is unknown.
 
     `scopes` are those of the token, and None if Slack has not named them.
     """
@@ -139,6 +140,7 @@ class Identity:
     bot_id: str
     organisation_id: str = ""
     team_name: str = ""
+    name: str = "threadhand"
     scopes: frozenset[str] | None = None
 
 
@@ -243,6 +245,7 @@ class SlackClient:
             user_id=get_text(answer, "user_id"),
             bot_id=get_text(answer, "bot_id"),
             team_name=get_text(answer, "team"),
+            name=get_text(answer, "user") or "threadhand",
             scopes=self._scopes,
         )
         return self._identity

@@ -1,5 +1,6 @@
 """Threads with their messages, runs and events, and the reads and locks of threads that other stores share."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
 
@@ -161,13 +162,18 @@ _NEXT_INPUT = CompiledStatement(
 )
 
 
-def insert_thread(connection: Connection, address: Address, *, title: str = "") -> Thread:
+def insert_thread(
+    connection: Connection, address: Address, *, title: str = "", begins_with: str = ""
+) -> Thread:
+    """`begins_with` is the id of its first message. If that is also the key of the chat thread, nobody has written in
+    it before."""
     now = datetime.now(UTC)
     thread = Thread(
         thread_id=new_id(),
         address=address,
         state="idle",
         title=title,
+        earlier_authors={} if begins_with == address.thread_key else None,
         created_at=now,
         last_activity_at=now,
     )
@@ -235,6 +241,8 @@ def _thread(row: Row | None) -> Thread | None:
 _CREATE = Failpoint("storage.create_thread")
 _RENEW = Failpoint("storage.renew")
 _FORGET = Failpoint("storage.forget")
+_NOTE = Failpoint("storage.note_earlier_authors")
+_THREAD_WITH_ID = update(threads).where(threads.c.thread_id == bindparam("thread"))
 _RUN = CompiledStatement(select(runs).where(runs.c.run_id == bindparam("of_run")))
 _ANSWERED_APPROVALS = CompiledStatement(
     select(pending_asks).where(
@@ -344,6 +352,10 @@ class SqlConversations:
             return True
 
         return await self._database.write(_RENEW, work)
+
+    async def note_earlier_authors(self, thread_id: str, authors: Mapping[str, str]) -> None:
+        statement = _THREAD_WITH_ID.values(earlier_authors=dict(authors))
+        await self._database.write(_NOTE, lambda c: c.execute(statement, {"thread": thread_id}))
 
     async def forget(self, thread_id: str, *, by: Person | None = None) -> None:
         def work(connection: Connection) -> None:

@@ -4,7 +4,18 @@ import json
 from datetime import UTC, datetime, timedelta
 
 from pydantic import JsonValue
-from sqlalchemy import Connection, Select, Table, case, delete, select, union, update
+from sqlalchemy import (
+    Connection,
+    Select,
+    Table,
+    Text,
+    case,
+    cast,
+    delete,
+    select,
+    union,
+    update,
+)
 
 from core.context.background_messages import BACKGROUND_KEY
 from core.domain.approval import (
@@ -91,6 +102,8 @@ def erase_rows(
     answer = case((pending_asks.c.answer.in_(_CHOICES), pending_asks.c.answer), else_=REMOVED)
     no_answerer = {"answered_by_id": None, "answered_by_name": None}
     names += change(pending_asks, "answered_by_id", answer=answer, **no_answerer)
+    known = cast(threads.c.earlier_authors, Text).contains(json.dumps(person_id), autoescape=True)
+    connection.execute(update(threads).where(*here, known).values(earlier_authors=None))
     names += change(audit_entries, "actor_id", actor_id="", actor_name=FORGOTTEN)
     pairing = update(audit_entries).where(
         audit_entries.c.action.in_(("paired", "unpaired")),

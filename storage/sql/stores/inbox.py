@@ -93,7 +93,11 @@ def store_input(
     connection: Connection, arrival: InboxItem, decision: Accept, snapshot: ThreadSnapshot | None
 ) -> Receipt:
     """Stores the arrival as an input, creates the thread and the run if there are none, and answers the open ask."""
-    thread = snapshot.thread if snapshot else insert_thread(connection, arrival.address)
+    thread = (
+        snapshot.thread
+        if snapshot
+        else insert_thread(connection, arrival.address, begins_with=arrival.message_ref)
+    )
     active = snapshot.active_run if snapshot else None
     if active is not None and active.status == "waiting" and snapshot is not None:
         return answer_approval(connection, arrival, decision, snapshot)
@@ -488,7 +492,7 @@ def _carry_out(
             if arrival.kind in ("edit", "delete"):
                 return amend_input(connection, arrival, decision, snapshot)
             if decision.follows_again:
-                set_follow_mode(connection, arrival.address, "follow", is_whole_channel=False)
+                set_follow_mode(connection, arrival.address, "default", is_whole_channel=False)
             return store_input(connection, arrival, decision, snapshot)
 
 

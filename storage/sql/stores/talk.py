@@ -4,7 +4,7 @@ edits and deletions have made of messages."""
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import Connection, bindparam, delete, func, literal, or_, select, update
+from sqlalchemy import Connection, bindparam, delete, func, literal, or_, select, union_all, update
 
 from core.domain.threads import (
     Address,
@@ -27,7 +27,6 @@ from storage.sql.tables import (
     follow_modes,
     heard_messages,
     message_versions,
-    messages,
     thread_inputs,
     threads,
 )
@@ -37,43 +36,22 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 HEARD_READ_MAX = 200
 VERSION_AGE_MAX = timedelta(hours=1)
 """How long a message may come after its edit or its deletion. Slack sends messages again for less."""
-PEOPLE_REMEMBERED = 20
-"""How many of the newest messages of a thread tell who takes part in it, and what it is about."""
-CHARACTERS_REMEMBERED = 600
-"""How much of each message tells what a thread is about."""
-ANSWERS_REMEMBERED = 3
 _SET_MODE = Failpoint("storage.set_follow_mode")
-_INPUTS = CompiledStatement(
-    select(
-        thread_inputs.c.author_id,
-        thread_inputs.c.author_name,
-        thread_inputs.c.sent_at,
-        func.substr(thread_inputs.c.text, 1, CHARACTERS_REMEMBERED).label("text"),
+_WRITTEN = union_all(
+    *(
+        select(
+            table.c.author_id,
+            func.max(table.c.author_name).label("author_name"),
+            func.max(table.c.sent_at).label("last_at"),
+            literal(table is heard_messages).label("is_heard"),
+        )
+        .where(table.c.thread_id == bindparam("thread"))
+        .group_by(table.c.author_id)
+        for table in (thread_inputs, heard_messages)
     )
-    .where(
-        thread_inputs.c.thread_id == bindparam("thread"),
-        or_(thread_inputs.c.kind == "message", thread_inputs.c.kind == "answer"),
-    )
-    .order_by(thread_inputs.c.position.desc())
-    .limit(PEOPLE_REMEMBERED)
-)
-_HEARD = CompiledStatement(
-    select(
-        heard_messages.c.author_id,
-        heard_messages.c.author_name,
-        heard_messages.c.sent_at,
-        func.substr(heard_messages.c.text, 1, CHARACTERS_REMEMBERED).label("text"),
-    )
-    .where(heard_messages.c.thread_id == bindparam("thread"))
-    .order_by(heard_messages.c.sent_at.desc())
-    .limit(PEOPLE_REMEMBERED)
-)
-_ANSWERS = CompiledStatement(
-    select(messages.c.content)
-    .where(messages.c.thread_id == bindparam("thread"), messages.c.type == "assistant")
-    .order_by(messages.c.sequence.desc())
-    .limit(ANSWERS_REMEMBERED)
-)
+).subquery()
+_PARTICIPANTS = CompiledStatement(select(_WRITTEN))
+"""Who has written, when they did last, and whether that was to the agent."""
 _MODES = CompiledStatement(
     select(follow_modes.c.thread_key, follow_modes.c.mode).where(
         follow_modes.c.platform == bindparam("platform"),
@@ -109,29 +87,18 @@ class MessageVersion:
 
 
 def read_talk(connection: Connection, snapshot: ThreadSnapshot) -> ThreadParticipants:
-    thread = {"thread": snapshot.thread.thread_id}
-    inputs = _INPUTS.fetch_rows(connection, thread)
-    heard = _HEARD.fetch_rows(connection, thread)
-    people = {row["author_id"]: row["author_name"] for row in (*heard, *inputs)}
-    answers = _ANSWERS.fetch_rows(connection, thread)
-    turns = [row["sent_at"] for row in inputs[:1]]
+    rows = _PARTICIPANTS.fetch_rows(connection, {"thread": snapshot.thread.thread_id})
+    earlier = snapshot.thread.earlier_authors
+    people = {**(earlier or {}), **{row["author_id"]: row["author_name"] for row in rows}}
+    heard_at = max((row["last_at"] for row in rows if row["is_heard"]), default=_NEVER)
+    turns = [row["last_at"] for row in rows if not row["is_heard"]]
     if snapshot.last_run is not None and snapshot.last_run.finished_at is not None:
         turns.append(snapshot.last_run.finished_at)
-    turn = max(turns, default=_NEVER)
     return ThreadParticipants(
         participants=tuple(Person(person_id=key, name=name) for key, name in people.items() if key),
-        last_requester_id=inputs[0]["author_id"] if inputs else "",
-        is_among_people=bool(heard) and heard[0]["sent_at"] > turn,
-        work="\n".join([*(row["text"] for row in inputs), *map(_said, answers)]),
-        talk="\n".join(row["text"] for row in heard if row["sent_at"] > turn),
+        is_known=earlier is not None,
+        is_among_people=heard_at > max(turns, default=_NEVER),
     )
-
-
-def _said(answer: Row) -> str:
-    """Returns what a message of the agent says, in words or as an argument of a tool such as `complete`."""
-    calls = answer["content"].get("tool_calls") or ()
-    parts = (answer["content"].get("content"), *(one["function"]["arguments"] for one in calls))
-    return "\n".join(one[:CHARACTERS_REMEMBERED] for one in parts if isinstance(one, str))
 
 
 def read_card_ref(connection: Connection, ask: Ask) -> str:

@@ -54,6 +54,7 @@ class ThreadRow(SQLModel, table=True, defer_build=True):
     agent_id: str | None = text_column(None)
     sandbox_id: str | None = text_column(None)
     next_sequence: int = Field(default=1, sa_type=Integer)
+    earlier_authors: JsonValue | None = Field(default=None, sa_type=JsonDocument)
     created_at: datetime = timestamp_column()
     last_activity_at: datetime = timestamp_column()
     unbound_at: datetime | None = nullable_timestamp_column()

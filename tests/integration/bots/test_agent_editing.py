@@ -13,7 +13,7 @@ from bots.inbound.access import AccessPolicy
 from bots.inbound.actions import AskAnswered, CommandCalled, Outcome
 from bots.inbound.commands.admin import ADMINS_ONLY
 from bots.inbound.commands.dispatch import answer_command
-from bots.inbound.phrases import parse_admin_command
+from bots.inbound.commands.grammar import parse_admin_command
 from bots.settings import load_settings
 from core.agents.definition import PROMPT_CHARACTERS_MAX, AgentDefinition
 from core.domain.approval import ADMINS_APPROVE, APPROVE_ALWAYS, APPROVE_ONCE
@@ -126,7 +126,7 @@ async def test_nobody_but_an_admin_approves(office: ReceiverStage, value: str) -
     assert refused == Outcome(notice=ADMINS_APPROVE, is_ignored=True)
     said = await office.receiver.receive(message(value, key="slack:2", author=BOB))
     assert said == Outcome(notice=ADMINS_APPROVE, is_ignored=True)
-    said = await office.receiver.receive(message("yes, go ahead", key="slack:3", author=BOB))
+    said = await office.receiver.receive(message("yes", key="slack:3", author=BOB))
     assert said.notice == ADMINS_APPROVE
     assert await ask_of(office) == ask
     run = await office.world.deps.stores.conversations.run(run_id)
@@ -140,7 +140,7 @@ async def test_clear_words_of_an_admin_approve_and_others_do_not(office: Receive
     unclear = message("hm, make the name shorter", key="slack:2")
     await office.receiver.receive(unclear)
     assert await ask_of(office) == ask
-    await office.receiver.receive(message("yes, go ahead", key="slack:3"))
+    await office.receiver.receive(message("yes", key="slack:3"))
     await office.play(run_id)
     assert "weekly-report" in await agents(office)
 

@@ -9,7 +9,7 @@ from bots.inbound.actions import CommandCalled
 from bots.inbound.commands.admin import ADMINS_ONLY
 from bots.inbound.commands.budget import BudgetDeps
 from bots.inbound.commands.dispatch import CommandDeps, answer_command
-from bots.inbound.phrases import parse_admin_command
+from bots.inbound.commands.grammar import parse_admin_command
 from core.domain.budget import LIMIT_USAGE, Budget, Limit
 from core.domain.events import RunFinished
 from core.domain.threads import Person

@@ -10,7 +10,7 @@ from sqlalchemy import update
 
 from bots.bootstrap.background_jobs import delete_old_conversations
 from bots.inbound.commands.erasure import NOT_HERE, NOT_YOURS, forget_thread
-from bots.inbound.phrases import parse_forget_command
+from bots.inbound.commands.grammar import parse_forget_command
 from core.domain.errors import SurfaceError
 from core.domain.threads import Address, ChatMessage, ChatPage, Person
 from core.ports import OutgoingFile

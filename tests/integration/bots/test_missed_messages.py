@@ -123,6 +123,6 @@ async def test_late_consent_approves_nothing(
     assert lease is not None
     await stage.world.deps.stores.journal.suspend(lease, JournalEntry(), APPROVAL)
     monkeypatch.setattr(actions, "LATE_SECONDS", 0)
-    await stage.receiver.receive(replace(message("yes, go ahead", key="2"), is_missed=True))
+    await stage.receiver.receive(replace(message("yes", key="2"), is_missed=True))
     assert (await open_ask(stage)).kind == "approval"
-    assert [one.text for one in await unread(stage)] == ["deploy", "yes, go ahead"]
+    assert [one.text for one in await unread(stage)] == ["deploy", "yes"]

@@ -97,12 +97,11 @@ async def test_talk_that_is_not_for_the_agent_is_left_alone(stage: ReceiverStage
     assert await stage.world.deps.stores.conversations.find(HERE) is None
 
 
-async def test_a_thread_that_the_agent_is_in_needs_no_mention(stage: ReceiverStage) -> None:
-    first = await stage.receiver.receive(message())
-    second = await stage.receiver.receive(
-        message("and add the totals", key="2", is_addressed=False, author=BOB)
-    )
-    assert second.run_id == first.run_id
+async def test_a_thread_with_one_person_needs_no_mention(stage: ReceiverStage) -> None:
+    first = await stage.receiver.receive(message(key=HERE.thread_key))
+    more = message("and add the totals", key="2", is_addressed=False)
+    assert (await stage.receiver.receive(more)).run_id == first.run_id
+    assert (await stage.receiver.receive(replace(more, dedupe_key="3", author=BOB))).is_ignored
 
 
 async def test_an_empty_mention_is_greeted(stage: ReceiverStage) -> None:
@@ -176,11 +175,13 @@ async def test_stop_where_nothing_runs_says_so(stage: ReceiverStage) -> None:
     assert (await stage.receiver.receive(command("stop"))).notice == "Nothing is running here."
 
 
-async def test_a_cross_counts_on_the_request_alone(stage: ReceiverStage) -> None:
+async def test_a_cross_counts_on_the_request_by_the_requester(stage: ReceiverStage) -> None:
     await stage.receiver.receive(message(key="m1"))
     await stage.receiver.receive(message("more", key="m2"))
-    for ref, stopped in (("m2", False), ("m1", True)):
-        cross = StopRequested(address=HERE, dedupe_key=f"x{ref}", message_ref=ref, person=BOB)
+    for ref, person, stopped in (("m2", ALICE, False), ("m1", BOB, False), ("m1", ALICE, True)):
+        cross = StopRequested(
+            address=HERE, dedupe_key=f"x{ref}{person.name}", message_ref=ref, person=person
+        )
         await stage.receiver.receive(cross)
         assert [run.stop_requested for run in await runs_of(stage)] == [stopped]
 

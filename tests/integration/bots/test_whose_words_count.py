@@ -139,19 +139,6 @@ async def test_stop_among_people_answers_no_question(
     assert (await stage.receiver.receive(stop)).is_ignored is not is_addressed
 
 
-async def test_small_talk_of_the_person_who_was_asked_leaves_the_question_open(
-    stage: ReceiverStage,
-) -> None:
-    await ask(stage)
-    for number, words in enumerate(["lol", "thanks!", "brb, lunch", "back in 5"]):
-        said = message(words, key=f"talk{number}", is_addressed=False)
-        assert (await stage.receiver.receive(said)).is_ignored
-    outcome = await stage.receiver.receive(message("the first", key="m9", is_addressed=False))
-    assert outcome.run_id is not None
-    await stage.play(outcome.run_id)
-    assert "the first" in str(stage.world.model.requests[-1].messages[-1]["content"])
-
-
 def typed(name: str, argument: str, words: str) -> CommandCalled:
     return replace(command(name, argument=argument), message=message(words, key="typed"))
 

@@ -40,7 +40,7 @@ async def test_quiet_in_a_channel_holds_for_later_threads_until_an_admin_undoes_
         stage.program.change(admins=id_of(stage, PERSON))
         await up(stage)
         await begun(stage)
-        quiet = f"@{stage.view().bot_name} stay quiet in this channel"
+        quiet = f"@{stage.view().bot_name} follow quiet channel"
         await stage.platform.say("bob", stage.channel_id, quiet, thread_id=stage.thread_id)
         await stage.until(lambda: stage.shows("Only admins of this bot can do that."), "a refusal")
         assert not stage.shows("I stay quiet")
@@ -56,7 +56,7 @@ async def test_quiet_in_a_channel_holds_for_later_threads_until_an_admin_undoes_
         assert len(stage.runs()) == 2
 
         await stage.say(f"@{stage.view().bot_name} follow channel")
-        await stage.until(lambda: stage.shows("I follow this channel again"), "it says so")
+        await stage.until(lambda: stage.shows("I read everything in this channel"), "it says so")
         await begun(stage)
         await stage.say("also add the totals of the table, please")
         await stage.until(lambda: stage.shows("Nine columns."), "it takes it up")

@@ -53,7 +53,7 @@ async def test_small_talk_answers_nothing_and_starts_nothing(platform: PlatformN
         assert heard(stage) == 50, stage.rows("SELECT text FROM thread_input")
         assert (stage.runs(), notebook(stage), reacted_to(stage)) == (["waiting"], [], 0)
         assert stage.rows("SELECT state FROM pending_ask") == [("open",)]
-        await stage.say(f"@{stage.view().bot_name} yes, go ahead")
+        await stage.say(f"@{stage.view().bot_name} yes")
         await answered(stage)
         assert notebook(stage) == ["milk"]
         requests = len(stage.script.requests)
@@ -64,11 +64,15 @@ async def test_small_talk_answers_nothing_and_starts_nothing(platform: PlatformN
 
 
 @BOTH
-async def test_requests_without_a_mention_are_all_taken(platform: PlatformName) -> None:
+async def test_with_follow_the_agent_reads_what_several_people_write(
+    platform: PlatformName,
+) -> None:
     async with asking(platform) as stage:
-        await stage.say("approved 👍")
+        await stage.say("yes")
         await answered(stage)
         await said(stage, SMALL_TALK[:10])
+        await stage.say("follow")
+        await stage.until(lambda: stage.shows("I read everything in this thread"), "it says so")
         await said(stage, REQUESTS)
         assert heard(stage) == 10, stage.rows("SELECT text FROM heard_message")
         assert taken(stage) == 31
@@ -88,7 +92,7 @@ async def test_other_words_leave_the_question_open_and_reach_the_agent(
         await stage.platform.say(
             "bob",
             stage.channel_id,
-            f"@{stage.view().bot_name} yes, go ahead",
+            f"@{stage.view().bot_name} yes",
             thread_id=stage.thread_id,
         )
         await answered(stage)
@@ -138,8 +142,6 @@ async def test_a_yes_that_replies_to_the_card_approves_once(platform: PlatformNa
     """Discord's own reply to the card is for the agent, whoever writes it, and one to another message of the agent
     is no consent. In Slack, one replies in the thread."""
     async with asking(platform) as stage:
-        await said(stage, ["bob: yes"])
-        assert (heard(stage), stage.runs(), notebook(stage)) == (1, ["waiting"], [])
         if isinstance(stage.platform, DiscordSimulator):
             for replied in (status(stage), question(stage)):
                 assert (stage.runs(), notebook(stage)) == (["waiting"], [])
@@ -156,7 +158,7 @@ async def test_a_yes_that_replies_to_the_card_approves_once(platform: PlatformNa
                     "it is taken",
                 )
         else:
-            await stage.say(f"@{stage.view().bot_name} yes")
+            await stage.platform.say("bob", stage.channel_id, "yes", thread_id=stage.thread_id)
         await answered(stage)
         assert notebook(stage) == ["milk"]
         assert stage.rows("SELECT answer FROM pending_ask") == [(APPROVE_ONCE,)]
@@ -172,7 +174,7 @@ conversations:
 """
 
 
-@pytest.mark.parametrize("words", ["please stop", "stop it now"])
+@pytest.mark.parametrize("words", ["please stop", "stop"])
 @MOSTLY_SLACK
 async def test_a_stop_without_a_mention_stops_and_one_for_somebody_else_does_not(
     platform: PlatformName, words: str
@@ -196,7 +198,7 @@ async def test_follow_modes_hold_until_they_are_changed(platform: PlatformName) 
     async with asking(platform) as stage:
         await stage.say("no")
         await answered(stage)
-        await stage.say("stay quiet here")
+        await stage.say("follow quiet")
         await stage.until(lambda: stage.shows("I stay quiet in this thread"), "it says so")
         await stage.say("also add the totals")
         await stage.until(lambda: heard(stage) == 1, "it is only heard")
@@ -206,7 +208,7 @@ async def test_follow_modes_hold_until_they_are_changed(platform: PlatformName) 
         await read_card()
         await stage.say("yes")
         await answered(stage, "Through again.", runs=2)
-        await stage.say("only answer when mentioned")
+        await stage.say("follow mention")
         await stage.until(lambda: stage.shows("only when I am mentioned"), "it says so")
         await stage.say("now sort the table by date")
         await stage.until(lambda: heard(stage) == 2, "it is only heard")
@@ -250,9 +252,7 @@ async def test_a_message_during_a_run_is_acknowledged_at_once(platform: Platform
         await stage.say("Count the rows, please.")
         await stage.until(lambda: stage.ours(), "the status is shown")
         await stage.until(lambda: stage.script.requests, "the model is asked")
-        said_id = await stage.platform.say(
-            "bob", stage.channel_id, "also add the totals", thread_id=stage.thread_id
-        )
+        said_id = await stage.say("also add the totals")
 
         def is_acknowledged() -> bool:
             (one,) = [one for one in stage.messages() if one.message_id == said_id]
@@ -305,7 +305,7 @@ bob: schick mir bitte die Einladung
 
 
 @BOTH
-async def test_what_colleagues_ask_each_other_starts_nothing_and_the_subject_of_the_work_does(
+async def test_what_colleagues_ask_each_other_starts_nothing_and_a_call_by_name_does(
     platform: PlatformName,
 ) -> None:
     async with staged(platform, REPORTING) as stage:
@@ -316,7 +316,7 @@ async def test_what_colleagues_ask_each_other_starts_nothing_and_the_subject_of_
         await said(stage, COLLEAGUES)
         assert heard(stage) == 10, stage.rows("SELECT text FROM thread_input")
         assert (stage.runs(), reacted_to(stage)) == (["completed"], 0)
-        await said(stage, ["carol: why did the southern region sell so little?"])
+        await said(stage, ["carol: threadhand, why did the southern region sell so little?"])
         await stage.until(lambda: stage.shows("It lost a customer."), "it answers")
 
 
@@ -331,7 +331,7 @@ conversations:
 
 
 @MOSTLY_DISCORD
-async def test_who_was_asked_answers_in_words_while_others_are_talking(
+async def test_who_was_asked_answers_with_a_mention_while_others_are_talking(
     platform: PlatformName,
 ) -> None:
     async with staged(platform, DISPUTED) as stage:
@@ -350,7 +350,7 @@ async def test_who_was_asked_answers_in_words_while_others_are_talking(
             ],
         )
         assert stage.rows("SELECT state FROM pending_ask") == [("open",)]
-        await stage.say("OK, Bob is right: by start year.")
+        await stage.say(f"@{stage.view().bot_name} OK, Bob is right: by start year.")
         await stage.until(lambda: stage.shows("By start year, then."), "it goes on")
         await stage.settled(2)
         answer = stage.rows("SELECT state, answer, answered_by_name FROM pending_ask")

@@ -98,7 +98,7 @@ def test_the_program_of_the_image_is_compiled_in_advance(tmp_path: Path) -> None
 
 def test_a_function_imports_nothing_that_only_other_programs_need() -> None:
     unneeded = {"slack_bolt", "slack_sdk", "redis", "opentelemetry", "discord", "litellm", "mcp"}
-    unneeded |= {"simulator", "tests", "bots.demo", "bots.inbound.audience", "bots.web.app"}
+    unneeded |= {"simulator", "tests", "bots.demo", "bots.web.app"}
     script = f"import sys, bots.modal_worker; print({unneeded!r} & set(sys.modules))"
     said = subprocess.run(
         [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True

@@ -14,7 +14,7 @@ from aiohttp import web
 from bots.inbound.access import AccessPolicy
 from bots.inbound.actions import CommandCalled
 from bots.inbound.commands.admin import ADMINS_ONLY, AdminDeps, answer_admin
-from bots.inbound.phrases import parse_admin_command
+from bots.inbound.commands.grammar import parse_admin_command
 from bots.web.errors import error_middleware
 from bots.web.mcp_consent import McpConsents, is_usable_link
 from core.domain.errors import SurfaceRefused

@@ -1,0 +1,37 @@
+"""Commands in words: each is the whole message."""
+
+import pytest
+
+from bots.inbound.commands.grammar import parse_admin_command, parse_command
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("follow", ("follow", "follow")),
+        ("follow quiet", ("follow", "quiet")),
+        ("Follow mention channel", ("follow", "mention channel")),
+        ("follow default", ("follow", "default")),
+        ("follow me home", None),
+        ("stay quiet here", None),
+        ("stop", ("stop", "")),
+        ("stop the server", None),
+        ("forget me yes", ("forget", "me yes")),
+        ("use thesis-writer", ("use", "thesis-writer")),
+        ("use both", None),
+        ("Use it", None),
+        ("use the", None),
+    ],
+)
+def test_a_command_is_the_whole_message(text: str, command: tuple[str, str] | None) -> None:
+    assert parse_command(text) == command
+
+
+@pytest.mark.parametrize("text", ["pair programming", "pair them", "pair together", "pair up"])
+def test_talk_of_pairs_is_no_command(text: str) -> None:
+    assert parse_admin_command(text) is None
+
+
+@pytest.mark.parametrize("code", ["ABCD-2345", "abcd2345", "`ABCD-2345`"])
+def test_a_code_is_paired(code: str) -> None:
+    assert parse_admin_command(f"pair {code}") == ("pair", code)
