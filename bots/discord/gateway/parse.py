@@ -1,5 +1,6 @@
 """Parses discord.py's objects into messages and commands; pure functions."""
 
+import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -293,7 +294,9 @@ def parse_reaction(
     actor: ActorContext = MEMBER,
 ) -> StopRequested | AskAnswered | None:
     """Parses a reaction that stops or approves. Reactions have no id, so two within one second count as one."""
-    key = f"discord:cross:{message_id}:{who.person_id}:{int(received_at.timestamp())}"
+    # keys outlive what they led to, so they name nobody
+    reactor = hashlib.sha256(f"{message_id}:{who.person_id}".encode()).hexdigest()[:16]
+    key = f"discord:cross:{message_id}:{reactor}:{int(received_at.timestamp())}"
     if (vote := VOTES.get(_SKIN_TONES.sub("", emoji))) is not None:
         return AskAnswered(
             address=location.address(message_id),

@@ -76,7 +76,8 @@ class ParseContext:
         )
 
     def key(self, *parts: str) -> str:
-        """Returns the dedupe key of an event. Every delivery of the same event has the same key."""
+        """Returns the dedupe key of an event. Every delivery of the same event has the same key. Keys outlive what they
+        led to, so they name nobody."""
         return ":".join(("slack", self.identity.team_id, *parts))
 
 
@@ -318,7 +319,7 @@ def _reaction(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
     if not (channel and _TS.fullmatch(ts)):
         return Ignored(reason="malformed")
     address = context.address(channel, context.reacted_thread_ts or ts)
-    key = context.key(channel, ts, "reaction", user, get_text(event, "event_ts"))
+    key = context.key(channel, ts, "reaction", get_text(event, "event_ts"))
     person = context.person(user)
     if (vote := VOTES.get(_reaction_name(event))) is not None:
         return AskAnswered(
@@ -371,7 +372,7 @@ def parse_click(payload: JsonObject, context: ParseContext) -> UserAction | Igno
         payload, "container", "thread_ts"
     )
     address = context.address(channel, thread_ts or ts)
-    key = context.key(channel, "action", ts, action_id, user, get_text(action, "action_ts"))
+    key = context.key(channel, "action", ts, action_id, get_text(action, "action_ts"))
     person = context.person(user)
     value = get_text(action, "value") or get_text(get_object(action, "selected_option"), "value")
     if action_id.startswith(ASK_PREFIX) and value:

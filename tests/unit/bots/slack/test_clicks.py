@@ -16,7 +16,7 @@ def test_a_button_answers_the_question_with_its_own_text():
     parsed = parse_click(fixture("button_pressed"), KNOWN)
     assert parsed == AskAnswered(
         address=thread(),
-        dedupe_key="slack:T1:C1:action:1700000020.000100:ask:a-1:1:U1:1700000021.000100",
+        dedupe_key="slack:T1:C1:action:1700000020.000100:ask:a-1:1:1700000021.000100",
         ask_id="a-1",
         value="Blue",
         option=1,

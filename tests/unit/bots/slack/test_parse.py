@@ -407,7 +407,7 @@ def test_a_stop_sign_on_a_message_is_a_wish_to_stop(name: str):
     known = ParseContext(identity=IDENTITY, names=KNOWN.names, reacted_thread_ts=ROOT)
     assert parse_event(reaction(name), known) == StopRequested(
         address=thread(),
-        dedupe_key=f"slack:T1:C1:{REPLY}:reaction:U1:9.1",
+        dedupe_key=f"slack:T1:C1:{REPLY}:reaction:9.1",
         message_ref=REPLY,
         person=ALICE,
         sent_at=parse_ts("9.1"),
