@@ -20,13 +20,14 @@ class AnswerPart:
     """One message of an answer that may span several messages.
 
     `markdown` fits the platform's message limit. `part` counts from 1 to `parts`. The last part names its run, so that
-    people can say whether it was good.
+    people can say whether it was good. With `is_plain` it is sent as mere text, because the platform fails otherwise.
     """
 
     markdown: str
     part: int = 1
     parts: int = 1
     run_id: str = ""
+    is_plain: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,10 @@ log = logging.getLogger(__name__)
 ResultT = TypeVar("ResultT")
 TRIES_MAX = 6
 PAUSE_SECONDS = 1.0
+PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0)
+"""The pauses after tries to post a message that the platform may have failed to take."""
+ALWAYS_FAILS = "always_fails"
+"""The code of a message that the platform never took although it answered other calls."""
 IMPATIENT_SECONDS = 2.0
 """How long a status and a first reaction wait for their turn. Newer ones follow, and answers must not wait for them."""
 RATE_LIMIT_SECONDS_MAX = 300.0
@@ -200,7 +204,13 @@ class Poster:
             record = await self._looked_for(record)
             if record.message_ref is None:
                 if not files or not await self._show_with_files(record, content, files):
-                    await self._post(record, self._sender(record, content), is_final=is_final)
+                    plain = (
+                        self._sender(record, replace(content, is_plain=True))
+                        if isinstance(content, AnswerPart)
+                        else None
+                    )
+                    send = self._sender(record, content)
+                    await self._post(record, send, is_final=is_final, send_plainly=plain)
                 return
             if isinstance(content, AnswerPart):  # it never changes, so what was found is whole
                 await self._record(replace(record, state="delivered"))
@@ -406,16 +416,24 @@ class Poster:
         return await self._record(replace(record, message_ref=found))
 
     async def _post(
-        self, record: Delivery, send: Callable[[], Awaitable[str]], *, is_final: bool
+        self,
+        record: Delivery,
+        send: Callable[[], Awaitable[str]],
+        *,
+        is_final: bool,
+        send_plainly: Callable[[], Awaitable[str]] | None = None,
     ) -> None:
         """Sends a message without duplicates: searches the thread before a retry if the outcome is unknown.
 
-        Records the message as delivered if `is_final` is true. Raises SurfaceUnclear if the message is still not posted
-        after TRIES_MAX attempts.
+        Records the message as delivered if `is_final` is true. A search that finds nothing says that the platform
+        answers and did not take the message, so the last try is the plain one, and then the message counts as refused.
+        Raises SurfaceUnclear if the platform does not answer the search either, and for a message that is not final.
         """
         record_id = record.delivery_id
         attempting = await self._record(replace(record, state="attempting"))
-        for _ in range(TRIES_MAX):
+        for pause in (*PAUSES_SECONDS, 0.0) if is_final else PAUSES_SECONDS[:1]:
+            if not pause:
+                send = send_plainly or send
             try:
                 if is_final:
                     sent = await self._patiently(send, is_repeatable=False)
@@ -427,12 +445,14 @@ class Poster:
                 raise
             except SurfaceUnclear as unclear:
                 log.warning("a post of run %s is unclear: %s", self.rendering.run_id, unclear)
-                await asyncio.sleep(PAUSE_SECONDS)
+                await asyncio.sleep(pause or PAUSE_SECONDS)
                 sent = await self._patiently(lambda: self.surface.find(self.address, record_id))
             if sent is not None:
                 state = "delivered" if is_final else "attempting"
                 await self._record(replace(attempting, message_ref=sent, state=state))
                 return
+        if is_final:
+            raise SurfaceRefused("the platform fails at this message", code=ALWAYS_FAILS)
         raise SurfaceUnclear("the platform does not answer")
 
     async def _patiently(

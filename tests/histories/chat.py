@@ -22,6 +22,8 @@ UNDER_WAY_SECONDS_MAX = 0.4
 """How long a request may take to the platform. Nothing can protect a thread from one that comes long after its
 process was found dead, because platforms do not know our fences."""
 WORKSPACE = "T1"
+BAD = "answer 'Done bad"
+"""The platform never takes an answer that begins so, in whatever form."""
 
 
 @dataclass
@@ -79,7 +81,8 @@ class SimulatedChat:
             self.on_shown(message)
             return message.ref
 
-        return await self._call(f"post {describe(content)}", carry_out, precondition)
+        name, is_bad = f"post {describe(content)}", BAD in describe(content)
+        return await self._call(name, carry_out, precondition, always_fails=is_bad)
 
     async def edit(
         self,
@@ -147,7 +150,12 @@ class SimulatedChat:
         yield
 
     async def _call(
-        self, name: str, carry_out: Callable[[], ResultT], precondition: Precondition | None
+        self,
+        name: str,
+        carry_out: Callable[[], ResultT],
+        precondition: Precondition | None,
+        *,
+        always_fails: bool = False,
     ) -> ResultT:
         """Sends the request in the same step in which the precondition holds, as a client writes to its socket."""
         await asyncio.sleep(self._chance.delay(0.005))
@@ -157,6 +165,8 @@ class SimulatedChat:
         sender = process.name if process else "nobody"
         answer: asyncio.Future[ResultT] = self._loop.create_future()
         error, has_effect = self._drawn_failure()
+        if always_fails:
+            error, has_effect = SurfaceUnclear("internal error"), False
 
         def arrive() -> None:
             outcome: ResultT | None = None

@@ -11,7 +11,7 @@ from bots.delivery import run_delivery
 from bots.delivery.poster import Poster
 from bots.inbound import actions
 from core.domain import approval
-from core.domain.errors import LeaseLost
+from core.domain.errors import LeaseLost, SurfaceUnclear
 from core.domain.messages import Message
 from core.domain.threads import Ask, Lease, Run
 from core.run import execute
@@ -176,6 +176,15 @@ def _sign_of_an_old_question() -> Injection:
     return run_delivery._Show, "_final_signs", final_signs
 
 
+def _endless_tries() -> Injection:
+    """A message that the platform never takes is tried for ever."""
+
+    async def record_refusal(*_arguments: object) -> None:
+        raise SurfaceUnclear("tried again")
+
+    return Poster, "record_refusal", record_refusal
+
+
 BUGS: Mapping[str, Callable[[], Injection]] = {
     "lost-fence-check": _lost_fence_check,
     "missed-outbox-row": _missed_outbox_row,
@@ -191,6 +200,7 @@ BUGS: Mapping[str, Callable[[], Injection]] = {
     "approval-beside-question": _approval_beside_question,
     "unsigned-follow-ups": _unsigned_follow_ups,
     "sign-of-an-old-question": _sign_of_an_old_question,
+    "endless-tries": _endless_tries,
 }
 
 

@@ -124,9 +124,14 @@ def _of_reactions(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
         " FROM thread_input JOIN run ON run_id = taken_by ORDER BY number"
     )
     newest_of = {ref: (run_id, status) for ref, run_id, status, _ in runs if ref}
+    refused = {
+        run_id
+        for delivery_id, run_id in memory.rows("SELECT delivery_id, run_id FROM delivery")
+        if delivery_id in _refused(memory)
+    }
     for ref, (run_id, status) in newest_of.items():
         request = seen.messages[ref]
-        if request.reaction != FINAL_REACTIONS[status]:
+        if request.reaction != ("failed" if run_id in refused else FINAL_REACTIONS[status]):
             yield f"{request.text} bears {request.reaction}, and its run {run_id} is {status}"
 
 
@@ -142,6 +147,8 @@ def _of_deliveries(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
     posted = Counter(one.delivery_id for one in seen.messages.values() if one.shown)
     stored = memory.rows("SELECT delivery_id, run_id, slot, state, message_ref FROM delivery")
     for delivery_id, run_id, slot, state, ref in stored:
+        if delivery_id in _refused(memory):
+            continue
         if state != "delivered":
             yield f"the {slot} of run {run_id} is {state}"
         if posted[delivery_id] != 1:
@@ -168,6 +175,12 @@ def _of_deliveries(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
             yield f"the {status} run {run_id} has {results[run_id]} answers and questions"
 
 
+def _refused(memory: SqliteMemory) -> dict[str, str]:
+    """Returns the answers that the platform never took, by delivery id."""
+    failed = memory.rows("SELECT delivery_id, body FROM delivery WHERE state = 'failed'")
+    return {one: body for one, body in failed if '"Done bad' in body}
+
+
 def _of_answers(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
     """Each message is named by one answer, unless its run was stopped, or ended with a failure or a question and no
     later run of its thread was completed."""
@@ -180,8 +193,11 @@ def _of_answers(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
         " FROM thread_input i JOIN run own ON own.run_id = i.taken_by WHERE i.message_ref != ''"
     )
     deleted = {sent.message.ref for sent in seen.user_messages if sent.is_deleted}
+    lost = {token for text in _refused(memory).values() for token in TOKEN.findall(text)}
     for ref, run_id, is_stopped, later in read:
         token = seen.messages[ref].text
+        if token in lost:
+            continue
         if not TOKEN.fullmatch(token) or token.startswith("fail") or ref in deleted:
             continue
         is_owed = later and not is_stopped

@@ -18,7 +18,7 @@ from core.tools.tool import Tool, ToolContext, ToolSet
 from tests.histories.servers import Chance
 from tests.histories.virtual_time import VirtualTimeLoop
 
-TOKEN = re.compile(r"\b(?:hello|work|ask|fail|pay|edit)-\d+\b")
+TOKEN = re.compile(r"\b(?:hello|work|ask|fail|pay|bad|edit)-\d+\b")
 DONE = re.compile(r"Done [^.]*\.")
 NO_MODEL = "The model refused this request."
 _USAGE = Usage(input_tokens=10, output_tokens=5, cost_usd=0.001)

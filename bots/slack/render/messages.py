@@ -255,6 +255,9 @@ def render_content(content: Content) -> RenderedMessage:
         case RunStatus(run_id=run_id, view=view):
             blocks = status_blocks(run_id, view)
             words = status_headline(view)
+        case AnswerPart(markdown=markdown, is_plain=True):
+            text = escape_and_truncate(markdown, limits.PLAIN_MESSAGE_MAX)
+            return RenderedMessage(text=text, blocks=(), plain_blocks=())
         case AnswerPart():
             blocks = list(_answer_blocks(content, _prose_and_table(content.markdown)))
             plain_blocks = list(_answer_blocks(content, markdown_blocks(content.markdown)))

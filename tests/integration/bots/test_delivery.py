@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -23,11 +24,12 @@ from core.domain.errors import (
     SurfaceUnclear,
 )
 from core.domain.events import RunEvent
-from core.domain.threads import Accept, InboxItem
+from core.domain.threads import Accept, Address, InboxItem
 from core.ports import TextDelta
 from core.run.execute import execute
 from core.tools.tool import ToolSet
 from storage.memory.event_bus import MemoryEventBus
+from storage.sql.stores.deliveries import SqlDeliveries
 from tests.fakes.streamed_model import calls, text
 from tests.fakes.surface import Failure, Posted
 from tests.integration.bots.delivery_stage import Stage, until
@@ -243,6 +245,32 @@ async def test_after_an_unclear_failure_nothing_is_there_twice(
     assert len(stage.of(AnswerPart)) == 1
     assert stage.surface.all_files() == [("a.txt", b"content")]
     assert len(stage.of(RunStatus)) == 1
+
+
+@pytest.mark.parametrize("takes_plain_text", [True, False])
+async def test_a_message_that_the_platform_never_takes_holds_up_no_other(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, *, takes_plain_text: bool
+) -> None:
+    """Slack may fail with a 5xx at some content, again and again, while it takes everything else."""
+    monkeypatch.setattr(poster, "PAUSES_SECONDS", (0.001,) * 5)
+    monkeypatch.setattr(poster, "PAUSE_SECONDS", 0.001)
+    post, tries = stage.surface.post, list[bool]()
+
+    async def fail_at_poison(address: Address, content: Content, **named: Any) -> str:
+        if isinstance(content, AnswerPart) and "poison" in content.markdown:
+            tries.append(content.is_plain)
+            if not (content.is_plain and takes_plain_text):
+                raise SurfaceUnclear("internal_error")
+        return await post(address, content, **named)
+
+    monkeypatch.setattr(stage.surface, "post", fail_at_poison)
+    stage.world.model.turns = [text("some poison"), text("a second answer")]
+    await stage.run("one")
+    await stage.run("two")
+    assert tries == [False] * 5 + [True]
+    said = [getattr(one.newest, "markdown", "") for one in stage.of(AnswerPart)]
+    assert said == (["some poison"] if takes_plain_text else []) + ["a second answer"]
+    assert await SqlDeliveries(stage.world.database).open_runs() == ()
 
 
 async def test_a_rate_limit_is_waited_out(stage: Stage) -> None:
