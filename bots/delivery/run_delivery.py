@@ -354,15 +354,18 @@ class _Show:
         asked = (waits, self._view.approvals)
         if asked == self._asked:
             return
+        posting = replace(poster)
         try:
             await wait_for_earlier_runs(poster.rendering, self._deps)
-            await deliver_outbox(run, replace(poster), self._deps)
+            await deliver_outbox(run, posting, self._deps)
         except (SurfaceError, StorageUnavailable) as error:
             log.warning("the approval of run %s was not shown: %s", self.run_id, error)
             self._changed.set()
             return
         self._asked = asked
         self._signs_changed.set()
+        if any(one.slot == "ask" for one in posting.refused_posts()):
+            await self._deps.stop_run(self.run_id)  # nobody can answer; the end of the run says why
 
     async def _show_replies(self, run: Run, poster: Poster, writer: asyncio.Task[None]) -> None:
         """Posts the replies that the run has left while it goes on, the first of them as the message of `writer`."""

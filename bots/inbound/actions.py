@@ -26,7 +26,6 @@ from core.domain.threads import (
     Person,
     Run,
     StopRun,
-    ThreadParticipants,
     ThreadSnapshot,
 )
 
@@ -79,8 +78,9 @@ class IncomingMessage:
     slash command, or is a direct message; `is_by_name` if it calls the agent by its name, which counts in its own
     threads. `is_to_others` is true if it begins with a mention of another person or replies to another person's
     message. `reply_ref` is the message that it replies to. `edited_at` is when this version of the text was written,
-    if it is an edit. `is_missed` is true if it was read from the history. `prepare` is awaited after a new run is
-    stored and before a worker begins it.
+    if it is an edit. With `is_about_message`, `message_ref` is somebody's message that the request is about.
+    `is_missed` is true if it was read from the history. `prepare` is awaited after a new run is stored and before a
+    worker begins it.
     """
 
     address: Address
@@ -90,6 +90,7 @@ class IncomingMessage:
     text: str
     sent_at: datetime
     is_addressed: bool
+    is_about_message: bool = False
     is_by_name: bool = False
     is_to_others: bool = False
     reply_ref: str = ""
@@ -366,9 +367,9 @@ def _decide_reply(message: IncomingMessage, snapshot: ThreadSnapshot) -> Accept 
         return None
     is_elsewhere = message.reply_ref not in ("", ask.message_ref)
     if ask.kind == "approval":
-        return None if is_elsewhere else _decide_approval(message, ask, snapshot.talk)
+        return None if is_elsewhere else _decide_approval(message, ask, snapshot)
     is_asked = _is_asked(message.author, snapshot)
-    has_turn = is_asked and not snapshot.talk.is_among_people
+    has_turn = is_asked and not _are_talking(snapshot, ask)
     is_answer = has_turn or (message.is_addressed and (is_asked or not is_elsewhere))
     if not is_answer or message.text.rstrip().endswith(("?", "？")):
         return None
@@ -384,10 +385,17 @@ def _is_asked(person: Person, snapshot: ThreadSnapshot) -> bool:
     return bool(asked and asked[0] and asked[0].person_id == person.person_id)
 
 
-def _decide_approval(message: IncomingMessage, ask: Ask, talk: ThreadParticipants) -> Accept | None:
+def _are_talking(snapshot: ThreadSnapshot, ask: Ask) -> bool:
+    """Whether people have talked to each other since the question and since the newest message to the agent."""
+    shown_at = time_of_message(snapshot.thread.address, ask.message_ref)
+    heard_at, turns = snapshot.talk.heard_at, (shown_at, snapshot.talk.requested_at)
+    return heard_at is not None and all(one is None or heard_at > one for one in turns)
+
+
+def _decide_approval(message: IncomingMessage, ask: Ask, snapshot: ThreadSnapshot) -> Accept | None:
     """A message that consists of a yes or a no decides, unless people were just talking to each other. Anything else
     leaves the question open."""
-    if message.files or (talk.is_among_people and not message.is_addressed):
+    if message.files or (not message.is_addressed and _are_talking(snapshot, ask)):
         return None
     if parse_choice(message.text) is not None:
         return Accept(ask_id=ask.ask_id)
@@ -421,20 +429,19 @@ def decide_edit(edit: MessageEdited, snapshot: ThreadSnapshot | None) -> Decisio
     """Returns how to handle an edit. Edits are passed to an active run and otherwise ignored. One into "stop" stops."""
     if snapshot is None or snapshot.active_run is None:
         return Ignore(reason="nothing under way to amend")
-    if read_word(edit.text) == "stop":
-        return decide_stop(
-            StopRequested(
-                address=edit.address,
-                dedupe_key=edit.dedupe_key,
-                message_ref="",
-                person=edit.author,
-                sent_at=edit.sent_at,
-                is_addressed=edit.is_addressed,
-                actor=edit.actor,
-            ),
-            snapshot,
-        )
-    return Accept()
+    if read_word(edit.text) != "stop":
+        return Accept()
+    stop = StopRequested(
+        address=edit.address,
+        dedupe_key=edit.dedupe_key,
+        message_ref="",
+        person=edit.author,
+        sent_at=edit.sent_at,
+        is_addressed=edit.is_addressed,
+        actor=edit.actor,
+    )
+    decision = decide_stop(stop, snapshot)
+    return decision if isinstance(decision, StopRun) else Accept()
 
 
 def decide_delete(deletion: MessageDeleted, snapshot: ThreadSnapshot | None) -> Decision:
@@ -448,7 +455,7 @@ def decide_delete(deletion: MessageDeleted, snapshot: ThreadSnapshot | None) -> 
     requester, author = snapshot.active_run.requester, deletion.author.person_id
     is_foreign = author and requester and not requester.is_app and requester.person_id != author
     if not is_foreign and snapshot.active_run.request_ref == deletion.message_ref:
-        return StopRun()
+        return StopRun(until=deletion.sent_at)
     return Accept()
 
 
@@ -462,7 +469,7 @@ def decide_stop(stop: StopRequested, snapshot: ThreadSnapshot | None) -> Decisio
     is_seen = ask and (not stop.sent_at or was_shown_before(ask, stop.address, stop.sent_at))
     is_answer = is_seen and not (active or stop.message_ref)
     if snapshot and ask and is_answer and _is_asked(stop.person, snapshot):
-        is_meant = stop.is_addressed or not snapshot.talk.is_among_people
+        is_meant = stop.is_addressed or not _are_talking(snapshot, ask)
         return Accept(ask_id=ask.ask_id) if is_meant else Ignore(reason="talk among people")
     if active is None or stop.message_ref not in ("", active.request_ref):
         return Ignore(reason="nothing under way, or not its request")

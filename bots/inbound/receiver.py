@@ -372,7 +372,11 @@ def arrival_of(
         case IncomingMessage():
             arrival = _arrival(action, "message", action.author, text=action.text)
             message = replace(
-                arrival, files=action.files, agent_id=action.agent_id, edited_at=action.edited_at
+                arrival,
+                files=action.files,
+                agent_id=action.agent_id,
+                edited_at=action.edited_at,
+                is_about_message=action.is_about_message,
             )
             decide = partial(
                 decide_message,

@@ -54,8 +54,11 @@ class AgentVersions(Protocol):
         saved."""
         ...
 
-    async def choose(self, address: Address, agent_id: str, *, by: Person | None = None) -> None:
-        """Sets the agent for later runs of the thread at the address, and creates the thread if needed."""
+    async def choose(
+        self, address: Address, agent_id: str, *, by: Person | None = None, begins_with: str = ""
+    ) -> None:
+        """Sets the agent for later runs of the thread at the address. If there is none, it is created, and begins with
+        the message with this id."""
         ...
 
 

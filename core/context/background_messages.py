@@ -200,15 +200,13 @@ def known_refs(history: Sequence[Message]) -> frozenset[str]:
 
 
 def last_read_at(history: Sequence[Message]) -> datetime | None:
-    """Returns the time of the newest message from people in the history, or None in a new conversation."""
-    return next(
-        (
-            one.created_at
-            for one in reversed(history)
-            if one.type == "user" and not _is_of_program(one)
-        ),
-        None,
-    )
+    """Returns when the newest message from people in the history was sent, or None in a new conversation. What others
+    wrote after it was not read, however long it took to take the message up."""
+    newest = next(filter(is_from_person, reversed(history)), None)
+    if newest is None:
+        return None
+    sent_at = newest.metadata.get("sent_at")
+    return datetime.fromisoformat(sent_at) if isinstance(sent_at, str) else newest.created_at
 
 
 def is_from_person(message: Message) -> bool:

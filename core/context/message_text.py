@@ -105,6 +105,7 @@ def build_user_message(one: ThreadInput, run_id: str, text: str) -> Message:
             "author": one.author.name,
             "author_id": one.author.person_id,
             "message_ref": one.message_ref,
+            "sent_at": one.sent_at.isoformat(),
         },
     )
     return with_token_count(message)

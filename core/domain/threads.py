@@ -114,7 +114,8 @@ class InboxItem:
     `dedupe_key` identifies the event itself, so a redelivered event carries the same key. `message_ref` is the
     platform's id of the message. `agent_id` is set if the person asked for an agent by name. `edited_at` is when a
     message got this text, if it is an edited one. For edits, `is_addressed` is whether the new text addresses the
-    agent. `sent_at` is by the platform's clock.
+    agent. With `is_about_message`, `message_ref` is somebody's message that a request is about. `sent_at` is by the
+    platform's clock.
     """
 
     dedupe_key: str
@@ -128,6 +129,7 @@ class InboxItem:
     agent_id: str | None = None
     edited_at: datetime | None = None
     is_addressed: bool = True
+    is_about_message: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,11 +236,13 @@ class Thread:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadParticipants:
     """Who has written in a thread, without the agent. `is_known` is false if others may have written before the agent
-    came. `is_among_people` is true if the newest message was not for the agent."""
+    came. `heard_at` is when the newest message was sent that was not for the agent, and `requested_at` the newest that
+    was."""
 
     participants: tuple[Person, ...] = ()
     is_known: bool = True
-    is_among_people: bool = False
+    heard_at: datetime | None = None
+    requested_at: datetime | None = None
 
     def is_alone(self, person: Person) -> bool:
         """Whether nobody but the person has written to the agent. Apps do not count."""

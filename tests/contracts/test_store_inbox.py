@@ -332,7 +332,7 @@ async def test_a_decision_knows_who_has_written_and_whether_people_talk(stores: 
         )
         await stores.conversations.note_earlier_authors(lease.thread_id, {"U9": "dana"})
 
-    assert [(one.is_known, one.is_among_people) for one in seen] == [(False, False), (True, True)]
+    assert [(one.is_known, one.heard_at) for one in seen] == [(False, None), (True, later)]
     names = [sorted(person.name for person in one.participants) for one in seen]
     assert names == [["alice"], ["alice", "bob", "dana"]]
     assert [one.is_alone(ALICE) for one in seen] == [False, False]

@@ -154,10 +154,26 @@ async def test_an_edit_is_passed_on_only_to_the_run_that_has_read_its_message(
 
 async def test_a_forgotten_conversation_leaves_no_version_of_its_messages(stores: Stores) -> None:
     thread_id = (await stores.say("hello", key="m1", sent_at=NOON)).thread_id or ""
-    for ref in ("m1", "of another thread"):
+    for ref in ("m1", "a message that was never stored"):
         await change(stores, "edit", ref, "hello you", sent_at=at(5))
     await stores.conversations.forget(thread_id)
-    assert await stores.count("message_version") == 1
+    assert await stores.count("message_version") == 0
+
+
+async def test_a_request_about_somebodys_message_keeps_its_own_words(stores: Stores) -> None:
+    await stores.say("hello", key="m0", sent_at=NOON)
+    await change(stores, "edit", "m1", "words of its author", sent_at=at(5))
+    asked = await stores.say("what does this mean?", key="m1", sent_at=at(1), is_about_message=True)
+    assert asked.newer_version is None
+    assert await read(stores) == ["hello", "what does this mean?"]
+
+
+async def test_who_asks_about_a_thread_of_others_is_not_alone_there(stores: Stores) -> None:
+    root = ADDRESS.thread_key
+    await stores.say("what is this?", message_ref=root, is_about_message=True)
+    found = await stores.conversations.find(ADDRESS)
+    assert found is not None
+    assert found.thread.earlier_authors is None
 
 
 async def test_changes_whose_messages_did_not_come_are_deleted(stores: Stores) -> None:

@@ -43,6 +43,20 @@ async def test_what_is_sent_after_a_stop_starts_another_run(
     assert await unread(stores, said.thread_id or "") == ["c"]
 
 
+async def test_a_deleted_request_is_kept_nowhere_and_takes_no_later_one_along(
+    stores: Stores,
+) -> None:
+    said = await stores.say("the password is x", key="m1", sent_at=at(0))
+    await stores.say("my own request", key="m2", sent_at=at(10))
+    gone = replace(message("", key="gone", kind="delete"), message_ref="m1", sent_at=at(5))
+    await stores.inbox.accept(gone, deciding(StopRun(until=at(5))))
+    thread_id = said.thread_id or ""
+    assert await stores.conversations.history(thread_id) == ()
+    assert await unread(stores, thread_id) == ["my own request"]
+    runs = await stores.conversations.runs(thread_id)
+    assert [one.status for one in runs] == ["stopped", "queued"]
+
+
 async def test_a_stop_of_unknown_time_covers_what_has_come_so_far(stores: Stores) -> None:
     said = await stores.say("a", sent_at=at(0))
     await stores.say("b", sent_at=at(9))

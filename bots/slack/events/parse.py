@@ -258,20 +258,19 @@ def _edit(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
     edited = get_text(message, "edited", "ts")
     if (reason := _not_a_persons(message, context)) or not (channel and _TS.fullmatch(ts)):
         return Ignored(reason=reason or "malformed")
-    is_same = bool(before) and _written(before) == _written(message)
-    if not edited or edited == get_text(before, "edited", "ts") or is_same:
+    if not edited or (before and _written(before) == _written(message)):
         return Ignored(reason="no edit by a person")
     if _is_foreign(channel, message, before, context):
         return Ignored(reason="not addressed")
     words = message_content.build_message_text(message, context.names, bot=context.identity.user_id)
     return MessageEdited(
         address=context.address(channel, get_text(message, "thread_ts") or ts),
-        dedupe_key=context.key(channel, ts, "edit", edited),
+        # the time in the message has whole seconds, in which there may be two edits
+        dedupe_key=context.key(channel, ts, "edit", get_text(event, "event_ts") or edited),
         message_ref=ts,
         author=context.person(get_text(message, "user")),
         text=split_agent_prefix(words)[1],
         is_addressed=channel.startswith("D") or mentions_bot(message, context.identity),
-        # the time in the message has whole seconds, in which there may be two edits
         sent_at=_time_of(get_text(event, "event_ts")) or parse_ts(edited),
     )
 

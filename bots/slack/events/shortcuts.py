@@ -189,6 +189,8 @@ class Shortcuts:
         action = _keyed(parse_event(event, context), key)
         if action is None:
             return Outcome(is_ignored=True)
+        if isinstance(action, IncomingMessage):
+            action = replace(action, is_about_message=True)
         action, outcome = await self.take(action)
         if outcome.run_id and isinstance(action, IncomingMessage):
             said = _asked(action.author, unescape_entities(words))

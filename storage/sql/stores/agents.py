@@ -68,8 +68,12 @@ class SqlAgentVersions:
     async def reset(self, agent_id: str, *, at: Address, by: Person) -> bool:
         return await self._database.write(_SAVE, lambda c: _reset(c, agent_id, at, by))
 
-    async def choose(self, address: Address, agent_id: str, *, by: Person | None = None) -> None:
-        await self._database.write(_CHOOSE, lambda c: _choose(c, address, agent_id, by))
+    async def choose(
+        self, address: Address, agent_id: str, *, by: Person | None = None, begins_with: str = ""
+    ) -> None:
+        await self._database.write(
+            _CHOOSE, lambda c: _choose(c, address, agent_id, by, begins_with)
+        )
 
 
 _SAVED = (
@@ -142,8 +146,12 @@ def _recorded(connection: Connection, definition: AgentDefinition) -> AgentVersi
         insert_or_skip(connection, agent_versions, [values])
 
 
-def _choose(connection: Connection, address: Address, agent_id: str, by: Person | None) -> None:
-    thread = lock_thread_at(connection, address) or insert_thread(connection, address)
+def _choose(
+    connection: Connection, address: Address, agent_id: str, by: Person | None, begins_with: str
+) -> None:
+    thread = lock_thread_at(connection, address) or insert_thread(
+        connection, address, begins_with=begins_with
+    )
     connection.execute(
         update(threads).where(threads.c.thread_id == thread.thread_id).values(agent_id=agent_id)
     )

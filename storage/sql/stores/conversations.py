@@ -173,7 +173,7 @@ def insert_thread(
         address=address,
         state="idle",
         title=title,
-        earlier_authors={} if begins_with == address.thread_key else None,
+        earlier_authors={} if begins_with and begins_with == address.thread_key else None,
         created_at=now,
         last_activity_at=now,
     )

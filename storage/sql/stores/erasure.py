@@ -13,7 +13,6 @@ from sqlalchemy import (
     cast,
     delete,
     select,
-    union,
     update,
 )
 
@@ -59,17 +58,12 @@ _CHOICES = (*CHOICES, *CHOICES_OF_SEVERAL)
 
 def erase_thread(connection: Connection, thread_id: str) -> None:
     """Deletes the thread with all rows that refer to it or its messages, and ends the take-overs of its browser."""
-    of_channel = (
+    of_place = (
         message_versions.c[name]
         == select(threads.c[name]).where(threads.c.thread_id == thread_id).scalar_subquery()
-        for name in ("platform", "workspace_id", "channel_id")
+        for name in ("platform", "workspace_id", "channel_id", "thread_key")
     )
-    known = [
-        select(table.c.message_ref).where(table.c.thread_id == thread_id)
-        for table in (thread_inputs, heard_messages)
-    ]
-    is_known = message_versions.c.message_ref.in_(union(*known))
-    connection.execute(delete(message_versions).where(*of_channel, is_known))
+    connection.execute(delete(message_versions).where(*of_place))
     connection.execute(delete(threads).where(threads.c.thread_id == thread_id))
     claims = update(takeover_claims).where(takeover_claims.c.thread_id == thread_id)
     connection.execute(claims.values(ended_at=datetime.now(UTC)))
@@ -103,7 +97,11 @@ def erase_rows(
     no_answerer = {"answered_by_id": None, "answered_by_name": None}
     names += change(pending_asks, "answered_by_id", answer=answer, **no_answerer)
     known = cast(threads.c.earlier_authors, Text).contains(json.dumps(person_id), autoescape=True)
-    connection.execute(update(threads).where(*here, known).values(earlier_authors=None))
+    found = select(threads.c.thread_id, threads.c.earlier_authors).where(*here, known)
+    for thread_id, authors in connection.execute(found).all():
+        others = {key: name for key, name in authors.items() if key != person_id}
+        this = update(threads).where(threads.c.thread_id == thread_id)
+        connection.execute(this.values(earlier_authors=others))
     names += change(audit_entries, "actor_id", actor_id="", actor_name=FORGOTTEN)
     pairing = update(audit_entries).where(
         audit_entries.c.action.in_(("paired", "unpaired")),

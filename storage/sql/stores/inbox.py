@@ -96,7 +96,11 @@ def store_input(
     thread = (
         snapshot.thread
         if snapshot
-        else insert_thread(connection, arrival.address, begins_with=arrival.message_ref)
+        else insert_thread(
+            connection,
+            arrival.address,
+            begins_with="" if arrival.is_about_message else arrival.message_ref,
+        )
     )
     active = snapshot.active_run if snapshot else None
     if active is not None and active.status == "waiting" and snapshot is not None:
@@ -206,29 +210,40 @@ def amend_input(
     if snapshot is None:
         return Receipt(decision=decision)
     thread_id, active = snapshot.thread.thread_id, snapshot.active_run
-    untaken, readers = _inputs_with(connection, thread_id, arrival)
     receipt = Receipt(decision=decision, thread_id=thread_id, run_id=active and active.run_id)
-    if untaken is None:
-        if arrival.kind == "edit" and active and active.run_id in readers:
-            return store_input(connection, arrival, decision, snapshot)
-        return replace(receipt, decision=Ignore(reason="an ended run has read it"))
-    if arrival.kind == "edit":
-        # a new id, so that a run that has read the old text does not take this one unread
-        changed: dict[str, object] = {
-            "input_id": new_id(),
-            "text": arrival.text,
-            "sent_at": arrival.sent_at,
-        }
-        if arrival.files:
-            changed["files"] = arrival_to_row(arrival)["files"]
-        connection.execute(
-            update(thread_inputs).where(thread_inputs.c.input_id == untaken).values(changed)
-        )
+    is_changed, readers = change_unread(connection, arrival, thread_id)
+    if is_changed:
+        is_unasked = active and is_unstarted(active) and not read_next_input(connection, thread_id)
+        if active and is_unasked:
+            end_unstarted_run(connection, active)
         return receipt
-    connection.execute(delete(thread_inputs).where(thread_inputs.c.input_id == untaken))
-    if active and is_unstarted(active) and not read_next_input(connection, thread_id):
-        end_unstarted_run(connection, active)
-    return receipt
+    if arrival.kind == "edit" and active and active.run_id in readers:
+        return store_input(connection, arrival, decision, snapshot)
+    return replace(receipt, decision=Ignore(reason="an ended run has read it"))
+
+
+def change_unread(
+    connection: Connection, arrival: InboxItem, thread_id: str
+) -> tuple[bool, frozenset[str]]:
+    """Applies an edit or a deletion to the message's input that no run has read. Returns whether there was one, and the
+    runs that have read inputs with the message."""
+    untaken, readers = _inputs_with(connection, thread_id, arrival)
+    if untaken is None:
+        return False, readers
+    this = thread_inputs.c.input_id == untaken
+    if arrival.kind == "delete":
+        connection.execute(delete(thread_inputs).where(this))
+        return True, readers
+    # a new id, so that a run that has read the old text does not take this one unread
+    changed: dict[str, object] = {
+        "input_id": new_id(),
+        "text": arrival.text,
+        "sent_at": arrival.sent_at,
+    }
+    if arrival.files:
+        changed["files"] = arrival_to_row(arrival)["files"]
+    connection.execute(update(thread_inputs).where(this).values(changed))
+    return True, readers
 
 
 def _inputs_with(
@@ -424,7 +439,8 @@ def _newer_version(
     if arrival.kind in ("edit", "delete"):
         is_newest = keep_version(connection, thread.thread_id if thread else None, arrival)
         return None if is_newest else Receipt(decision=Ignore(reason="changed again since"))
-    newer = read_newer_version(connection, arrival) if arrival.message_ref else None
+    is_own = arrival.message_ref and not arrival.is_about_message
+    newer = read_newer_version(connection, arrival) if is_own else None
     if newer is None:
         return None
     text = None if newer.text is None else (newer.text, newer.sent_at)
@@ -487,6 +503,8 @@ def _carry_out(
 ) -> Receipt:
     match decision:
         case StopRun():
+            if arrival.kind in ("edit", "delete") and snapshot is not None:
+                change_unread(connection, arrival, snapshot.thread.thread_id)
             return _stop(connection, decision, snapshot)
         case Accept():
             if arrival.kind in ("edit", "delete"):

@@ -90,14 +90,15 @@ def read_talk(connection: Connection, snapshot: ThreadSnapshot) -> ThreadPartici
     rows = _PARTICIPANTS.fetch_rows(connection, {"thread": snapshot.thread.thread_id})
     earlier = snapshot.thread.earlier_authors
     people = {**(earlier or {}), **{row["author_id"]: row["author_name"] for row in rows}}
-    heard_at = max((row["last_at"] for row in rows if row["is_heard"]), default=_NEVER)
-    turns = [row["last_at"] for row in rows if not row["is_heard"]]
-    if snapshot.last_run is not None and snapshot.last_run.finished_at is not None:
-        turns.append(snapshot.last_run.finished_at)
+    last = {
+        is_heard: max((row["last_at"] for row in rows if row["is_heard"] == is_heard), default=None)
+        for is_heard in (True, False)
+    }
     return ThreadParticipants(
         participants=tuple(Person(person_id=key, name=name) for key, name in people.items() if key),
         is_known=earlier is not None,
-        is_among_people=heard_at > max(turns, default=_NEVER),
+        heard_at=last[True],
+        requested_at=last[False],
     )
 
 
@@ -163,7 +164,7 @@ def keep_version(connection: Connection, thread_id: str | None, arrival: InboxIt
     is_deleted = arrival.kind == "delete"
     is_kept = not is_deleted and (thread_id is not None or arrival.is_addressed)
     values: dict[str, object] = {
-        **to_row(arrival.address, "thread_key"),
+        **to_row(arrival.address),
         "message_ref": arrival.message_ref,
         "author_id": arrival.author.person_id,
         "text": arrival.text if is_kept else None,

@@ -123,6 +123,7 @@ class MessageVersionRow(SQLModel, table=True, defer_build=True):
     workspace_id: str = text_primary_key()
     channel_id: str = text_primary_key()
     message_ref: str = text_primary_key()
+    thread_key: str = Field(sa_column=Column(SanitizedText, nullable=False, server_default=""))
     author_id: str = text_column()
     text: str | None = text_column(None)
     is_deleted: bool = False

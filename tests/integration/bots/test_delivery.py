@@ -32,7 +32,7 @@ from storage.memory.event_bus import MemoryEventBus
 from storage.sql.stores.deliveries import SqlDeliveries
 from tests.fakes.streamed_model import calls, text
 from tests.fakes.surface import Failure, Posted
-from tests.integration.bots.delivery_stage import Stage, until
+from tests.integration.bots.delivery_stage import PATIENCE_SECONDS, Stage, until
 from tests.integration.bots.delivery_stage import stage as stage
 from tests.integration.bots.receiver_stage import command_deps
 from tests.integration.core.conftest import world as world
@@ -271,6 +271,33 @@ async def test_a_message_that_the_platform_never_takes_holds_up_no_other(
     said = [getattr(one.newest, "markdown", "") for one in stage.of(AnswerPart)]
     assert said == (["some poison"] if takes_plain_text else []) + ["a second answer"]
     assert await SqlDeliveries(stage.world.database).open_runs() == ()
+
+
+async def test_a_card_that_the_platform_never_takes_ends_its_run_and_is_told(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(poster, "PAUSES_SECONDS", (0.001,) * 5)
+    monkeypatch.setattr(poster, "PAUSE_SECONDS", 0.001)
+    post = stage.surface.post
+
+    async def fail_at_cards(address: Address, content: Content, **named: Any) -> str:
+        if isinstance(content, AskPrompt):
+            raise SurfaceUnclear("internal_error")
+        return await post(address, content, **named)
+
+    monkeypatch.setattr(stage.surface, "post", fail_at_cards)
+    guarded(stage).world.model.turns = [calls(("echo", '{"text": "a"}')), text("done")]
+    run_id = await stage.world.say("go")
+    stage.delivery.wake(run_id)
+    await execute(run_id, stage.world.deps)
+
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not (await stage.world.runs(run_id))[-1].stop_requested:
+            await asyncio.sleep(0.01)
+    await execute(run_id, stage.world.deps)
+    await stage.shown()
+    assert stage.world.bench.said == []
+    assert [run.status for run in await stage.world.runs(run_id)] == ["stopped"]
 
 
 async def test_a_rate_limit_is_waited_out(stage: Stage) -> None:

@@ -7,7 +7,9 @@ import pytest
 
 from bots.inbound.actions import (
     IncomingMessage,
+    MessageEdited,
     StopRequested,
+    decide_edit,
     decide_message,
     decide_stop,
 )
@@ -129,6 +131,22 @@ def stop(seconds: float | None, message_ref: str = "") -> StopRequested:
 def test_a_stop_touches_only_what_was_requested_before(wish: StopRequested, *, stops: bool) -> None:
     decision = decide_stop(wish, snapshot(SLACK))
     assert isinstance(decision, StopRun if stops else Ignore)
+
+
+@pytest.mark.parametrize(("author", "stops"), [("alice", True), ("bob", False)])
+def test_an_edit_into_stop_stops_for_the_requester_and_else_changes_the_message(
+    author: str, *, stops: bool
+) -> None:
+    edit = MessageEdited(
+        address=SLACK,
+        dedupe_key="k",
+        message_ref="m",
+        author=Person(person_id=author, name=author),
+        text="Stop!",
+        is_addressed=False,
+        sent_at=at(1),
+    )
+    assert isinstance(decide_edit(edit, snapshot(SLACK)), StopRun if stops else Accept)
 
 
 def test_a_stop_answers_only_a_question_that_was_shown_before() -> None:

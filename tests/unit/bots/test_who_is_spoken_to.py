@@ -37,7 +37,7 @@ def person(name: str) -> Person:
 
 
 def snapshot(
-    *people: str, asked: str = "", mode: FollowMode | None = None, **talk: bool
+    *people: str, asked: str = "", mode: FollowMode | None = None, **talk: Any
 ) -> ThreadSnapshot:
     """A thread with these people, in which the agent has just asked one of them, if any."""
     run = Run(
@@ -176,7 +176,8 @@ def test_a_question_is_answered_by_who_was_asked_and_in_words_to_the_agent(
 def test_only_a_yes_or_a_no_decides_about_a_card(
     text: str, author: str, *, among_people: bool, is_addressed: bool, is_answer: bool
 ) -> None:
-    now = snapshot(*SEVERAL, asked="alice", is_among_people=among_people)
+    heard_at = NOON + timedelta(seconds=30 if among_people else -30)
+    now = snapshot(*SEVERAL, asked="alice", heard_at=heard_at)
     assert now.open_ask is not None
     card = replace(now, open_ask=replace(now.open_ask, kind="approval"))
     decision = decide_message(said(text, author, is_addressed=is_addressed), card)

@@ -340,7 +340,7 @@ def test_stop_alone_in_a_thread_is_a_wish_to_stop():
 def test_an_edit_by_a_person_counts_once_per_edit():
     assert parse_event(fixture("message_edited"), KNOWN) == MessageEdited(
         address=thread(),
-        dedupe_key=f"slack:T1:C1:{ROOT}:edit:1700000009.000000",
+        dedupe_key=f"slack:T1:C1:{ROOT}:edit:1700000009.000100",
         message_ref=ROOT,
         author=ALICE,
         text="count to four",
