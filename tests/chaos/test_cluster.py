@@ -142,7 +142,7 @@ async def test_a_worker_that_is_asked_to_end_finishes_its_turn(
         await settle_and_check(cluster)
         assert "attempt 2" in cluster.others(leaver)[0].log()
         assert cluster.stage.workspace_file("marks.txt").split() == ["a1"], "the command ran once"
-        assert "restarted while this ran" not in str(cluster.stage.script.requests)
+        assert "interrupted while this ran" not in str(cluster.stage.script.requests)
 
 
 async def test_a_worker_waits_only_so_long_for_a_turn(
@@ -157,7 +157,7 @@ async def test_a_worker_waits_only_so_long_for_a_turn(
         leaver.terminate()
         assert await leaver.ended(60) == 0
         await settle_and_check(cluster)
-        assert "restarted while this ran" in str(cluster.stage.script.requests)
+        assert "interrupted while this ran" in str(cluster.stage.script.requests)
 
 
 async def test_a_bot_that_is_asked_to_end_finishes_what_it_posts(

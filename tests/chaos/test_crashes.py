@@ -139,6 +139,7 @@ NOT_PASSED = {
     "storage.reopen_rendering": "one transaction, made by Retry; where it is lost, the person presses it again",
     "storage.reserve_budget": "the next reservation of the run replaces it; that of a turn is in storage.write",
     "storage.change_budget_limit": "one row with its entry; a repeated command sets the same limit",
+    "storage.note_earlier_authors": "one row; the next run that reads the thread from its beginning writes it again",
     "storage.set_follow_mode": "one row with its entry; the person says it again",
     "storage.ask_pairing": "one row; a code that nobody saw runs out, and a later message gets another",
     "storage.pair": "one row with its entry; a repeated word finds it done, as at storage.choose_agent",
