@@ -20,6 +20,7 @@ from core.domain.threads import (
     Ask,
     Decision,
     FollowMode,
+    Hold,
     Ignore,
     IncomingFile,
     Overhear,
@@ -299,12 +300,16 @@ def decide_message(
     follow_mode: FollowMode = "default",
     is_admin: bool = False,
     is_late: bool = False,
+    may_hold: bool = False,
 ) -> Decision:
     """Returns how to handle a message. Outside the agent's own threads, messages must address the agent.
 
     `agents` are the agents that a message can request by name. `follow_mode` holds unless people have chosen another.
     `is_admin`: whether an admin wrote it. A message that `is_late` answers nothing, and no run begins because of it.
+    With `may_hold`, one that comes while a question is being posted is decided on once it is there.
     """
+    if may_hold and not is_late and snapshot and _is_being_posted(snapshot):
+        return Hold()
     decision = _decide_message(message, snapshot, agents or {}, follow_mode, is_admin=is_admin)
     if not is_late or not isinstance(decision, Accept):
         return decision
@@ -352,6 +357,11 @@ def _refuse_agent(
     if active is not None and active.agent_id != message.agent_id:
         return Ignore(reason="another agent is at work", notice=ANOTHER_AGENT_RUNNING)
     return None
+
+
+def _is_being_posted(snapshot: ThreadSnapshot) -> bool:
+    ask, is_chat = snapshot.open_ask, snapshot.thread.address.platform != "api"
+    return is_chat and ask is not None and not ask.message_ref
 
 
 def _decide_reply(message: IncomingMessage, snapshot: ThreadSnapshot) -> Accept | None:

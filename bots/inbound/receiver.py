@@ -35,6 +35,7 @@ from core.agents.definition import AgentDefinition
 from core.domain.pairing import Pairings
 from core.domain.threads import (
     FollowMode,
+    Hold,
     Ignore,
     InboxItem,
     InputKind,
@@ -55,6 +56,10 @@ POLL_SECONDS = 0.2
 POLLS_MAX = 10
 """Maximum number of polls. All polls together take less than the three seconds that platforms allow for a response."""
 PREPARE_SECONDS_MAX = 30.0
+HOLD_SECONDS = 0.2
+HOLDS_MAX = 7
+"""How often, and for how long each, a message waits for a question that is being posted: less, in all, than platforms
+wait for an acknowledgement."""
 NOT_OF_THIS = "That is not a run of this conversation."
 
 
@@ -208,10 +213,15 @@ class ActionReceiver:
         agents = await self.commands.roster.agents() if is_named else None
         modes = self.follow_modes
         mode = modes.get(action.address.channel_id) or modes.get("", "default")
-        arrival, decide = arrival_of(
-            action, agents, follow_mode=mode, is_admin=self._is_admin(action)
+        rule = partial(
+            arrival_of, action, agents, follow_mode=mode, is_admin=self._is_admin(action)
         )
-        receipt = await self.inbox.accept(arrival, decide)
+        receipt = await self.inbox.accept(*rule(may_hold=True))
+        for holds_left in reversed(range(HOLDS_MAX)):
+            if not isinstance(receipt.decision, Hold):
+                break
+            await asyncio.sleep(HOLD_SECONDS)
+            receipt = await self.inbox.accept(*rule(may_hold=holds_left > 0))
         if receipt.newer_version is not None and isinstance(action, IncomingMessage):
             text, edited_at = receipt.newer_version
             return await self._accept(replace(action, text=text, edited_at=edited_at))
@@ -363,10 +373,12 @@ def arrival_of(
     *,
     follow_mode: FollowMode = "default",
     is_admin: bool = False,
+    may_hold: bool = False,
 ) -> tuple[InboxItem, Decide]:
     """Returns the inbox item to store for an action, and the rule that decides how the action is handled.
 
-    `agents` are the agents that a message can request by name. `is_admin`: whether an admin acts.
+    `agents` are the agents that a message can request by name. `is_admin`: whether an admin acts. `may_hold`: whether
+    the caller asks again if the rule says so.
     """
     match action:
         case IncomingMessage():
@@ -385,6 +397,7 @@ def arrival_of(
                 follow_mode=follow_mode,
                 is_admin=is_admin,
                 is_late=is_late(action, datetime.now(UTC)),
+                may_hold=may_hold,
             )
             return message, decide
         case MessageEdited():

@@ -305,7 +305,13 @@ class Ignore:
     notice: str = ""
 
 
-Decision = Accept | StopRun | Overhear | Ignore
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """Decision to do nothing yet and to decide again in a moment: the question that the message may answer is being
+    posted."""
+
+
+Decision = Accept | StopRun | Overhear | Ignore | Hold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

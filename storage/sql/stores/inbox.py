@@ -18,6 +18,7 @@ from core.domain.threads import (
     Accept,
     Ask,
     Attention,
+    Hold,
     Ignore,
     InboxItem,
     IncomingFile,
@@ -419,7 +420,7 @@ def _accept(connection: Connection, arrival: InboxItem, decide: Decide) -> Recei
         insert_heard(connection, thread.thread_id, arrival)
     elif thread is not None:
         amend_heard(connection, thread.thread_id, arrival)
-    if isinstance(decision, Ignore | Overhear):
+    if isinstance(decision, Ignore | Overhear | Hold):
         return Receipt(decision=decision, thread_id=thread.thread_id if thread else None)
     if not claim_key(connection, arrival.dedupe_key):
         return _duplicate(connection, arrival.dedupe_key) or Receipt(

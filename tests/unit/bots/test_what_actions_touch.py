@@ -17,6 +17,7 @@ from core.domain.threads import (
     Accept,
     Address,
     Ask,
+    Hold,
     Ignore,
     Person,
     Run,
@@ -100,6 +101,17 @@ def test_words_answer_only_what_was_shown_before(
     decision = decide_message(said(address, sent), now)
     assert isinstance(decision, Accept)
     assert (decision.ask_id == "a") == is_answer
+
+
+@pytest.mark.parametrize("asks", ["question", "approval"])
+def test_words_wait_for_a_question_that_is_being_posted(asks: str) -> None:
+    posting = snapshot(SLACK, asks=asks)
+    assert decide_message(said(SLACK, 9), posting, may_hold=True) == Hold()
+    posted = snapshot(SLACK, asks=asks, card_ref=ref(SLACK, 1))
+    assert isinstance(decide_message(said(SLACK, 9), posted, may_hold=True), Accept)
+    assert isinstance(
+        decide_message(said(HTTP, 9), snapshot(HTTP, asks=asks), may_hold=True), Accept
+    )
 
 
 def test_over_http_a_question_counts_as_shown() -> None:
