@@ -101,7 +101,7 @@ class Conversations(Protocol):
         ...
 
     async def note_earlier_authors(self, thread_id: str, authors: Mapping[str, str]) -> None:
-        """Notes who had written in the chat thread before the agent came: their names by id."""
+        """Stores who had written in the chat thread before the agent was called: their names by id."""
         ...
 
     async def forget(self, thread_id: str, *, by: Person | None = None) -> None:

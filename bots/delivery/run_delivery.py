@@ -365,7 +365,9 @@ class _Show:
         self._asked = asked
         self._signs_changed.set()
         if any(one.slot == "ask" for one in posting.refused_posts()):
-            await self._deps.stop_run(self.run_id)  # nobody can answer; the end of the run says why
+            await self._deps.stop_run(
+                self.run_id
+            )  # nobody can answer it, and the end of the run tells the requester
 
     async def _show_replies(self, run: Run, poster: Poster, writer: asyncio.Task[None]) -> None:
         """Posts the replies that the run has left while it goes on, the first of them as the message of `writer`."""

@@ -36,7 +36,7 @@ LATE_SECONDS = 3_600
 CLOCK_DIFFERENCE_SECONDS = 2.0
 DISCORD_EPOCH_SECONDS = 1_420_070_400.0
 READING_SECONDS = 1.5
-"""Consent that is sent sooner after a card was meant for something else: nobody has read the card."""
+"""A yes that is sent sooner than this after a card was meant for something else: nobody can have read the card yet."""
 _AGENT_PREFIX = re.compile(r"agent:(\S{1,64})(?:\s+|$)", re.IGNORECASE)
 SHORT_HELP = (
     "Hello! Tell me what you need, for example “sum up this thread”; in a channel, mention me with it. Attach files if"
@@ -368,7 +368,7 @@ def _decide_reply(message: IncomingMessage, snapshot: ThreadSnapshot) -> Accept 
     """Returns the decision if the message answers the open question, else None.
 
     Whatever the person who was asked says next is the answer, and so is what anybody says to the agent, unless it is a
-    question or for somebody else. While people are talking to each other, only what is said to the agent counts.
+    question or for somebody else. While people are talking to each other, only messages to the agent count.
     """
     ask = snapshot.open_ask
     if ask is None or message.is_to_others:

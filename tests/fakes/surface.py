@@ -64,7 +64,7 @@ class FakeSurface:
         self.on_post: Callable[[], None] = lambda: None
 
     def _next_ref(self) -> str:
-        """Returns the id of a message of a minute ago, so that what is said now is said by readers of it."""
+        """Returns an id as of a message that was posted a minute ago, so that people have had time to read it."""
         return f"{time.time() - 60:.3f}{next(self._numbers):03}"
 
     async def post(

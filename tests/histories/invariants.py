@@ -118,7 +118,7 @@ def _of_status(run_id: str, status: str, shown: Sequence[ChatMessage]) -> Iterat
 
 
 def _of_reactions(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
-    """The newest run that a message requested, or that has read it, decides its reaction."""
+    """The reaction on a message shows how the newest run ended that it requested, or that has read it."""
     runs = memory.rows(
         "SELECT request_ref, run_id, status, number FROM run UNION SELECT message_ref, run_id, status, number"
         " FROM thread_input JOIN run ON run_id = taken_by ORDER BY number"

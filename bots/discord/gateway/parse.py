@@ -294,7 +294,7 @@ def parse_reaction(
     actor: ActorContext = MEMBER,
 ) -> StopRequested | AskAnswered | None:
     """Parses a reaction that stops or approves. Reactions have no id, so two within one second count as one."""
-    # keys outlive what they led to, so they name nobody
+    # keys are kept longer than messages, so they contain no id of a person
     reactor = hashlib.sha256(f"{message_id}:{who.person_id}".encode()).hexdigest()[:16]
     key = f"discord:cross:{message_id}:{reactor}:{int(received_at.timestamp())}"
     if (vote := VOTES.get(_SKIN_TONES.sub("", emoji))) is not None:

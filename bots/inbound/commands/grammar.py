@@ -107,7 +107,7 @@ def parse_follow_command(text: str) -> str | None:
 Word = Literal["yes", "no", "stop"]
 _WORDS: tuple[Word, ...] = ("yes", "no", "stop")
 CHARACTERS_MAX = 60
-"""No message that means yes, no or stop is longer."""
+"""A longer message never means yes, no or stop."""
 BLANK = (
     " \t\n\r\v\f\x85\xa0\xad\u180e\u200b\u200c\u200d\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e"
     "\u2060\u2061\u2062\u2063\u2064\u2066\u2067\u2068\u2069\u2800\u3000\u3164\ufeff"

@@ -76,8 +76,8 @@ class ParseContext:
         )
 
     def key(self, *parts: str) -> str:
-        """Returns the dedupe key of an event. Every delivery of the same event has the same key. Keys outlive what they
-        led to, so they name nobody."""
+        """Returns the dedupe key of an event. Every delivery of the same event has the same key. Keys are kept
+        longer than messages, so they contain no id of a person."""
         return ":".join(("slack", self.identity.team_id, *parts))
 
 

@@ -171,7 +171,7 @@ def keep_version(connection: Connection, thread_id: str | None, arrival: InboxIt
         "is_deleted": is_deleted,
         "sent_at": arrival.sent_at,
     }
-    # a platform may not say when a message was deleted, and a deleted message does not come back
+    # a deletion always counts: Discord does not say when it was, and a deleted message does not come back
     is_older = message_versions.c.is_deleted.is_(False) & or_(
         literal(is_deleted), message_versions.c.sent_at <= arrival.sent_at
     )

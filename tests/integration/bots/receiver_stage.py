@@ -61,7 +61,7 @@ class ReceiverStage:
 
 
 def show_questions(connection: Connection) -> None:
-    """Posts what the runs ask, a minute ago, so that what is said now is said by readers of it."""
+    """Marks the questions of the runs as posted a minute ago, so that people have had time to read them."""
     posted_at = f"{time.time() - 60:.6f}"
     unposted = (deliveries.c.slot == "ask") & deliveries.c.message_ref.is_(None)
     connection.execute(update(deliveries).where(unposted).values(message_ref=posted_at))

@@ -115,7 +115,7 @@ def rows(connection: sa.Connection) -> Rows:
 
 GONE = {"early_change": "what it held was for messages of the last hour"}
 GONE_COLUMNS = {"run": {"stop_position"}}
-"""What a later version has no use for."""
+"""Tables and columns that a later version has dropped."""
 
 
 @pytest.mark.parametrize("revision", EACH_REVISION)
