@@ -34,12 +34,22 @@ class Reader:
     """Follows a run in the background and keeps what it got."""
 
     def __init__(
-        self, stores: Stores, bus: MemoryEventBus, run_id: str, after: Cursor | None
+        self,
+        stores: Stores,
+        bus: MemoryEventBus,
+        run_id: str,
+        after: Cursor | None,
+        *,
+        recheck_seconds: float = 0.05,
     ) -> None:
         self.cursors: list[str] = []
         self._got = asyncio.Event()
         self._stream = follow(
-            run_id, after, conversations=stores.conversations, bus=bus, recheck_seconds=0.05
+            run_id,
+            after,
+            conversations=stores.conversations,
+            bus=bus,
+            recheck_seconds=recheck_seconds,
         )
         self.task = spawn(self._read(), name="reader")
 
@@ -163,8 +173,8 @@ async def test_what_the_bus_did_not_take_is_told_before_what_it_took_later(
 ) -> None:
     lease = await stores.started()
     second = replace(lease, attempt=2)
-    reader = Reader(stores, bus, lease.run_id, None)
     await _store(stores, lease, _stored(lease, 1))
+    reader = Reader(stores, bus, lease.run_id, None, recheck_seconds=600)
     await reader.got("1-1")
     await _store(stores, lease, _stored(lease, 2), _stored(lease, 4), _stored(lease, 6))
     await bus.publish([_chunk(lease, 5)])
