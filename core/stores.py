@@ -87,25 +87,41 @@ class Conversations(Protocol):
         """Returns the thread that is currently bound to the address, or None."""
         ...
 
-    async def thread_ids(self, address: Address) -> tuple[str, ...]:
-        """Returns all threads that were ever bound to the address, newest first."""
+    async def thread_ids(
+        self, address: Address, *, begun_by: datetime | None = None
+    ) -> tuple[str, ...]:
+        """Returns all threads that were ever bound to the address, newest first; with a time of the platform's clock,
+        without those whose first request was sent later."""
         ...
 
     async def snapshot(self, thread_id: str) -> ThreadSnapshot | None: ...
 
     async def create(self, address: Address, *, title: str = "") -> Thread: ...
 
-    async def unbind(self, place: Address | str, *, by: Person | None = None) -> bool:
+    async def unbind(
+        self, place: Address | str, *, by: Person | None = None, begun_by: datetime | None = None
+    ) -> bool:
         """Unbinds the address, or that of the thread with this id, so that the next message starts a new thread. The
-        old thread remains readable by its id. Returns False, and changes nothing, if a run is active there."""
+        old thread remains readable by its id. Returns False, and changes nothing, if a run is active there. A thread
+        whose first request was sent after `begun_by` is a new one already."""
         ...
 
     async def note_earlier_authors(self, thread_id: str, authors: Mapping[str, str]) -> None:
         """Stores who had written in the chat thread before the agent was called: their names by id."""
         ...
 
+    async def note_author(self, address: Address, person: Person) -> None:
+        """Counts a person without access among those who write in the chat thread there, if the agent has one. Nothing
+        of what they write is stored."""
+        ...
+
     async def forget(self, thread_id: str, *, by: Person | None = None) -> None:
         """Deletes the thread and all its rows. Its active run loses its lease, and its take-overs end."""
+        ...
+
+    async def unended_runs_of(self, address: Address, person_id: str) -> tuple[str, ...]:
+        """Returns the runs that a person has requested, and that have not ended, in the place that `erase_person`
+        clears."""
         ...
 
     async def erase_person(self, address: Address, person_id: str) -> "ErasedCounts":
@@ -274,6 +290,13 @@ class RunResult:
     yields_to_input: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class RunEnd:
+    """A run has ended. `follower_id` is the run that was queued for what it did not read, or an empty string."""
+
+    follower_id: str = ""
+
+
 class RunClaims(Protocol):
     """Decides which worker executes a run."""
 
@@ -330,8 +353,8 @@ class RunJournal(Protocol):
 
     async def write(self, lease: Lease, entry: JournalEntry) -> None: ...
 
-    async def finish(self, lease: Lease, entry: JournalEntry, ending: RunResult) -> bool:
-        """Ends the run. Writes nothing and returns False if the ending yields to input and an input is waiting that the
+    async def finish(self, lease: Lease, entry: JournalEntry, ending: RunResult) -> RunEnd | None:
+        """Ends the run. Writes nothing and returns None if the ending yields to input and an input is waiting that the
         entry does not consume; the run must then continue.
 
         Other endings end the run, and a new run is queued for the input.

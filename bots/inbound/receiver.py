@@ -105,6 +105,8 @@ class ActionReceiver:
         platform, so that the platform sends it again.
         """
         if (refusal := await self._find_refusal(action)) is not None:
+            if isinstance(action, IncomingMessage):
+                await self.commands.conversations.note_author(action.address, action.author)
             return refusal
         outcome = await self.receive_trusted(action)
         # a notice could be the other app's next cue

@@ -238,9 +238,10 @@ class BackgroundMessageReader:
         self._refs: frozenset[str] = frozenset()
         self._is_failure_told = False
 
-    def remember(self, history: Sequence[Message]) -> None:
-        """Notes which chat messages the stored conversation contains, so `listen` does not return them again."""
-        self._after = last_read_at(history)
+    def remember(self, history: Sequence[Message], *, reads_all: bool = False) -> None:
+        """Notes which chat messages the stored conversation contains, so `listen` does not return them again. With
+        `reads_all`, it reads the thread from its beginning, because no earlier run has done so to its end."""
+        self._after = None if reads_all else last_read_at(history)
         self._refs = known_refs(history)
 
     async def listen(self, address: Address, inputs: Sequence[ThreadInput]) -> Background | None:

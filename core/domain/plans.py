@@ -70,9 +70,15 @@ Plans = tuple[Plan, ...]
 
 class PlanStore(Protocol):
     async def change(
-        self, thread_id: str, how: Callable[[Plans], Plans], *, lease: Lease | None = None
+        self,
+        thread_id: str,
+        how: Callable[[Plans], Plans],
+        *,
+        lease: Lease | None = None,
+        key: str = "",
     ) -> Plans:
-        """Replaces the thread's plans with the result of `how` in one transaction, and returns them.
+        """Replaces the thread's plans with the result of `how` in one transaction, and returns them. With a key, it
+        does so once: a command that comes again finds the plans as they are.
 
         `how` may be called more than once. If it raises, nothing is stored and the exception propagates. Raises
         LeaseLost if a lease is given and another worker has taken it over.
@@ -90,9 +96,14 @@ class PlansOfRun:
     held: Lease
 
     async def change(
-        self, thread_id: str, how: Callable[[Plans], Plans], *, lease: Lease | None = None
+        self,
+        thread_id: str,
+        how: Callable[[Plans], Plans],
+        *,
+        lease: Lease | None = None,
+        key: str = "",
     ) -> Plans:
-        return await self.plans.change(thread_id, how, lease=lease or self.held)
+        return await self.plans.change(thread_id, how, lease=lease or self.held, key=key)
 
     async def read(self, thread_id: str) -> Plans:
         return await self.plans.read(thread_id)

@@ -47,7 +47,7 @@ from core.run.history_repair import RepairContext, end_open_turns, repair_histor
 from core.run.input_reader import InputReader
 from core.run.recorder import RunRecorder
 from core.run.thread_sandbox import ThreadSandbox
-from core.stores import LoadedRun
+from core.stores import LoadedRun, RunEnd
 from core.tasks import StopSwitch, cancel, spawn
 
 log = logging.getLogger(__name__)
@@ -58,43 +58,45 @@ HANDED_BACK = "handed_back"
 BROKEN = "Something broke on our side. The operator has the details; you can try again."
 
 
-async def execute(run_id: str, deps: RunDeps) -> None:
-    """Executes the run until it finishes, fails or waits for people.
+async def execute(run_id: str, deps: RunDeps) -> RunEnd:
+    """Executes the run until it finishes, fails or waits for people. The result names the run that follows it.
 
     Returns without doing anything if the run is over or another worker holds its lease. If the task is cancelled, the
     lease is released first, so that another worker can continue the run.
     """
     lease = await deps.stores.claims.claim(run_id, deps.worker_id)
     if lease is None:
-        return
+        return RunEnd()
     set_log_context(run_id=run_id, thread_id=lease.thread_id, worker=lease.worker_id)
     with deps.metrics.timed("run", run_id=run_id, thread_id=lease.thread_id) as timing:
-        timing.labels["state"] = await _executed(lease, deps)
+        timing.labels["state"], end = await _executed(lease, deps)
+    return end
 
 
-async def _executed(lease: Lease, deps: RunDeps) -> str:
-    """Executes the run and returns its new status, or `handed_back` if the run still has to be continued."""
+async def _executed(lease: Lease, deps: RunDeps) -> tuple[str, RunEnd]:
+    """Executes the run. Returns its new status, or `handed_back` if it still has to be continued, and what follows."""
     run_id = lease.run_id
     log.info("worker %s takes up run %s, attempt %d", lease.worker_id, run_id, lease.attempt)
     # listens before the load, so that no request to stop is missed between the two
     stop_signal = spawn(deps.messaging.signals.wait(run_id), name=f"stop signal of {run_id}")
     try:
         loaded = await deps.stores.conversations.load_run(run_id)
-        return await _execute_loaded(loaded, lease, deps, stop_signal) if loaded else HANDED_BACK
+        if loaded:
+            return await _execute_loaded(loaded, lease, deps, stop_signal)
     except StorageUnavailable as error:
         log.warning("run %s is given back until the database is well again: %s", run_id, error)
         await _released(lease, deps)
-        return HANDED_BACK
     except asyncio.CancelledError:
         await asyncio.shield(spawn(deps.stores.claims.release(lease), name=f"release {run_id}"))
         raise
     finally:
         stop_signal.cancel()
+    return HANDED_BACK, RunEnd()
 
 
 async def _execute_loaded(
     loaded: LoadedRun, lease: Lease, deps: RunDeps, stop_signal: asyncio.Task[None]
-) -> str:
+) -> tuple[str, RunEnd]:
     plans = PlansOfRun(deps.stores.plans, lease)
     deps = replace(deps, stores=replace(deps.stores, plans=plans))
     recorder = RunRecorder(
@@ -118,7 +120,7 @@ async def _execute_loaded(
         *(recorder.model or "none", recorder.turns, time.monotonic() - start),
         recorder.spent.cost_usd,
     )
-    return execution.state
+    return execution.state, execution.end
 
 
 async def _released(lease: Lease, deps: RunDeps) -> None:
@@ -138,7 +140,7 @@ class _Execution:
     def __init__(
         self, lease: Lease, loaded: LoadedRun, deps: RunDeps, recorder: RunRecorder
     ) -> None:
-        self.state = HANDED_BACK
+        self.state, self.end = HANDED_BACK, RunEnd()
         self._lease = lease
         self._loaded = loaded
         self._deps = deps
@@ -244,8 +246,8 @@ class _Execution:
                 calls = await self._deps.stores.journal.calls(self._lease.run_id)
                 ended = attach_drawn_pictures(ended, calls)
             result = build_run_result(ended, earlier_replies=self._replies_left)
-            if await self._recorder.finish(ended, result):
-                self.state = ended.status
+            if (end := await self._recorder.finish(ended, result)) is not None:
+                self.state, self.end = ended.status, end
                 return
             self._leave_reply(ended)
             await self._recorder.commit()
@@ -317,5 +319,5 @@ class _Execution:
             except Exception:  # the run must end all the same
                 log.exception("the history of run %s was not completed", self._lease.run_id)
             await block_steps_of_failed_run(self._lease, self._deps, self._recorder)
-            await self._recorder.finish(failed, build_run_result(failed))
-            self.state = "failed"
+            end = await self._recorder.finish(failed, build_run_result(failed))
+            self.state, self.end = "failed", end or RunEnd()

@@ -68,7 +68,7 @@ class InputReader:
 
     def remember(self, history: Sequence[Message]) -> None:
         """Notes which chat messages the history contains, so that none of them is added as background again."""
-        self._background.remember(history)
+        self._background.remember(history, reads_all=not self._knows_authors)
         self._history = history
 
     async def take_steering(self) -> Sequence[Message]:

@@ -33,7 +33,15 @@ from core.domain.ids import new_id
 from core.domain.threads import Lease, ThreadInput, ToolCallRecord, Usage
 from core.domain.wire_format import status_message
 from core.ports import EventBus
-from core.stores import NOTHING_NEW, DeliveryDraft, JournalEntry, RunJournal, RunResult, UsageEntry
+from core.stores import (
+    NOTHING_NEW,
+    DeliveryDraft,
+    JournalEntry,
+    RunEnd,
+    RunJournal,
+    RunResult,
+    UsageEntry,
+)
 from core.tasks import spawn
 
 log = logging.getLogger(__name__)
@@ -169,11 +177,11 @@ class RunRecorder:
         """Stores the approval request with all pending entries, and releases the run until people answer."""
         await asyncio.shield(spawn(self._suspend(approval), name="suspend the run"))
 
-    async def finish(self, terminal: Terminal, ending: RunResult) -> bool:
-        """Ends the run and stores all pending entries. Returns False if an unread input keeps the run going."""
+    async def finish(self, terminal: Terminal, ending: RunResult) -> RunEnd | None:
+        """Ends the run and stores all pending entries. Returns None if an unread input keeps the run going."""
         return await asyncio.shield(spawn(self._finish(terminal, ending), name="finish the run"))
 
-    async def _finish(self, terminal: Terminal, ending: RunResult) -> bool:
+    async def _finish(self, terminal: Terminal, ending: RunResult) -> RunEnd | None:
         await self._flush_chunks()
         async with self._lock:
             self._cancel_timer()
@@ -182,12 +190,13 @@ class RunRecorder:
             now, turn_id = datetime.now(UTC), self._turn_id
             said = [_Emitted(one, turn_id, now) for one in closing_events(terminal, turn_id)]
             events = self._events([*batch.emitted, *said, _Emitted(terminal, None, now)])
-            if not await self._journal.finish(self._lease, self._entry(batch, events), ending):
-                return False
+            end = await self._journal.finish(self._lease, self._entry(batch, events), ending)
+            if end is None:
+                return None
             self._pending = _Pending()
             self._n += len(events)
         await self._bus.publish(events)
-        return True
+        return end
 
     async def _suspend(self, approval: Approval) -> None:
         """Stores the approval request before publishing its event, so that subscribers find the stored request."""

@@ -129,10 +129,14 @@ class Worker:
         return ""
 
     def _start(self, run_id: str) -> asyncio.Task[None]:
-        task = spawn(execute(run_id, self._deps), name=f"run {run_id}")
+        task = spawn(self._execute(run_id), name=f"run {run_id}")
         self._runs[run_id] = task
         task.add_done_callback(lambda _task: self._runs.pop(run_id, None))
         return task
+
+    async def _execute(self, run_id: str) -> None:
+        if follower_id := (await execute(run_id, self._deps)).follower_id:
+            await self._queue.put(follower_id)
 
     async def _end_stopped(self) -> None:
         """Ends runs that were stopped while they wait for a slot. They need none, because they call no model."""

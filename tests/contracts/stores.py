@@ -88,7 +88,8 @@ class Stores:
     ) -> bool:
         """Ends the run; with `takes`, with everything that came in."""
         taken = tuple(one.input_id for one in await self.journal.inputs(lease)) if takes else ()
-        return await self.journal.finish(lease, JournalEntry(taken_input_ids=taken), ending)
+        entry = JournalEntry(taken_input_ids=taken)
+        return await self.journal.finish(lease, entry, ending) is not None
 
     async def asked(self, question: str = "Which one?") -> tuple[Lease, str]:
         """A run that ended with a question; its lease and the ask's id."""

@@ -338,6 +338,17 @@ async def test_a_decision_knows_who_has_written_and_whether_people_talk(stores: 
     assert [one.is_alone(ALICE) for one in seen] == [False, False]
 
 
+async def test_a_person_without_access_counts_among_those_who_write(stores: Stores) -> None:
+    await stores.conversations.note_author(ADDRESS, BOB)  # the agent has no thread there
+    assert await stores.conversations.find(ADDRESS) is None
+    await stores.say("hello", message_ref=ADDRESS.thread_key)
+    for _ in range(2):
+        await stores.conversations.note_author(ADDRESS, BOB)
+    found = await stores.conversations.find(ADDRESS)
+    assert found is not None
+    assert found.thread.earlier_authors == {BOB.person_id: BOB.name}
+
+
 async def test_one_person_is_alone_in_a_thread_that_begins_with_the_request(
     stores: Stores,
 ) -> None:

@@ -244,6 +244,20 @@ async def test_a_reservation_ends_with_the_usage_of_its_call_and_with_its_run(
     assert await is_granted(third)
 
 
+async def test_a_run_that_is_refused_gives_back_what_its_dead_call_had_reserved(
+    stores: Stores,
+) -> None:
+    first, second, third = [
+        await _started(stores, address=replace(ADDRESS, thread_key=f"{n}.1")) for n in range(3)
+    ]
+    assert (await _reserve(stores, first, MOST, Budget(person=Limit(tokens=300_000)))).is_granted
+    assert (await _reserve(stores, second, MOST, Budget(person=Limit(tokens=300_000)))).is_granted
+    assert not (
+        await _reserve(stores, first, MOST, Budget(person=Limit(tokens=100_000)))
+    ).is_granted
+    assert (await _reserve(stores, third, MOST, OF_PERSON)).is_granted
+
+
 async def test_a_reservation_is_of_its_workspace_channel_and_person(stores: Stores) -> None:
     first = await _started(stores)
     of_bob = await _started(stores, address=replace(ADDRESS, thread_key="200.1"), author=BOB)

@@ -18,7 +18,7 @@ from core.agents.roster import Roster, unknown_agent_message
 from core.domain.errors import AgentError, SurfaceError, ThreadhandError, ToolError
 from core.domain.model_options import NO_OPTIONS
 from core.domain.plans import PlanStore
-from core.domain.threads import FollowMode, Person, ThreadSnapshot, Usage
+from core.domain.threads import FollowMode, ThreadSnapshot, Usage
 from core.knowledge.ports import Scope
 from core.ports import FileEntry, OutgoingFile, SandboxProvider
 from core.stores import Conversations, FollowModes
@@ -169,7 +169,7 @@ async def _answer_in_thread(called: CommandCalled, deps: CommandDeps) -> Outcome
     if called.name == "files":
         return await _files(called, snapshot, deps)
     if called.name == "new":
-        return Outcome(notice=await _new(snapshot, deps, called.person), is_private=False)
+        return Outcome(notice=await _new(called, snapshot, deps), is_private=False)
     if called.name == "usage":
         usage = await deps.conversations.usage(thread_id=snapshot.thread.thread_id)
         return Outcome(notice=format_usage(usage))
@@ -231,8 +231,9 @@ def _list_entries(entries: Sequence[FileEntry]) -> str:
     return "\n".join(lines)
 
 
-async def _new(snapshot: ThreadSnapshot, deps: CommandDeps, by: Person) -> str:
-    if not await deps.conversations.unbind(snapshot.thread.address, by=by):
+async def _new(called: CommandCalled, snapshot: ThreadSnapshot, deps: CommandDeps) -> str:
+    address = snapshot.thread.address
+    if not await deps.conversations.unbind(address, by=called.person, begun_by=called.sent_at):
         return "I am still working here. Stop me first, then start a new conversation."
     if snapshot.open_ask is not None:
         deps.erasure.wake_delivery(snapshot.open_ask.run_id)

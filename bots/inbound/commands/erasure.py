@@ -58,7 +58,7 @@ async def answer_forget(called: CommandCalled, deps: ErasureDeps, policy: Access
         if is_confirmed:
             return await _forget_person(called, deps)
         return Outcome(notice=FORGET_ME.format(_place(called)))
-    thread_ids = await deps.conversations.thread_ids(called.address)
+    thread_ids = await deps.conversations.thread_ids(called.address, begun_by=called.sent_at)
     if not thread_ids:
         return Outcome(notice=NOT_HERE)
     is_admin = policy.is_admin(called.address.workspace_id, called.person.person_id, called.actor)
@@ -150,7 +150,12 @@ async def _wait_until_closed(run_id: str, deps: ErasureDeps) -> None:
 
 
 async def _forget_person(called: CommandCalled, deps: ErasureDeps) -> Outcome:
-    counts = await deps.conversations.erase_person(called.address, called.person.person_id)
+    place, person_id = called.address, called.person.person_id
+    for run_id in await deps.conversations.unended_runs_of(place, person_id):
+        await deps.stops.request_stop(run_id, by=called.person)
+        await deps.signals.send(run_id)
+        deps.wake_delivery(run_id)
+    counts = await deps.conversations.erase_person(place, person_id)
     return Outcome(
         notice=f"Forgotten{_place(called)}: {counts.messages:,} of your messages, your name in {counts.names:,} other"
         f" places, and your share in {counts.usage:,} usage entries."

@@ -49,7 +49,9 @@ async def answer_plan(called: CommandCalled, snapshot: ThreadSnapshot, plans: Pl
         return Outcome(notice=USAGE)
     try:
         after = await plans.change(
-            thread_id, lambda known: _edited(known, edit, rest.strip(), run, is_stop=verb == "stop")
+            thread_id,
+            lambda known: _edited(known, edit, rest.strip(), run, is_stop=verb == "stop"),
+            key=called.dedupe_key,
         )
     except PlanChangeRefused as refusal:
         return Outcome(notice=str(refusal))

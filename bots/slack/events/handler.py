@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
@@ -38,6 +38,7 @@ from bots.slack.events.payload_fields import get_object, get_objects, get_text
 from bots.slack.events.shortcuts import Shortcuts
 from bots.slack.web_api.client import ACKNOWLEDGE_SECONDS, SlackClient, acknowledging, seconds_left
 from bots.slack.web_api.downloads import FileRefSigner, fetch_file_metadata
+from bots.slack.web_api.history import ChannelHistory
 from bots.slack.web_api.people import STANDING_REMEMBERED_SECONDS, People, UserGroups
 from bots.slack.web_api.posting import NoticeSender
 from core.domain.errors import StorageUnavailable, SurfaceError, SurfaceRefused, SurfaceUnclear
@@ -88,21 +89,12 @@ class MentionDedup:
         return True
 
 
-EARLY_REPLIES_MAX = 200
-EARLY_SECONDS_MAX = 300.0
-
-
 class ThreadOrder:
     """Keeps the messages of a thread, their edits and their deletions in the order in which they arrive, while their
-    lookups overlap.
-
-    Slack keeps no order between a thread's root and its replies, so replies that came first are kept for a while.
-    """
+    lookups overlap."""
 
     def __init__(self) -> None:
         self._newest: dict[MessageKey, asyncio.Event] = {}
-        self._early: OrderedDict[MessageKey, JsonObject] = OrderedDict()
-        self._unfinished: set[MessageKey] = set()
 
     @asynccontextmanager
     async def place(self, event: JsonObject) -> AsyncGenerator[Callable[[], Awaitable[None]]]:
@@ -125,33 +117,6 @@ class ThreadOrder:
             if self._newest.get(thread) is own:
                 del self._newest[thread]
 
-    def keep(self, event: JsonObject) -> None:
-        """Keeps a reply that mentions no one, if its thread's first message may not have arrived yet."""
-        channel, ts, root = (get_text(event, key) for key in ("channel", "ts", "thread_ts"))
-        if root in {"", ts} or parse_ts(ts) - parse_ts(root) > timedelta(seconds=EARLY_SECONDS_MAX):
-            return
-        self._early[channel, ts] = event
-        if len(self._early) > EARLY_REPLIES_MAX:
-            self._early.popitem(last=False)
-
-    async def handle_early_replies(
-        self, root: JsonObject, handle: Callable[[JsonObject], Awaitable[object]], *, is_taken: bool
-    ) -> None:
-        """Calls `handle` with each reply that came before this message, oldest first, if the agent took the message.
-
-        If `handle` raises, the rest stays for the next delivery of the message, which is not taken twice.
-        """
-        thread = get_text(root, "channel"), get_text(root, "ts")
-        if not is_taken and thread not in self._unfinished:
-            return
-        self._unfinished.add(thread)
-        for key in sorted(key for key in self._early if key[0] == thread[0]):
-            event = self._early.get(key)
-            if event is not None and get_text(event, "thread_ts") == thread[1]:
-                await handle(event)
-                self._early.pop(key, None)
-        self._unfinished.discard(thread)
-
 
 def _thread_ts(event: JsonObject) -> str:
     """Returns the ts of the first message of the thread where the event happened. An edit and a deletion carry the
@@ -160,6 +125,8 @@ def _thread_ts(event: JsonObject) -> str:
     return get_text(message, "thread_ts") or get_text(message, "ts")
 
 
+ROOT_SECONDS = 1.0
+"""A message that takes longer from its author to the inbox may have been overtaken by replies to it."""
 SECOND_COPY_SECONDS_MAX = 1.0
 FETCH_SECONDS_MAX = 1.0
 STANDING_SECONDS_MAX = 0.5
@@ -237,15 +204,28 @@ class EventHandler:
             if isinstance(inbound, IncomingMessage):
                 inbound = replace(inbound, is_missed=is_missed)
             is_reply = get_text(event, "thread_ts") not in {"", get_text(event, "ts")}
-            is_taken = await self._receive_inbound(inbound, is_thread_open=is_reply, turn=turn)
+            outcome = await self._receive_inbound(inbound, is_thread_open=is_reply, turn=turn)
             if isinstance(inbound, IncomingMessage | CommandCalled):
-                self._record_taken(event, inbound, is_taken=is_taken)
-        if isinstance(inbound, IncomingMessage):
-            if is_reply and not is_taken and not inbound.is_addressed:
-                self._order.keep(event)
-            if not is_reply:
-                await self._order.handle_early_replies(event, self._on_event, is_taken=is_taken)
+                self._record_taken(event, inbound, is_taken=not outcome.is_ignored)
+        if isinstance(inbound, IncomingMessage) and outcome.run_id and not (is_reply or is_missed):
+            await self._read_early_replies(event)
         return not isinstance(inbound, Ignored)
+
+    async def _read_early_replies(self, root: JsonObject) -> None:
+        """Handles the replies to a message that came late, because Slack keeps no order between the two, and a reply
+        whose thread is unknown is ignored. Those that came later were handled, and are duplicates."""
+        channel, ts = get_text(root, "channel"), get_text(root, "ts")
+        if (datetime.now(UTC) - parse_ts(ts)).total_seconds() > ROOT_SECONDS:
+            history, replies = (
+                ChannelHistory(client=self._client, pause_seconds=0),
+                list[JsonObject](),
+            )
+            try:
+                replies = await history.read_replies(channel, ts)
+            except SurfaceError as error:
+                log.info("slack: early replies to %s are not looked for: %s", ts, error)
+            for reply in replies:
+                await self._on_event(reply)
 
     async def on_shortcut(self, payload: JsonObject) -> None:
         """Handles a message shortcut or a global one."""
@@ -277,8 +257,10 @@ class EventHandler:
             if isinstance(inbound, Ignored):
                 (action, *_) = get_objects(payload, "actions") or [{}]
                 self._shortcuts.refuse_unknown(payload, get_text(action, "action_id"))
-            is_taken = await self._receive_inbound(inbound, is_thread_open=True, is_click=True)
-            if is_taken and isinstance(inbound, FeedbackGiven) and not inbound.is_good:
+            outcome = await self._receive_inbound(inbound, is_thread_open=True, is_click=True)
+            if outcome.is_ignored or not isinstance(inbound, FeedbackGiven):
+                return
+            if not inbound.is_good:
                 await self._shortcuts.ask_reason(payload, inbound)
 
     async def _refused(self, event: JsonObject) -> UserAction | None:
@@ -314,18 +296,18 @@ class EventHandler:
         is_thread_open: bool,
         is_click: bool = False,
         turn: Callable[[], Awaitable[None]] | None = None,
-    ) -> bool:
-        """Passes the action on, after `turn`, and shows its notice. Returns whether it was taken."""
+    ) -> Outcome:
+        """Passes the action on, after `turn`, and shows its notice."""
         if isinstance(inbound, Ignored):
             log.debug("a slack payload was ignored: %s", inbound.reason)
-            return False
+            return Outcome(is_ignored=True)
         inbound, outcome = await self._take(inbound, is_click=is_click, turn=turn)
         is_addressed = isinstance(inbound, IncomingMessage) and inbound.is_addressed
         if self._cursors and outcome.is_ignored and is_addressed:
             await self._cursors.mark_ignored(inbound.dedupe_key)
         if outcome.notice:
             self._notices.send(inbound, outcome, is_thread_open=is_thread_open)
-        return not outcome.is_ignored
+        return outcome
 
     async def _take(
         self,

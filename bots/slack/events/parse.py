@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import cast, get_args
 
 from bots.inbound.actions import (
@@ -43,6 +43,8 @@ VOTES: Mapping[str, str] = {
 _KNOWLEDGE = re.compile(r"knowledge(?:\s+(list|add|remove\s+\S.*))?", re.IGNORECASE)
 """Matches a whole message, because a longer sentence that starts with the word is a request."""
 _TS = re.compile(r"\d{1,10}\.\d{1,9}")
+EDITED_WITHIN = timedelta(microseconds=999_999)
+"""A message says in whole seconds when it was edited, so its text may be as new as the end of that second."""
 _CONTENT = frozenset({"text", "blocks", "files", "attachments", "message", "previous_message"})
 # The subtypes of messages that people write. Messages with other subtypes come from Slack or from bots.
 A_BOTS = "a bot's"
@@ -198,7 +200,7 @@ def _message(
         is_to_others=is_to_others,
         files=files,
         agent_id=agent_id,
-        edited_at=parse_ts(edited) if _TS.fullmatch(edited) else None,
+        edited_at=parse_ts(edited) + EDITED_WITHIN if _TS.fullmatch(edited) else None,
         actor=ActorContext(app_ids=app_ids),
     )
     command = STOP_COMMAND if is_stop else None if app_ids else _command(words, files)

@@ -259,6 +259,14 @@ class ChannelHistory:
             messages=tuple(_as_event(found[ts], channel_id) for ts in kept), is_cut=is_cut
         )
 
+    async def read_replies(self, channel_id: str, thread_key: str) -> list[JsonObject]:
+        """Returns the first replies of a thread as `message` events, oldest first. Raises SurfaceError."""
+        parameters: dict[str, str | int | bool] = {"channel": channel_id, "ts": thread_key}
+        with _CATCH_UP:
+            answer = await self.client.read("conversations.replies", {**parameters, "limit": 15})
+        replies = get_objects(answer, "messages")
+        return [_as_event(one, channel_id) for one in replies if get_text(one, "ts") != thread_key]
+
     async def _fetch_pages(
         self, method: str, what: str, parameters: Parameters, *, place: Failpoint = _CATCH_UP
     ) -> tuple[list[JsonObject], bool]:

@@ -18,6 +18,7 @@ from storage.sql.rows import Row, from_row
 from storage.sql.statements import CompiledStatement, insert_or_replace, insert_or_skip
 from storage.sql.stores.audit import record_act, record_in_thread
 from storage.sql.stores.conversations import insert_thread, lock_thread, lock_thread_at
+from storage.sql.stores.inbox import claim_key
 from storage.sql.tables import agent_versions, leases, plans, runs, saved_agents, threads
 
 _RECORD = Failpoint("storage.record_agent")
@@ -190,9 +191,18 @@ class SqlPlans:
         self._database = database
 
     async def change(
-        self, thread_id: str, how: Callable[[Plans], Plans], *, lease: Lease | None = None
+        self,
+        thread_id: str,
+        how: Callable[[Plans], Plans],
+        *,
+        lease: Lease | None = None,
+        key: str = "",
     ) -> Plans:
-        return await self._database.write(_CHANGE, lambda c: _changed(c, thread_id, how, lease))
+        def work(connection: Connection) -> Plans:
+            is_done = key and not claim_key(connection, f"{key}:done")
+            return _changed(connection, thread_id, _unchanged if is_done else how, lease)
+
+        return await self._database.write(_CHANGE, work)
 
     async def read(self, thread_id: str) -> Plans:
         return await self._database.read(lambda c: tuple(_plan(row) for row in _rows(c, thread_id)))
@@ -225,6 +235,10 @@ def _changed(
     if values:
         connection.execute(plans.insert(), values)
     return after
+
+
+def _unchanged(known: Plans) -> Plans:
+    return known
 
 
 def _check_held(connection: Connection, lease: Lease) -> None:

@@ -51,7 +51,13 @@ from storage.sql.rows import (
 )
 from storage.sql.statements import CompiledStatement
 from storage.sql.stores.audit import record_in_thread
-from storage.sql.stores.erasure import erase_messages, erase_rows, erase_thread, unbind_inactive
+from storage.sql.stores.erasure import (
+    erase_messages,
+    erase_rows,
+    erase_thread,
+    erasure_place,
+    unbind_inactive,
+)
 from storage.sql.stores.talk import read_heard
 from storage.sql.tables import (
     messages,
@@ -258,6 +264,11 @@ _UNREAD = CompiledStatement(
 )
 
 
+def _begun_after(moment: datetime) -> Select[tuple[str]]:
+    """The threads whose first request was sent after that time, by the platform's clock."""
+    return select(runs.c.thread_id).where(runs.c.number == 1, runs.c.requested_at > moment)
+
+
 def _refs_shown_by() -> Select[tuple[str]]:
     """Of the pairs of a message and a run of the thread that it requested, or that has read it, the newest of each
     message. Those that a run read although they may be meant for other people are left out."""
@@ -311,8 +322,12 @@ class SqlConversations:
 
         return await self._database.read(work)
 
-    async def thread_ids(self, address: Address) -> tuple[str, ...]:
+    async def thread_ids(
+        self, address: Address, *, begun_by: datetime | None = None
+    ) -> tuple[str, ...]:
         place = [threads.c[name] == value for name, value in asdict(address).items()]
+        if begun_by is not None:
+            place.append(threads.c.thread_id.not_in(_begun_after(begun_by)))
         found = select(threads.c.thread_id).where(*place).order_by(threads.c.thread_id.desc())
         return await self._database.read(lambda c: tuple(c.execute(found).scalars()))
 
@@ -332,7 +347,9 @@ class SqlConversations:
 
         return await self._database.write(_CREATE, work)
 
-    async def unbind(self, place: Address | str, *, by: Person | None = None) -> bool:
+    async def unbind(
+        self, place: Address | str, *, by: Person | None = None, begun_by: datetime | None = None
+    ) -> bool:
         # here, because that module imports this one
         from storage.sql.stores.run_transitions import withdraw_open_ask
 
@@ -342,6 +359,9 @@ class SqlConversations:
                 if isinstance(place, str)
                 else lock_thread_at(connection, place)
             )
+            if begun_by is not None and thread is not None:
+                is_newer = _begun_after(begun_by).where(runs.c.thread_id == thread.thread_id)
+                thread = None if connection.execute(is_newer).first() else thread
             if thread is not None:
                 if read_snapshot(connection, thread).active_run is not None:
                     return False
@@ -357,6 +377,14 @@ class SqlConversations:
         statement = _THREAD_WITH_ID.values(earlier_authors=dict(authors))
         await self._database.write(_NOTE, lambda c: c.execute(statement, {"thread": thread_id}))
 
+    async def note_author(self, address: Address, person: Person) -> None:
+        found = await self.find(address)
+        known = found.thread.earlier_authors if found else None
+        if found is None or known is None or person.person_id in known:
+            return
+        authors = {**known, person.person_id: person.name}
+        await self.note_earlier_authors(found.thread.thread_id, authors)
+
     async def forget(self, thread_id: str, *, by: Person | None = None) -> None:
         def work(connection: Connection) -> None:
             thread = lock_thread(connection, thread_id)
@@ -365,6 +393,18 @@ class SqlConversations:
                 record_in_thread(connection, "conversation_forgotten", thread, by)
 
         await self._database.write(_FORGET, work)
+
+    async def unended_runs_of(self, address: Address, person_id: str) -> tuple[str, ...]:
+        found = (
+            select(runs.c.run_id)
+            .join(threads, threads.c.thread_id == runs.c.thread_id)
+            .where(
+                runs.c.requester_id == person_id,
+                runs.c.status.in_(UNENDED),
+                *erasure_place(address.platform, address.workspace_id),
+            )
+        )
+        return await self._database.read(lambda c: tuple(c.execute(found).scalars()))
 
     async def erase_person(self, address: Address, person_id: str) -> ErasedCounts:
         place = address.platform, address.workspace_id, person_id

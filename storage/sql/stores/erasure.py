@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from pydantic import JsonValue
 from sqlalchemy import (
+    ColumnElement,
     Connection,
     Select,
     Table,
@@ -69,13 +70,17 @@ def erase_thread(connection: Connection, thread_id: str) -> None:
     connection.execute(claims.values(ended_at=datetime.now(UTC)))
 
 
+def erasure_place(platform: str, workspace_id: str) -> list[ColumnElement[bool]]:
+    """The threads from which a person is removed. In Discord, a person is the same in all servers."""
+    place = [threads.c.platform == platform]
+    return place if platform == "discord" else [*place, threads.c.workspace_id == workspace_id]
+
+
 def erase_rows(
     connection: Connection, platform: str, workspace_id: str, person_id: str
 ) -> ErasedCounts:
-    """Removes the person from every table except `message`. In Discord, a person is the same in all servers."""
-    here = [threads.c.platform == platform]
-    if platform != "discord":
-        here.append(threads.c.workspace_id == workspace_id)
+    """Removes the person from every table except `message`."""
+    here = erasure_place(platform, workspace_id)
     thread_ids = select(threads.c.thread_id).where(*here)
 
     def change(table: Table, column: str, **values: object) -> int:
@@ -165,9 +170,7 @@ def erase_messages(
 ) -> tuple[int, str]:
     """Removes the person's words from one batch of messages after the id `after`. Returns how many were changed, and
     the last id of the batch, or "" after the last batch."""
-    here = [threads.c.platform == platform]
-    if platform != "discord":
-        here.append(threads.c.workspace_id == workspace_id)
+    here = erasure_place(platform, workspace_id)
     found = (
         select(messages.c.message_id, messages.c.content, messages.c.metadata)
         .join(threads, threads.c.thread_id == messages.c.thread_id)

@@ -14,7 +14,7 @@ from core.domain.events import TurnFinished
 from core.domain.messages import Message
 from core.domain.threads import Ask, Lease, ThreadInput, ToolCallRecord
 from core.failpoints import Failpoint
-from core.stores import NOTHING_NEW, JournalEntry, RunResult, UsageEntry
+from core.stores import NOTHING_NEW, JournalEntry, RunEnd, RunResult, UsageEntry
 from storage.sql.columns import SanitizedText
 from storage.sql.database import Database, ResultT, Work, read_all
 from storage.sql.rows import (
@@ -172,14 +172,13 @@ class SqlRunJournal:
         after a power cut. The rest of a turn may be repeated."""
         return await self._database.write(_WRITE, work, is_durable=bool(entry.started))
 
-    async def finish(self, lease: Lease, entry: JournalEntry, ending: RunResult) -> bool:
-        def work(connection: Connection) -> bool:
+    async def finish(self, lease: Lease, entry: JournalEntry, ending: RunResult) -> RunEnd | None:
+        def work(connection: Connection) -> RunEnd | None:
             held = _hold(connection, lease)
             if ending.yields_to_input and _is_waited_for(connection, lease, entry):
-                return False
+                return None
             _add(connection, lease, entry, held)
-            end_run(connection, lease, ending)
-            return True
+            return end_run(connection, lease, ending)
 
         return await self._database.write(_FINISH, work)
 

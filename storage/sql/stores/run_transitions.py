@@ -25,7 +25,7 @@ from core.domain.threads import (
     ThreadSnapshot,
 )
 from core.failpoints import Failpoint
-from core.stores import DeliveryDraft, RunResult
+from core.stores import DeliveryDraft, RunEnd, RunResult
 from storage.sql.database import Database
 from storage.sql.rows import (
     RowValues,
@@ -308,7 +308,7 @@ _FREE = CompiledStatement(
 _ADD_DELIVERIES = CompiledStatement(partial(insert_ignoring_conflicts, deliveries))
 
 
-def end_run(connection: Connection, lease: Lease, ending: RunResult) -> None:
+def end_run(connection: Connection, lease: Lease, ending: RunResult) -> RunEnd:
     """Ends the run and frees its lease, whose row is locked."""
     ended = {
         "run": lease.run_id,
@@ -326,7 +326,7 @@ def end_run(connection: Connection, lease: Lease, ending: RunResult) -> None:
     insert_deliveries(connection, lease.run_id, ending.deliveries, ask_id=ask_id)
     touch_thread(connection, lease.thread_id, state="waiting" if ask_id else "idle")
     agent = select(runs.c.agent_id).where(runs.c.run_id == lease.run_id)
-    _queue_follower(connection, lease.thread_id, connection.execute(agent).scalar_one())
+    return _queue_follower(connection, lease.thread_id, connection.execute(agent).scalar_one())
 
 
 def insert_deliveries(
@@ -385,13 +385,13 @@ def _insert_ask(
     return ask_id
 
 
-def _queue_follower(connection: Connection, thread_id: str, agent_id: str | None) -> None:
+def _queue_follower(connection: Connection, thread_id: str, agent_id: str | None) -> RunEnd:
     """Queues a run of the ended run's agent for inputs that the ended run did not take up."""
     waiting = read_next_input(connection, thread_id)
     thread = read_thread(connection, thread_id) if waiting else None
     if waiting is None or thread is None:
-        return
-    queue_run(
+        return RunEnd()
+    follower = queue_run(
         connection,
         thread,
         waiting.author,
@@ -399,6 +399,7 @@ def _queue_follower(connection: Connection, thread_id: str, agent_id: str | None
         agent_id=agent_id,
         requested_at=waiting.sent_at,
     )
+    return RunEnd(follower.run_id)
 
 
 EXPIRED_AT_ONCE_MAX = 100

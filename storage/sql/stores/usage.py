@@ -213,12 +213,14 @@ def reserve(
     days = _spending_from(of_day, place)
     spending = replace(days, run=_spent(of_run), changed_limits=changed)
     with_others = spending.plus_reserved(_spending_from(reserved, place))
-    if find_exhausted(call.budget, with_others) is not None:
-        return Reservation(spending, is_granted=False)
-    microdollars = round(call.most.cost_usd * 1e6)
-    most = {"of_run": run_id, "tokens": call.most.tokens, "microdollars": microdollars}
-    _UPDATE_RESERVED.execute(connection, most)
-    return Reservation(spending, is_granted=True)
+    is_granted = find_exhausted(call.budget, with_others) is None
+    most = (
+        call.most if is_granted else Spent()
+    )  # a call that died with its worker may have left one
+    microdollars = round(most.cost_usd * 1e6)
+    values = {"of_run": run_id, "tokens": most.tokens, "microdollars": microdollars}
+    _UPDATE_RESERVED.execute(connection, values)
+    return Reservation(spending, is_granted=is_granted)
 
 
 def _of_day(place: BudgetPlace, since: date) -> RowValues:

@@ -240,3 +240,21 @@ async def test_a_stopped_run_that_had_begun_ends_although_no_slot_is_free(world:
         world.model.turns = [text("Done.")]
         world.bench.gate("busy").set()
         assert await ended(world, busy) == "completed"
+
+
+async def test_the_run_that_follows_another_begins_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not left to the next look for runs without a worker."""
+    world.model.turns = [calls(("wait", '{"text": "begun"}')), text("Done.")]
+    first = await world.say("a long one")
+    monkeypatch.setattr("core.run.worker.SWEEP_SECONDS", 600.0)
+    async with at_work(world, queued=[first]):
+        await world.bench.has_started("begun").wait()
+        await world.stops.request_stop(first)
+        await world.say("something else")
+        assert await ended(world, first) == "stopped"
+        run = await world.deps.stores.conversations.run(first)
+        assert run is not None
+        _, follower = await world.deps.stores.conversations.runs(run.thread_id)
+        assert await ended(world, follower.run_id) == "completed"

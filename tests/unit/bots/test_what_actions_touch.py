@@ -21,6 +21,7 @@ from core.domain.threads import (
     Ignore,
     Person,
     Run,
+    RunStatus,
     StopRun,
     Thread,
     ThreadSnapshot,
@@ -112,6 +113,23 @@ def test_words_wait_for_a_question_that_is_being_posted(asks: str) -> None:
     assert isinstance(
         decide_message(said(HTTP, 9), snapshot(HTTP, asks=asks), may_hold=True), Accept
     )
+
+
+@pytest.mark.parametrize(
+    ("sent", "is_taken"),
+    [
+        pytest.param(2, False, id="sent before the stop"),
+        pytest.param(4, True, id="sent after the stop"),
+    ],
+)
+@pytest.mark.parametrize("status", ["running", "stopped"])
+def test_a_message_that_a_stop_has_overtaken_starts_nothing(
+    status: RunStatus, sent: float, *, is_taken: bool
+) -> None:
+    now = snapshot(SLACK)
+    run = replace(now.last_run, status=status, stop_requested=True, stopped_until=at(3))
+    now = replace(now, last_run=run, active_run=run if status == "running" else None)
+    assert isinstance(decide_message(said(SLACK, sent, "and this"), now), Accept) == is_taken
 
 
 def test_over_http_a_question_counts_as_shown() -> None:

@@ -48,9 +48,9 @@ class StoringReceiver:
         decision = self.decision
         receipt = await self.inbox.accept(arrival, (lambda _: decision) if decision else decide)
         if receipt.is_duplicate or isinstance(receipt.decision, Ignore):
-            return Outcome(is_ignored=True)
+            return Outcome(run_id=receipt.run_id, is_ignored=True)
         self.taken.append(inbound.text if isinstance(inbound, IncomingMessage) else "(stop)")
-        return Outcome()
+        return Outcome(run_id=receipt.run_id)
 
     async def marks(self) -> dict[str, str]:
         """Of channels; how long a workspace is known says nothing of what was heard."""

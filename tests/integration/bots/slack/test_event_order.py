@@ -61,8 +61,8 @@ async def test_a_reply_that_comes_before_its_root_is_not_lost(
     settings = SlackSettings(mentions_first=mentions_first)
     async with SlackSimulator(settings=settings) as slack, listening(slack, storing_receiver):
         channel = channel_of(slack)
-        slack.misbehave("delay", method="message.channels", seconds=0.5)
-        slack.misbehave("delay", method="app_mention", seconds=0.5)
+        slack.misbehave("delay", method="message.channels", seconds=1.2)
+        slack.misbehave("delay", method="app_mention", seconds=1.2)
         root = await slack.say("alice", channel, "@threadhand count the rows")
         await slack.say("alice", channel, "and the columns", thread_id=root)
         await eventually(lambda: len(storing_receiver.taken) == 2)
@@ -85,7 +85,7 @@ async def test_a_reply_that_came_first_waits_for_the_database(
     async with SlackSimulator() as slack, listening(slack, storing_receiver):
         channel = channel_of(slack)
         for method in ("message.channels", "app_mention"):
-            slack.misbehave("delay", method=method, seconds=0.5)
+            slack.misbehave("delay", method=method, seconds=1.2)
         root = await slack.say("alice", channel, "@threadhand count the rows")
         await slack.say("alice", channel, "and the columns", thread_id=root)
         await eventually(lambda: len(storing_receiver.taken) == 2)

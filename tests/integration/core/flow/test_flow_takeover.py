@@ -18,7 +18,7 @@ from core.domain.plans import Plans
 from core.domain.threads import Lease
 from core.ports import ModelDelta, ModelRequest
 from core.run.execute import execute
-from core.stores import JournalEntry, RunResult
+from core.stores import JournalEntry, RunEnd, RunResult
 from storage.sql.stores.agents import SqlPlans
 from storage.sql.stores.run_claims import SqlRunClaims
 from storage.sql.stores.run_journal import SqlRunJournal
@@ -88,10 +88,15 @@ class DyingPlans(SqlPlans):
     death: Death
 
     async def change(
-        self, thread_id: str, how: Callable[[Plans], Plans], *, lease: Lease | None = None
+        self,
+        thread_id: str,
+        how: Callable[[Plans], Plans],
+        *,
+        lease: Lease | None = None,
+        key: str = "",
     ) -> Plans:
         self.death.passes("plans.before")
-        after = await super().change(thread_id, how, lease=lease)
+        after = await super().change(thread_id, how, lease=lease, key=key)
         self.death.passes("plans.after")
         return after
 
@@ -104,7 +109,7 @@ class DyingJournal(SqlRunJournal):
         await super().write(lease, entry)
         self.death.passes("write.after")
 
-    async def finish(self, lease: Lease, entry: JournalEntry, ending: RunResult) -> bool:
+    async def finish(self, lease: Lease, entry: JournalEntry, ending: RunResult) -> RunEnd | None:
         self.death.passes("finish.before")
         return await super().finish(lease, entry, ending)
 
