@@ -101,10 +101,11 @@ class CallRunner:
             return
         record = self._record(index, call)
         started = _started(record, prepared.title)
+        ends = prepared.tool.name in ENDING_TOOLS
         before = [
             task
             for earlier, task in self._tasks
-            if not task.done() and self._must_follow(earlier, prepared)
+            if not task.done() and (ends or self._must_follow(earlier, prepared))
         ]
         if not before:
             self.context.run_log.start_call(record, started)
@@ -157,7 +158,10 @@ class CallRunner:
         if call.problem is not None:
             raise ToolError(call.problem)
         prepared = prepare_call(call.name, call.arguments, self.context.toolbox)
-        must_wait = any(self._must_follow(earlier, prepared) for earlier in self.awaiting.values())
+        must_wait = any(
+            call.name in ENDING_TOOLS or self._must_follow(earlier, prepared)
+            for earlier in self.awaiting.values()
+        )
         if must_wait and not self._must_wait(prepared):
             raise ToolError("Not run: a call before it waits for an approval. Call it again then.")
         if (
@@ -196,7 +200,11 @@ class CallRunner:
             await asyncio.wait(before)
             self.context.run_log.start_call(record, started)
         await self.context.run_log.commit()
-        outcome = await self._watched(record.call_id, call, prepared)
+        earlier = [self.outcomes[index] for index in self.outcomes if index < record.index]
+        if call.name in ENDING_TOOLS and any(map(needs_look, earlier)):
+            outcome = failed_outcome(call, NOT_THE_END)
+        else:
+            outcome = await self._watched(record.call_id, call, prepared)
         self.outcomes[record.index] = outcome
         self.reply = self.reply or outcome.reply
         if outcome.outcome == "completed":
@@ -234,6 +242,18 @@ def _started(record: ToolCallRecord, title: str) -> ToolStarted:
 
 
 ENDING_TOOLS = frozenset({"ask", "complete", "web_browser_takeover", "no_reply"})
+NOT_THE_END = (
+    "Not carried out: a call before it in your answer failed, ended with an exit code other than 0, or still runs, and "
+    "what you wrote did not know that. Look at the results, then go on or end in your next answer."
+)
+
+
+def needs_look(outcome: CallOutcome) -> bool:
+    """Whether the model must see the result before it can say that the work is done."""
+    session = command_in_background(outcome.call.name, outcome.call.arguments, outcome.result)
+    exit_code = exit_code_of(outcome.call.name, outcome.result)
+    is_running = session is not None and session.is_running
+    return outcome.outcome != "completed" or is_running or exit_code not in (None, 0)
 
 
 async def execute_call(call: ToolCall, prepared: PreparedCall, context: ToolContext) -> CallOutcome:

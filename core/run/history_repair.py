@@ -23,9 +23,11 @@ from core.domain.messages import REASONING_KEY, JsonObject, Message, ToolCall
 from core.domain.threads import Ask, Reply, ToolCallRecord
 from core.loop.calls import (
     ENDING_TOOLS,
+    NOT_THE_END,
     CallOutcome,
     execute_call,
     failed_outcome,
+    needs_look,
     tool_finished_event,
 )
 from core.loop.run_context import RunLog
@@ -83,7 +85,10 @@ async def repair_history(
         number = _turn_number(assistant_id, [*history, *added], repair.context.run_id)
         repair.run_log.emit(TurnStarted(turn_id=turn_id, number=number))
         unasked = [record for record in group if _is_unasked(record, repair)]
-        outcomes = [await _outcome(record, repair) for record in group if record not in unasked]
+        outcomes = list[CallOutcome]()
+        for record in group:
+            if record not in unasked:
+                outcomes.append(await _outcome(record, outcomes, repair))
         if assistant is None:
             assistant = _assistant_again(assistant_id, group, repair)
             added.append(assistant)
@@ -223,12 +228,16 @@ def _unanswered(
     return missing
 
 
-async def _outcome(record: ToolCallRecord, repair: RepairContext) -> CallOutcome:
+async def _outcome(
+    record: ToolCallRecord, earlier: Sequence[CallOutcome], repair: RepairContext
+) -> CallOutcome:
     call = _call_of(record)
     is_over = record.name not in ENDING_TOOLS or not (record.result or {}).get("success")
     if record.result is not None and is_over:
         outcome = "completed" if record.result.get("success") else "failed"
         return CallOutcome(call=call, outcome=outcome, result=record.result)
+    if record.name in ENDING_TOOLS and any(map(needs_look, earlier)):
+        return failed_outcome(call, NOT_THE_END)
     if not repair.runs_calls:
         return failed_outcome(call, NEVER_STARTED if record.state == "awaiting" else INTERRUPTED)
     try:

@@ -8,6 +8,7 @@ import pytest
 from core.context.untrusted_text import wrap_message
 from core.dialects.xml import XmlDialect
 from core.domain.events import AgentEvent, FinishReached, RunFinished, ToolFinished, ToolStarted
+from core.loop.calls import NOT_THE_END
 from core.loop.run_context import LoopPolicy
 from core.ports import ThinkingDelta, ToolCallDelta
 from core.run.execute import execute
@@ -241,6 +242,25 @@ async def test_nothing_after_an_ask_runs_and_the_thread_waits(world: World) -> N
     assert "Not run: ask came before it" in str(history[-1].content)
     finished = [e for e in await world.events(run_id) if isinstance(e, ToolFinished)]
     assert [one.terminates for one in finished] == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param(("explode", '{"text": "the price was not changed"}'), id="failed"),
+        pytest.param(("echo", "{}"), id="wrong arguments"),
+        pytest.param(("no_such_tool", "{}"), id="unknown tool"),
+    ],
+)
+@pytest.mark.parametrize("end", ["complete", "ask"])
+async def test_a_call_that_fails_beside_the_end_goes_back_to_the_model(
+    world: World, before: tuple[str, str], end: str
+) -> None:
+    world.model.turns = [calls(before, (end, '{"text": "Done: it is 120."}')), text("It failed.")]
+    run_id = await world.run("go")
+    assert await world.replies(run_id) == ["It failed."]
+    results = [one for one in await world.history(run_id) if one.type == "tool"]
+    assert NOT_THE_END in str(results[-1].content)
 
 
 async def test_the_reply_to_an_ask_starts_a_new_run_on_the_same_history(world: World) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 from typing import get_args
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
@@ -13,7 +14,7 @@ from core.dialects.native import NativeDialect
 from core.dialects.react import ReactDialect
 from core.dialects.xml import XmlDialect, format_call
 from core.domain.messages import JsonObject, ToolCall
-from core.loop.calls import execute_call
+from core.loop.calls import build_outcome, execute_call, failed_outcome, needs_look
 from core.loop.run_context import LoopPolicy
 from core.ports import Sandbox
 from core.tasks import StopSwitch
@@ -24,6 +25,7 @@ from core.tools.tool import (
     PreparedCall,
     Strategy,
     ToolContext,
+    ToolOutput,
     ToolSet,
     must_wait_for,
     prepare_call,
@@ -198,3 +200,19 @@ def test_commands_overlap_in_different_sessions_only_and_never_with_files() -> N
     )
     assert not overlapping("parallel", edit, build)
     assert not overlapping("parallel", build, prepared("complete"))
+
+
+@pytest.mark.parametrize(
+    ("name", "output", "needs"),
+    [
+        ("execute_command", "ok\n[session main, in /workspace: exit code 0]", False),
+        ("execute_command", "no\n[session main, in /workspace: exit code 1]", True),
+        ("execute_command", "...\n[session main, in /workspace: still running]", True),
+        ("python_execute", "Traceback\n[exit code 1]", True),
+        ("read_file", "a log that ends with exit code 1]", False),
+    ],
+)
+def test_what_the_model_must_see_before_it_ends(name: str, output: str, *, needs: bool) -> None:
+    call = ToolCall(name=name, arguments={}, call_id="c")
+    assert needs_look(build_outcome(call, ToolOutput(output=output))) == needs
+    assert needs_look(failed_outcome(call, "it broke"))
