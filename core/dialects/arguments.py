@@ -24,10 +24,14 @@ _GEMMA_QUOTE = re.compile(r'<\|"\|>|<escape>')
 _GEMMA_KEY = re.compile(r"([{,]\s{0,9})([A-Za-z_][\w-]{0,63})\s{0,9}:")
 _TRAILING_COMMA = re.compile(r",(\s*+)(?=[}\]])")
 _CLOSERS = {"{": "}", "[": "]"}
+END_TOKENS_MAX = 8
+END_TOKEN_CHARACTERS = 60
+_END_TOKEN = re.compile(r"(?:</[A-Za-z_]{1,40}>|<[|｜][^<>|｜]{1,40}[|｜]>)\Z")
 NAME_KEYS = ("name", "tool_name", "tool", "action", "function")
 WRAPPING_KEYS = ("function", "function_call", "tool_call", "tool_calls")
 ARGUMENT_KEYS = ("arguments", "parameters", "args", "kwargs", "params", "input", "action_input")
 _DECODER = json.JSONDecoder()
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def parse_arguments(text: str) -> JsonObject:
@@ -35,14 +39,15 @@ def parse_arguments(text: str) -> JsonObject:
 
     Invalid JSON is repaired once: raw line breaks in strings, trailing commas, a surrounding code fence, and missing
     closing brackets at the end. An unterminated string is never repaired, because it may be half of a file. An object
-    that is said again, whole or its end, counts once. Raises ValueError with a message for the model if the text is
-    still invalid."""
+    that is said again, whole or its end, counts once; tokens of a chat template behind it do not count, and it may be
+    one of Python. Raises ValueError with a message for the model if the text is still invalid."""
+    text = _without_end_tokens(text)
     if not text or text.isspace():
         return {}
     try:
         value = parse_json(text)
     except ValueError as error:
-        for repaired in (_mended, _said_once):
+        for repaired in (_mended, _said_once, _from_python):
             with suppress(ValueError):
                 value = parse_json(repaired(text))
                 break
@@ -146,6 +151,25 @@ def _mended(text: str) -> str:
     return _without_trailing_commas([*pieces, closers])
 
 
+def _without_end_tokens(text: str) -> str:
+    """Returns the text without closing tags and special tokens at its end, with which no JSON object ends."""
+    for _ in range(END_TOKENS_MAX):
+        text = text.rstrip()
+        last = _END_TOKEN.search(text[-END_TOKEN_CHARACTERS:])
+        if last is None:
+            break
+        text = text[: -len(last.group())]
+    return text
+
+
+def _from_python(text: str) -> str:
+    """Returns a Python dictionary as JSON. Raises ValueError if the text is none."""
+    try:
+        return json.dumps(ast.literal_eval(text[: _PYTHON_CHARACTERS_MAX + 1].strip()))
+    except (SyntaxError, TypeError, RecursionError, MemoryError) as error:
+        raise ValueError("no dictionary of Python either") from error
+
+
 def _said_once(text: str) -> str:
     """Returns the object that a text begins with. Raises ValueError unless the rest only repeats the object or its end,
     as the last pieces of some servers' streams do."""
@@ -215,10 +239,13 @@ def fit_arguments(
 
     A null for an optional parameter that cannot be null is left out, because models write it for "not given". Text that
     stands for another type is converted, also inside lists and objects, unless the schema allows text. Values that do
-    not fit stay as they are, so that validation can report the problem. `root` is the schema that references refer to;
-    it and `depth` are for the function itself."""
+    not fit stay as they are, so that validation can report the problem. A schema that allows no other names also gets
+    the arguments that models call otherwise. `root` is the schema that references refer to; it and `depth` are for the
+    function itself."""
     root = parameters if root is None else root
     arguments = _unwrapped(arguments, parameters)
+    if parameters.get("additionalProperties") is False:
+        arguments = _renamed(arguments, parameters)
     properties, required = parameters.get("properties"), parameters.get("required")
     needed = required if isinstance(required, list) else []
     fitted: JsonObject = {}
@@ -243,11 +270,67 @@ def _unwrapped(arguments: Mapping[str, JsonValue], schema: JsonObject) -> Mappin
     return cast(JsonObject, inner) if is_meant else arguments
 
 
+_SYNONYMS = (
+    {"file_path", "path", "file", "filename", "file_name", "filepath", "target_file"},
+    {"file_contents", "file_text", "content", "contents", "file_content", "text"},
+    {"old_str", "old_string", "old_text"},
+    {"new_str", "new_string", "new_text"},
+    {"folder", "workdir", "working_directory", "working_dir", "cwd", "directory", "dir"},
+    {"directory_path", "directory", "folder", "path", "dir"},
+    {"path", "folder", "directory", "dir", "directory_path"},
+    {"text", "message", "answer", "result", "response", "summary", "content", "question"},
+    {"command", "cmd", "script"},
+    {"code", "script", "python", "source"},
+    {"timeout", "timeout_seconds", "seconds"},
+    {"start_line", "offset", "line_start", "first_line"},
+    {"end_line", "line_end", "last_line"},
+    {"session_name", "session", "session_id"},
+    {"urls", "url", "link", "links"},
+    {"url", "link", "address"},
+    {"query", "q", "search_query", "question"},
+    {"options", "choices"},
+    {"attachments", "files"},
+    {"num_results", "count", "limit", "max_results"},
+)
+"""Names of parameters, each with those by which models that know other programs call it."""
+
+
+def _renamed(arguments: Mapping[str, JsonValue], schema: JsonObject) -> Mapping[str, JsonValue]:
+    """Returns the arguments under the schema's names, without unknown ones that are null. A name that is unknown or
+    could mean two parameters stays, so that it can be refused."""
+    properties = schema.get("properties")
+    known = properties if isinstance(properties, dict) else {}
+    if {"limit", "end_line"} & arguments.keys() == {"limit"} and "end_line" in known:
+        arguments = _with_end_line(arguments)
+    renamed: JsonObject = {name: value for name, value in arguments.items() if name in known}
+    for name, value in arguments.items():
+        if name in known or value is None:
+            continue
+        plain = _CAMEL.sub("_", name).lower()
+        meant = {one for group in _SYNONYMS if plain in group for one in group & known.keys()}
+        meant |= {plain} & known.keys()
+        free = meant - renamed.keys()
+        renamed[free.pop() if len(free) == 1 else name] = value
+    return renamed
+
+
+def _with_end_line(arguments: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    """Returns the arguments with the last line of a number of lines."""
+    first = arguments.get("start_line", arguments.get("offset", 1))
+    count, others = arguments["limit"], {**arguments}
+    with suppress(TypeError, ValueError):
+        others["end_line"] = int(cast(int, first)) + int(cast(int, count)) - 1
+        del others["limit"]
+    return others
+
+
 def _fitted(
     value: JsonValue, options: Sequence[JsonObject], root: JsonObject, depth: int
 ) -> JsonValue:
     if isinstance(value, str):
         value = _converted(value, options)
+    elif value is not None and {kind for one in options for kind in _kinds(one)} == {"string"}:
+        return _as_text(value)
     if depth == VALUE_DEPTH_MAX:
         return value
     if isinstance(value, list):
@@ -257,6 +340,13 @@ def _fitted(
     if isinstance(value, dict) and len(objects) == 1:
         return fit_arguments(value, objects[0], root, depth + 1)
     return value
+
+
+def _as_text(value: JsonValue) -> str:
+    """Returns a value where text is wanted: texts as lines, and everything else as JSON."""
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return "\n".join(map(str, value))
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _may_be_null(option: JsonObject) -> bool:

@@ -241,7 +241,9 @@ def prepare_call(name: str, arguments: JsonObject, toolbox: ToolSet) -> Prepared
         known = ", ".join(sorted(toolbox.tools))
         raise ToolError(f"There is no tool named {name!r}. The tools are: {known}.")
     try:
-        fitted = fit_arguments(arguments, toolbox.specs[name].parameters)
+        schema = toolbox.specs[name].parameters
+        fitted = fit_arguments(arguments, schema)
+        _refuse_unknown(name, fitted, schema)
         params = tool.params.model_validate(fitted)
     except ValidationError as error:
         problems = "; ".join(
@@ -253,6 +255,19 @@ def prepare_call(name: str, arguments: JsonObject, toolbox: ToolSet) -> Prepared
     title = " ".join(tool.title(params).split())[:TITLE_CHARACTERS_MAX]
     approval = tool.needs_approval(params) if tool.needs_approval else None
     return PreparedCall(tool=tool, params=params, title=title, approval=approval)
+
+
+def _refuse_unknown(name: str, arguments: JsonObject, schema: JsonObject) -> None:
+    """Raises ToolError for an argument that the schema rules out: to leave it out could change what the call does. A
+    tool without parameters takes any."""
+    properties = schema.get("properties")
+    known = properties if isinstance(properties, dict) else {}
+    unknown = [one for one in arguments if one not in known]
+    if known and unknown and schema.get("additionalProperties") is False:
+        raise ToolError(
+            f"{name} has no parameter {unknown[0]!r}. Its parameters are: {', '.join(known)}. Nothing was run; call it "
+            "again with these alone."
+        )
 
 
 def _problem(problem: ErrorDetails) -> str:
@@ -274,6 +289,8 @@ def _schema(params: type[BaseModel]) -> JsonObject:
         schema.pop("description", None)
         schema.pop("title", None)
         schema.setdefault("properties", {})
+        if is_ours:
+            schema["additionalProperties"] = False
         known = _schemas[params] = schema
     return known
 

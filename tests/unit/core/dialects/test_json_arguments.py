@@ -55,3 +55,30 @@ def test_a_text_that_repeats_itself_very_often_is_refused_soon() -> None:
     with pytest.raises(ValueError, match="not valid JSON"):
         parse_arguments('{"a": 1}' * 100_000)
     assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"text": "abc"}</tool_call>',
+        '{"text": "abc"}\n</tool_call>\n<|im_end|>',
+        '{"text": "abc"}<｜tool▁call▁end｜>',
+        "{'text': 'abc'}",
+        "{'text': \"abc\",}",
+    ],
+)
+def test_tokens_of_a_chat_template_and_python_are_read(text: str) -> None:
+    assert parse_arguments(text) == {"text": "abc"}
+
+
+@pytest.mark.parametrize("text", ["{1, 2}", "{'a': print('b')}", "{'a': b}", "{" * 50_000])
+def test_what_is_no_dictionary_of_python_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not valid JSON"):
+        parse_arguments(text)
+
+
+def test_very_many_tokens_at_the_end_are_refused_soon() -> None:
+    began = time.process_time()
+    with pytest.raises(ValueError, match="not valid JSON"):
+        parse_arguments('{"a": 1}' + "</tool_call>" * 100_000)
+    assert time.process_time() - began < 2

@@ -220,7 +220,7 @@ def test_arguments_are_mended_once(text: str, expected: object):
     assert parse_arguments(text) == expected
 
 
-@pytest.mark.parametrize("text", ['{"a": "b', "{'a': 1}", '{"a": NaN}', "[]", "7", "{" * 100_000])
+@pytest.mark.parametrize("text", ['{"a": "b', '{"a": NaN}', "[]", "7", "{" * 100_000])
 def test_what_would_be_a_guess_is_not_mended(text: str):
     with pytest.raises(ValueError, match="Nothing was run"):
         parse_arguments(text)

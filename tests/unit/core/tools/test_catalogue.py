@@ -8,10 +8,11 @@ from inline_snapshot import snapshot
 from core.dialects.dialect import CallComplete
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect, describe_tools, format_call
+from core.domain.errors import ToolError
 from core.domain.messages import JsonObject
 from core.ports import TextDelta
 from core.tools.catalogue import all_tools, build_tool_set
-from core.tools.tool import TITLE_CHARACTERS_MAX, prepare_call
+from core.tools.tool import TITLE_CHARACTERS_MAX, ToolSet, prepare_call
 
 # name: parameters, those that are required with a star, those with a default with it
 PARAMETERS = {
@@ -138,6 +139,7 @@ def test_one_definition_gives_the_native_schema() -> None:
             },
             "required": ["file_path", "old_str", "new_str"],
             "type": "object",
+            "additionalProperties": False,
         }
     )
 
@@ -224,3 +226,52 @@ def test_only_what_changes_nothing_is_declared_as_a_read() -> None:
             "web_search",
         ]
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "read"),
+    [
+        ("execute_command", {"command": "rm -rf build", "workdir": "app"}, {"folder": "app"}),
+        ("execute_command", {"cmd": "ls", "cwd": "app"}, {"command": "ls", "folder": "app"}),
+        ("execute_command", {"command": "ls", "description": None}, {"command": "ls"}),
+        ("complete", {"message": "Done."}, {"text": "Done."}),
+        ("ask", {"question": "Which?", "choices": ["a"]}, {"text": "Which?", "options": ["a"]}),
+        ("read_file", {"path": "a", "offset": 5, "limit": 3}, {"start_line": 5, "end_line": 7}),
+        ("read_file", {"filePath": "a", "limit": "3"}, {"start_line": 1, "end_line": 3}),
+        ("create_file", {"path": "a", "content": {"b": 1}}, {"file_contents": '{"b": 1}'}),
+        ("create_file", {"file": "a", "content": ["x", "y"]}, {"file_contents": "x\ny"}),
+        (
+            "str_replace",
+            {"file_path": "a", "old_string": "1", "new_string": 2},
+            {"old_str": "1", "new_str": "2"},
+        ),
+        (
+            "scrape_webpage",
+            {"urls": ["https://a.example", "https://b.example"]},
+            {"urls": "https://a.example\nhttps://b.example"},
+        ),
+        ("scrape_webpage", {"url": "https://a.example"}, {"urls": "https://a.example"}),
+        ("no_reply", {"reason": "not for me"}, {}),
+    ],
+)
+def test_arguments_under_other_names_are_understood(
+    name: str, given: JsonObject, read: JsonObject
+) -> None:
+    params = prepare_call(name, given, ToolSet(all_tools())).params.model_dump(mode="json")
+    assert {key: params[key] for key in read} == read
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("execute_command", {"command": "rm -rf build", "host": "other"}),
+        ("execute_command", {"command": "ls", "folder": "a", "cwd": "b"}),
+        ("read_file", {"file_path": "a", "limit": "many"}),
+        ("complete", {"text": "Done.", "status": "ok"}),
+    ],
+)
+def test_an_argument_that_nobody_knows_is_refused_with_those_that_there_are(
+    name: str, given: JsonObject
+) -> None:
+    with pytest.raises(ToolError, match=f"{name} has no parameter '.*Its parameters are: "):
+        prepare_call(name, given, ToolSet(all_tools()))
