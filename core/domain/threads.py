@@ -1,6 +1,7 @@
 """Data types for threads, runs and their inputs, shared by the chat platforms, the storage and the agent loop."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -11,6 +12,9 @@ from pydantic import JsonValue
 from core.domain.messages import JsonObject
 
 QUESTION_CHARACTERS_MAX = 1500
+WORDS_COMPARED_MIN = 8
+SHARED_MIN = 0.85
+"""Texts of that many words of which they share so large a part say the same."""
 """A question and its preface are posted as one message up to this length."""
 _WORD = re.compile(r"\w+")
 
@@ -368,11 +372,13 @@ class Reply:
 
     @property
     def whole_text(self) -> str:
-        """The preface and the text, or one of them if it contains the words of the other."""
+        """The preface and the text, or one of them if it contains the words of the other, or nearly all of them in
+        about the same length."""
         preface, text = _words(self.preface), _words(self.text)
         if text in preface:
             return self.preface
-        return self.text if preface in text else f"{self.preface}\n\n{self.text}"
+        is_repeated = preface in text or _are_alike(preface.split(), text.split())
+        return self.text if is_repeated else f"{self.preface}\n\n{self.text}"
 
     @property
     def parts(self) -> tuple[str, str]:
@@ -382,6 +388,12 @@ class Reply:
         if self.kind == "answer" or len(whole) <= QUESTION_CHARACTERS_MAX or not self.preface:
             return "", whole
         return self.preface, self.text
+
+
+def _are_alike(one: list[str], other: list[str]) -> bool:
+    longest = max(len(one), len(other))
+    shared = (Counter(one) & Counter(other)).total()
+    return longest >= WORDS_COMPARED_MIN and shared >= SHARED_MIN * longest
 
 
 def _words(text: str) -> str:

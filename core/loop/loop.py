@@ -11,7 +11,7 @@ from functools import partial
 from core.context.background_messages import CONTINUE_KEY, FLOW_KEY
 from core.context.tokens import count_message, count_tools
 from core.context.window import ContextWindow
-from core.dialects.dialect import DisplayText, parse_message
+from core.dialects.dialect import DisplayText, parse_message, visible_text
 from core.dialects.selection import write_calls_as_text
 from core.domain.approval import Approval
 from core.domain.errors import AnswerRejected, BudgetExceeded, ContextOverflow, ModelRejected
@@ -22,7 +22,7 @@ from core.domain.threads import FinishReason, Reply, Usage
 from core.loop.background_commands import BackgroundCommands
 from core.loop.repetition import STUCK_MESSAGE, RepetitionDetector
 from core.loop.run_context import RunContext
-from core.loop.turn import CUT_OFF, Turn, TurnResult
+from core.loop.turn import CUT_OFF, NothingSaid, Turn, TurnResult
 from core.model_usage import read_text, record_model_usage
 from core.ports import ModelDelta, ModelRequest, ModelRetried
 from core.stores import UsageEntry
@@ -50,11 +50,17 @@ async def run_agent(
     await window.load(history)
     ask_model = partial(_asked, context=context, window=window)
     continuations, (carried, is_cut) = 0, cut_off_text(history, context)
+    said = _last_said(history, context)
     watch, calls = RepetitionDetector(), Counter[str]()
     commands = BackgroundCommands(history, context.tool_context, context.toolbox)
     for number in range(turns_done + 1, context.policy.turns_max + 1):
         turn = Turn(number=number, context=context, ask_model=ask_model, notes=window.notes)
-        end = await _ended_turn(turn, blank, window, watch, commands)
+        try:
+            end = await _ended_turn(turn, blank, window, watch, commands)
+        except NothingSaid:
+            if not said:
+                raise
+            return _said_before(said)
         if not isinstance(end, TurnResult):
             if isinstance(end, RunFinished) and end.finish_reason == "budget":
                 return with_work_done(end, number - 1, calls, carried)
@@ -63,7 +69,8 @@ async def run_agent(
         calls.update(outcome.call.name for outcome in end.outcomes)
         commands.after(end.outcomes)
         if end.reply is not None:
-            return run_finished_event(end, carried)
+            return run_finished_event(end, carried, said)
+        said = end.text.strip() or said
         if end.has_calls:
             carried = f"{(carried + end.text).rstrip()}\n\n" if is_cut else carried
             is_cut = False
@@ -248,9 +255,28 @@ def base_request(context: RunContext) -> ModelRequest:
     )
 
 
-def run_finished_event(end: TurnResult, carried: str) -> RunFinished:
-    """Returns the terminal event of a run whose last turn ended with an answer or a question."""
+def _last_said(history: Sequence[Message], context: RunContext) -> str:
+    """Returns the newest text that an earlier attempt of the run has written for people, or an empty string."""
+    for message in reversed(history):
+        if message.type == "assistant" and message.run_id == context.tool_context.run_id:
+            said = visible_text(message, context.dialect, context.toolbox.specs).strip()
+            if said:
+                return said
+    return ""
+
+
+def _said_before(said: str) -> RunFinished:
+    """Returns the terminal event of a run whose model had said what it had to say, and then nothing more."""
+    reply = Reply(kind="answer", text=said)
+    return RunFinished(status="completed", finish_reason="stop", reply=reply)
+
+
+def run_finished_event(end: TurnResult, carried: str, said: str = "") -> RunFinished:
+    """Returns the terminal event of a run whose last turn ended with an answer or a question. `said` is what an earlier
+    turn wrote, which is the answer if the last one wrote nothing."""
     text = (carried + end.text).strip()
+    if not text and end.reply is not None and not end.reply.text:
+        text = said
     if end.reply is not None and end.reply.kind == "silence":
         reply = end.reply
     elif end.reply is None or not end.reply.text:

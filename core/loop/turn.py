@@ -66,6 +66,10 @@ class TurnResult:
         return bool(self.outcomes)
 
 
+class NothingSaid(ModelUnavailable):
+    """The model gave neither text nor calls, several times."""
+
+
 log = logging.getLogger(__name__)
 RESTARTS_MAX = 2
 WAIT_TOLD_SECONDS = 10.0
@@ -111,7 +115,8 @@ def _with_note(request: ModelRequest, text: str) -> ModelRequest:
 
 @dataclass(slots=True)
 class _Response:
-    """The part of the model's response that has been read. `visible` are the pieces that people may read.
+    """The part of the model's response that has been read. `visible` are the pieces that people may read, `thinking`
+    those of its reasoning.
 
     `thinking_since` is the monotonic time of the first thinking, and `told_seconds` its duration as last shown.
     `delta_at` and `sign_at` are those of the last delta and the last data, with or without content. `is_waiting`: the
@@ -124,6 +129,7 @@ class _Response:
     thinking_since: float = 0
     told_seconds: int = -1
     visible: list[str] = field(default_factory=list[str])
+    thinking: list[str] = field(default_factory=list[str])
     endless: EndlessText = field(default_factory=EndlessText)
     sequence: int = 0
     size_bytes: int = 0
@@ -147,6 +153,7 @@ class _Response:
     def start_over(self, parser: CallParser) -> None:
         self.parser = parser
         self.visible.clear()
+        self.thinking.clear()
         self.sequence = self.size_bytes = 0
         self.thinking_since, self.told_seconds, self.is_thinking = 0, -1, True
 
@@ -243,11 +250,13 @@ class Turn:
                     raise
                 request = _with_note(request, _UNREADABLE_ANSWER.format(reason=error.detail))
                 continue
+            if not self._has_said(runner):
+                self._take_thinking(response, is_answer=restart > 0 and reason != "length")
             if self._has_said(runner):
                 return reason
             note = _NOTHING_BEFORE_LIMIT if reason == "length" else _NOTHING_SAID
             request = _with_note(request, "" if restart else note)
-        raise ModelUnavailable(ALWAYS_CUT_OFF if reason == "length" else ALWAYS_EMPTY)
+        raise NothingSaid(ALWAYS_CUT_OFF if reason == "length" else ALWAYS_EMPTY)
 
     async def _read(
         self, request: ModelRequest, response: _Response, runner: CallRunner
@@ -265,6 +274,7 @@ class Turn:
                         if self._is_limit_reached(runner):
                             return "xml_tool_limit_reached"
                     case ThinkingDelta(text=text):
+                        response.thinking.append(text)
                         self._tell_thinking(text, response)
                     case ModelFinished():
                         return self._finish(delta, response, runner)
@@ -273,6 +283,15 @@ class Turn:
                     case _:
                         assert_never(delta)
         raise ModelUnavailable(ANSWER_BROKE_OFF)
+
+    def _take_thinking(self, response: _Response, *, is_answer: bool) -> None:
+        """Looks for the answer in the reasoning of an answer without text and calls: some servers take all of it for
+        reasoning. Calls in it count, and with `is_answer`, its text does as well."""
+        parser, text = self._new_parser(), "".join(response.thinking)
+        parsed = [*parser.feed(TextDelta(text=text)), *parser.close(is_whole=True)]
+        if is_answer or any(isinstance(part, CallComplete) for part in parsed):
+            response.parser = parser
+            self._take([one for one in parsed if is_answer or not isinstance(one, DisplayText)])
 
     def _new_parser(self) -> CallParser:
         return self.context.dialect.parser(self.context.toolbox.specs, calls_max=self._calls_max)

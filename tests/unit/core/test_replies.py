@@ -11,6 +11,7 @@ from core.tools.tool import ToolSet, prepare_call
 from tests.fakes.memory_run import MemoryRun
 from tests.fakes.streamed_model import StreamedModel, calls
 
+LONG = "The revenue of May grew by 12 % against April because two new shops opened in the north."
 FINDINGS = "The revenue grew by 12 %.\n\n| month | EUR |\n|---|---|\n| May | 7 |"
 
 
@@ -51,6 +52,8 @@ async def test_a_long_text_beside_a_question_is_a_message_of_its_own() -> None:
         ("All done", "", "All done"),
         ("", "Hello", "Hello"),
         ("look", "ok", "look\n\nok"),
+        (LONG, LONG.replace("grew", "rose"), LONG.replace("grew", "rose")),
+        (LONG, "In short: two new shops.", f"{LONG}\n\nIn short: two new shops."),
         ("終わりました", "確認してください", "終わりました\n\n確認してください"),
     ],
 )
