@@ -253,13 +253,15 @@ class NativeParser:
 def _is_another(slot: _Slot, delta: ToolCallDelta) -> bool:
     """Returns whether the delta starts a new call although a call with this index exists.
 
-    A new call has a different id. If the server sends no ids, a new call has a tool name and an opening brace, and the
-    previous call is complete and differs from it."""
+    A new call has a different id. If the server sends no ids, a new call has a tool name and an opening brace, or
+    another tool's name alone, and the previous call is complete and differs from it."""
     if not delta.name:
         return False
     if delta.call_id and slot.model_id:
         return slot.model_id != delta.call_id
-    if delta.call_id or slot.model_id or not delta.arguments.lstrip().startswith("{"):
+    begins = delta.arguments.lstrip().startswith("{")
+    is_named = not delta.arguments and delta.name != slot.name
+    if delta.call_id or slot.model_id or not (begins or is_named):
         return False
     before = "".join(slot.parts)
     if (slot.name, before) == (delta.name, delta.arguments):

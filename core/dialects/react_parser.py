@@ -58,7 +58,8 @@ _NAMES = ("Thought", "Action Input", "Action", "Observation", "Final Answer")
 _NAME = "|".join(_NAMES)
 _START = r"[ \t]{0,8}(?:#{1,4} )?"
 _LABEL = re.compile(
-    rf"{_START}(?:\*\*(?P<bold>{_NAME})(?:\*\*[ \t]{{0,2}}:|[ \t]{{0,2}}:\*\*)|(?P<plain>{_NAME})[ \t]{{0,2}}:)"
+    rf"{_START}(?:\*\*(?P<bold>{_NAME})(?:\*\*[ \t]{{0,2}}:|[ \t]{{0,2}}:\*\*)|(?P<plain>{_NAME})[ \t]{{0,2}}:)",
+    re.IGNORECASE,
 )
 _ITEM = r"(?:(?:[*+-]|\d{1,3}[.)])[ \t]{1,4}){0,3}"
 _FENCE = re.compile(rf"[ \t]{{0,8}}(?P<item>{_ITEM})```")
@@ -76,7 +77,8 @@ _PARTIAL = re.compile(
     rf"[ \t]{{0,8}}(?:#{{0,4}}|#{{1,4}} (?:{'|'.join(_prefixes(name) for name in _NAMES)})"
     rf"|\*{{0,2}}(?:{'|'.join(_prefixes(name) for name in _NAMES)})"
     rf"|(?:#{{1,4}} )?\*{{0,2}}(?:{_NAME})\*{{0,2}}[ \t]{{0,2}}:?\*?|#{{1,4}} \*{{0,2}}"
-    rf"(?:{'|'.join(_prefixes(name) for name in _NAMES)})|{_ITEM}(?:[*+-]|\d{{1,3}}[.)]?|`{{0,2}}))"
+    rf"(?:{'|'.join(_prefixes(name) for name in _NAMES)})|{_ITEM}(?:[*+-]|\d{{1,3}}[.)]?|`{{0,2}}))",
+    re.IGNORECASE,
 )
 
 
@@ -85,10 +87,12 @@ def match_label(text: str, at: int) -> tuple[Label, int] | None:
 
     Returns None if there is no label. `at` must be the start of a line."""
     match = _LABEL.match(text, at)
-    return (cast(Label, match["bold"] or match["plain"]), match.end()) if match else None
+    return (cast(Label, (match["bold"] or match["plain"]).title()), match.end()) if match else None
 
 
 FENCE_LINE_CHARACTERS_MAX = 32
+FENCED_CALL_CHARACTERS = 120
+"""The longest name of a tool, and the label of its input on the next line."""
 _State = Literal["prose", "thought", "name", "expected", "lead", "object", "raw", "after", "answer"]
 
 
@@ -178,7 +182,12 @@ class ReactParser:
     def _read_line(self) -> bool:
         """Reads one line, or the part of the line that has arrived."""
         if self._is_line_start and self._state != "answer":
-            found = None if self._is_fenced else match_label(self._buffer, self._at)
+            found = match_label(self._buffer, self._at)
+            if found is not None and self._is_fenced:
+                begins = self._begins_call(*found)
+                if begins is None:
+                    return False
+                found = found if begins else None
             if found is not None:
                 self._begin(*found)
                 return True
@@ -190,6 +199,16 @@ class ReactParser:
         newline = self._buffer.find("\n", self._at)
         self._hear(self._take(newline + 1 if newline >= 0 else len(self._buffer)))
         return True
+
+    def _begins_call(self, label: Label, end: int) -> bool | None:
+        """Whether a line in a code fence, where other labels are text, begins a call: it names a tool alone, and the
+        next line has its input. None if that has not been read yet."""
+        name, _, rest = self._buffer[end : end + FENCED_CALL_CHARACTERS].partition("\n")
+        following = match_label(rest, 0)
+        if label == "Action" and following is not None and following[0] == "Action Input":
+            return name.strip().strip("`") in self._tools
+        is_read = self._is_ending or len(self._buffer) - end >= FENCED_CALL_CHARACTERS
+        return False if is_read or label != "Action" else None
 
     def _begin(self, label: Label, end: int) -> None:
         """Starts the section of a label, such as `Action:`, and ends the previous section."""
@@ -205,6 +224,7 @@ class ReactParser:
             self._stored_end = self._passed + self._at
             self._is_done = True
             return
+        self._is_fenced = False
         if label in ("Action", "Action Input"):
             self._call_start = self._passed + self._at
             self._call_raw.clear()

@@ -3,9 +3,11 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from pydantic import JsonValue
 
+from core.dialects.arguments import find_reference
 from core.dialects.call_formats import UNREADABLE
 from core.dialects.dialect import (
     CallComplete,
@@ -80,13 +82,14 @@ def _described(tool: ToolSpec) -> str:
     needed = required if isinstance(required, list) else []
     lines = [f"## {tool.name}", tool.description]
     for name, schema in (properties if isinstance(properties, dict) else {}).items():
-        lines.append(_parameter_line(name, schema, is_required=name in needed))
+        line = _parameter_line(name, schema, tool.parameters, is_required=name in needed)
+        lines.append(line)
     lines.append(format_call(tool.name, example_arguments(tool)))
     return "\n".join(line for line in lines if line)
 
 
-def _parameter_line(name: str, schema: JsonValue, *, is_required: bool) -> str:
-    facts = [describe_type(schema), "required" if is_required else "optional"]
+def _parameter_line(name: str, schema: JsonValue, root: JsonObject, *, is_required: bool) -> str:
+    facts = [describe_type(schema, root), "required" if is_required else "optional"]
     text = ""
     if isinstance(schema, dict):
         if not is_required and schema.get("default") is not None:
@@ -95,8 +98,15 @@ def _parameter_line(name: str, schema: JsonValue, *, is_required: bool) -> str:
     return f"- {name} ({', '.join(facts)}){': ' if text else ''}{text}"
 
 
-def describe_type(schema: JsonValue) -> str:
-    """Returns a short description of a schema's type, such as "integer", "string or array" or "one of a, b"."""
+NESTED_MAX = 3
+FIELDS_MAX = 20
+
+
+def describe_type(schema: JsonValue, root: JsonObject | None = None, depth: int = 0) -> str:
+    """Returns a short description of a schema's type, such as "integer", "string or array", "one of a, b" or "array of
+    {name: string, age?: integer}". `root` is the schema that references refer to, `depth` how deep this one lies."""
+    if isinstance(schema, dict) and isinstance(reference := schema.get("$ref"), str):
+        schema = find_reference(reference, root or {})
     if not isinstance(schema, dict):
         return "any"
     choices = schema.get("enum")
@@ -105,12 +115,28 @@ def describe_type(schema: JsonValue) -> str:
     for word in ("anyOf", "oneOf"):
         options = schema.get(word)
         if isinstance(options, list):
-            kinds = [describe_type(option) for option in options]
+            kinds = [describe_type(option, root, depth) for option in options]
             return " or ".join(kind for kind in dict.fromkeys(kinds) if kind != "null")
     kind = schema.get("type")
     if isinstance(kind, list):
         return " or ".join(str(one) for one in kind if one != "null")
-    return str(kind or "object" if "$ref" in schema else kind or "any")
+    items, fields = schema.get("items"), schema.get("properties")
+    if depth < NESTED_MAX and isinstance(items, dict):
+        return f"array of {describe_type(items, root, depth + 1)}"
+    if depth < NESTED_MAX and isinstance(fields, dict) and fields:
+        return _described_fields(fields, schema.get("required"), root, depth + 1)
+    return str(kind or "any")
+
+
+def _described_fields(
+    fields: JsonObject, required: JsonValue, root: JsonObject | None, depth: int
+) -> str:
+    needed = required if isinstance(required, list) else []
+    shown = [
+        f"{name}{'' if name in needed else '?'}: {describe_type(schema, root, depth)}"
+        for name, schema in islice(fields.items(), FIELDS_MAX)
+    ]
+    return f"{{{', '.join(shown)}}}"
 
 
 def _sample(name: str, schema: JsonValue) -> JsonValue:
@@ -121,7 +147,8 @@ def _sample(name: str, schema: JsonValue) -> JsonValue:
             return choices[0]
     samples: dict[str, JsonValue] = {"integer": 1, "number": 1.5, "boolean": True}
     structures: dict[str, JsonValue] = {"array": [], "object": {}}
-    return {**samples, **structures}.get(kind, f"{name} here")
+    word = "array" if kind.startswith("array") else "object" if kind.startswith("{") else kind
+    return {**samples, **structures}.get(word, f"{name} here")
 
 
 _OWN_MARKS = frozenset({"<function_calls>", "</function_calls>", "<invoke name=", "</invoke>"})

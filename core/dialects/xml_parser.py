@@ -22,6 +22,10 @@ from core.domain.messages import ToolCall
 from core.ports import TextDelta, ToolCallDelta
 
 BLOCK_END = "\n</function_calls>"
+RESULT_TAGS = frozenset(
+    {"function_results", "function_result", "tool_results", "tool_result", "tool_response"}
+)
+"""Tags in which models invent the results of calls that they have just written."""
 _SPECIAL = re.compile(r"[<`~\\]")
 
 
@@ -228,8 +232,16 @@ class XmlParser:
     def _take_tag(self, token: Token) -> None:
         """Processes a tag outside of calls. Parameters outside of blocks are text, perhaps of a call in another format.
 
-        A closing tag without an opening tag is dropped, so that people never see call markup."""
+        A closing tag without an opening tag is dropped, so that people never see call markup. Results that the model
+        invents for its calls end the answer."""
         start = self._offset - len(token.raw)
+        if token.name in RESULT_TAGS:
+            if self._output.calls_count:
+                self._stored = (start, BLOCK_END if self._block is not None else "")
+                self._stage = "done"
+            else:
+                self._show(token)
+            return
         if token.name == "parameter" and self._block is None:
             self._show(token)
             return
@@ -321,4 +333,4 @@ def read_invokes(body: str, tools: Mapping[str, ToolSpec]) -> Iterator[ToolCall]
 
 @lru_cache(maxsize=64)
 def _grammar(tool_names: tuple[str, ...]) -> TagGrammar:
-    return TagGrammar(block=True, tool_names=tool_names, has_prose=True)
+    return TagGrammar(block=True, tool_names=(*tool_names, *RESULT_TAGS), has_prose=True)

@@ -79,12 +79,15 @@ def _meaning(reason: str) -> FinishReason | type[ModelError]:
     return "stop"
 
 
+AN_IMAGE = "(I answered with an image, which cannot be shown here.)"
+
+
 class AnswerReader:
     """Reads the chunks of one answer, and collects the finish reason, the usage, the reasoning and whether the model
     called tools."""
 
     __slots__ = (
-        "_finish", "_halves", "_has_calls", "_late_thinkers",
+        "_finish", "_halves", "_has_calls", "_has_image", "_late_thinkers",
         "_model", "_reasoning", "_thoughts", "_usage",
     )  # fmt: skip
 
@@ -96,7 +99,7 @@ class AnswerReader:
         self._model, self._late_thinkers = origin.model, late_thinkers
         self._finish = ""
         self._halves = SurrogateJoiner()
-        self._has_calls = False
+        self._has_calls = self._has_image = False
         self._thoughts = ThinkingReader(expects_end=origin.model in late_thinkers)
         self._usage: Usage | None = None
 
@@ -172,6 +175,9 @@ class AnswerReader:
                 text = _joined(cast("list[object]", text if isinstance(text, list) else [text]))
             if isinstance(text, str) and (text := self._halves.joined(key, text)):
                 deltas += self._thoughts.read(text) if key == "content" else (TextDelta(text=text),)
+        if said.get("images") and not self._has_image:
+            self._has_image = True
+            deltas.append(TextDelta(text=AN_IMAGE))
         for position, call in enumerate(_calls(said)):
             if isinstance(call, dict):
                 self._has_calls = True

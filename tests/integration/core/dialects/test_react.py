@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from time import process_time
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,11 +19,13 @@ from tests.fakes.streamed_model import pieces
 from tests.fakes.streamed_model import text as answer
 from tests.integration.core.conftest import World
 
+TOOLS = {"look": ToolSpec(name="look", description="Look.", parameters={"type": "object"})}
+
 
 def read(
     text: str, *, cuts: Iterable[int] = (), is_whole: bool = True, calls_max: int = 0
 ) -> tuple[str, list[ToolCall], str]:
-    parser = ReactDialect().parser({}, calls_max=calls_max)
+    parser = ReactDialect().parser(TOOLS, calls_max=calls_max)
     ends = [0, *cuts, len(text)]
     parsed = [
         item
@@ -56,6 +59,26 @@ def test_a_thought_and_an_action_are_a_call_and_nothing_for_people() -> None:
     assert stored == text
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Thought: look first\n```\nAction: look\nAction Input: {"path": "a"}\n```\n',
+        'thought: look first\naction: look\naction input: {"path": "a"}',
+        '**THOUGHT:** look first\n**ACTION:** look\n**Action input:** {"path": "a"}',
+    ],
+)
+@pytest.mark.parametrize("step", [1, 7, 1000])
+def test_labels_in_a_fence_and_in_other_letters_are_labels(text: str, step: int) -> None:
+    visible, calls, _ = read(text, cuts=range(step, len(text), step))
+    assert visible == ""
+    assert named(calls) == [("look", {"path": "a"})]
+
+
+def test_an_action_in_a_fence_that_names_no_tool_is_text() -> None:
+    text = "Final Answer: Like this:\n```\nAction: name the tool\n```"
+    assert read(f"So:\n{text.partition(' ')[2]}")[1] == []
+
+
 def test_only_the_final_answer_is_shown() -> None:
     assert read("Thought: I know.\nFinal Answer: It is **42**.\nAction: is a word here.")[:2] == (
         "It is **42**.\nAction: is a word here.",
@@ -87,7 +110,7 @@ def test_labels_in_a_value_are_part_of_the_value() -> None:
 
 
 def test_input_that_is_no_json_comes_back_as_a_problem() -> None:
-    for bad in ("hello", '{"a": "b', '["a"]', "{'a': 1}"):
+    for bad in ("hello", '{"a": "b', '["a"]'):
         (call,) = read(f"Action: a\nAction Input: {bad}")[1]
         assert call.problem, bad
         assert call.arguments == {}

@@ -309,3 +309,9 @@ def test_tools_are_offered_as_schemas():
         "description": "Looks.",
         "parameters": spec.parameters,
     }
+
+
+def test_calls_with_neither_ids_nor_indexes_are_told_apart():
+    names = ["wait", "look", "complete"]
+    deltas = [one for name in names for one in (part(0, name=name), part(0, '{"text": "a"}'))]
+    assert [one.name for one in calls(fed(deltas))] == names

@@ -145,3 +145,26 @@ def test_the_dialect_follows_the_setting_or_the_model(model: str, setting: str, 
 def test_a_dialect_that_there_is_not_is_told_to_the_operator():
     with pytest.raises(ConfigurationError, match="auto, native, xml or react"):
         select_dialect("gpt-4o", "morse")
+
+
+NESTED = {
+    "type": "object",
+    "properties": {
+        "edits": {"type": "array", "items": {"$ref": "#/$defs/Edit"}},
+        "place": {"type": "object", "properties": {"x": NUMBER, "y": NUMBER}, "required": ["x"]},
+    },
+    "$defs": {
+        "Edit": {
+            "type": "object",
+            "properties": {"line": INTEGER, "words": {"type": "array", "items": STRING}},
+            "required": ["line"],
+        }
+    },
+}
+
+
+def test_fields_inside_lists_and_objects_are_described():
+    tool = ToolSpec(name="edit", description="Edit.", parameters=NESTED)
+    _, told = XmlDialect().request_parts([tool])
+    assert "- edits (array of {line: integer, words?: array of string}, optional)" in told
+    assert "- place ({x: number, y?: number}, optional)" in told

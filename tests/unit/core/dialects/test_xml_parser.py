@@ -16,6 +16,18 @@ def test_a_call_is_taken_out_of_the_text_around_it():
     assert stored == text
 
 
+@pytest.mark.parametrize("tag", ["function_results", "tool_response"])
+def test_results_that_the_model_invents_are_neither_shown_nor_kept(tag: str):
+    call = format_call("wait", {"seconds": 3})
+    text = f"First.\n{call}\n<{tag}>\n12 rows\n</{tag}>\nThere are 12 rows."
+    visible, calls, stored = parsed(text)
+    assert visible.strip() == "First."
+    assert [name for name, *_ in calls] == ["wait"]
+    assert stored.strip() == f"First.\n{call}".strip()
+    about = f"Wrap it in <{tag}>: it helps."
+    assert parsed(about)[0] == about
+
+
 def test_every_call_of_every_block_counts():
     block = (
         f"<function_calls>{invoke('wait', ('seconds', '1'))}\n{invoke('complete')}</function_calls>"
