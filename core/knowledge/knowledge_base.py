@@ -58,11 +58,16 @@ def dialogue_to_document(messages: Sequence[Message]) -> Document:
     return Document(title="", kind="txt", pages=tuple(pages))
 
 
-def messages_before_request(history: Sequence[Message]) -> tuple[Message, ...]:
-    """Returns the messages before the newest request, without summaries, whose originals are included."""
-    requests = [at for at, message in enumerate(history) if message.type == "user"]
-    before = history[: requests[-1]] if requests else history
-    return tuple(message for message in before if message.type != "summary")
+def searchable_messages(history: Sequence[Message]) -> tuple[Message, ...]:
+    """Returns the messages to search: not the newest request and the newest answer, which repeat what is searched for,
+    and no summaries, whose originals are included."""
+    newest = {message.type: message.message_id for message in history}
+    left_out = {newest.get("user"), newest.get("assistant")}
+    return tuple(
+        message
+        for message in history
+        if message.type != "summary" and message.message_id not in left_out
+    )
 
 
 async def summarise_request(message: str, ask: Ask | None) -> str:

@@ -1,11 +1,14 @@
 """Tools that search and show the earlier messages of the conversation."""
 
+import asyncio
+
 from pydantic import BaseModel, Field
 
 from core.context.message_text import full_message_text
+from core.context.tokens import first_tokens
 from core.context.truncation import EXPAND_TOOL
 from core.domain.errors import ToolError
-from core.knowledge.knowledge_base import messages_before_request
+from core.knowledge.knowledge_base import searchable_messages
 from core.tools.tool import Tool, ToolContext
 
 
@@ -20,9 +23,9 @@ async def run_search_conversation(params: SearchConversationParams, context: Too
     if context.knowledge is None or context.messages is None:
         raise ToolError("This conversation cannot be searched. Use what you are shown of it.")
     found = await context.knowledge.recall(
-        messages_before_request(await context.messages.read_all()), params.query
+        searchable_messages(await context.messages.read_all()), params.query
     )
-    return found or "Nothing was said in this conversation before the present request."
+    return found or "Nothing was said in this conversation before."
 
 
 search_conversation = Tool(
@@ -68,6 +71,8 @@ read_chat = Tool(
 
 
 MESSAGE_PAGE_CHARACTERS = 24_000
+MESSAGE_PAGE_TOKENS = 7_000
+"""A page fits into a tool result, in which the middle of a longer text would be left out."""
 
 
 class ExpandMessageParams(BaseModel):
@@ -83,13 +88,20 @@ async def run_expand_message(params: ExpandMessageParams, context: ToolContext) 
         raise ToolError(
             f"There is no message {params.message_id!r} in this conversation. Take the id from the note, to the letter."
         )
-    text = full_message_text(message)
-    pages = max(1, -(-len(text) // MESSAGE_PAGE_CHARACTERS))
-    if params.page > pages:
-        raise ToolError(f"The message has {pages} pages.")
-    start = (params.page - 1) * MESSAGE_PAGE_CHARACTERS
-    more = f"; page={params.page + 1} goes on" if params.page < pages else ""
-    return f"[page {params.page} of {pages}{more}]\n{text[start : start + MESSAGE_PAGE_CHARACTERS]}"
+    pages = await asyncio.to_thread(_pages, full_message_text(message))
+    if params.page > len(pages):
+        raise ToolError(f"The message has {len(pages)} pages.")
+    more = f"; page={params.page + 1} goes on" if params.page < len(pages) else ""
+    return f"[page {params.page} of {len(pages)}{more}]\n{pages[params.page - 1]}"
+
+
+def _pages(text: str) -> list[str]:
+    pages, start = list[str](), 0
+    while start < len(text) or not pages:
+        page = first_tokens(text[start : start + MESSAGE_PAGE_CHARACTERS], MESSAGE_PAGE_TOKENS)
+        pages.append(page)
+        start += max(1, len(page))
+    return pages
 
 
 expand_message = Tool(

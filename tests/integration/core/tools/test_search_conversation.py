@@ -6,15 +6,17 @@ import pytest
 
 from core.context.window import ContextPolicy
 from core.domain.errors import ToolError
-from core.domain.messages import Message
-from core.knowledge.knowledge_base import KnowledgeBase, messages_before_request
+from core.domain.messages import Message, ToolCall
+from core.knowledge.knowledge_base import KnowledgeBase, searchable_messages
+from core.loop.calls import execute_call
 from core.tools.catalogue import all_tools, build_tool_set
 from core.tools.conversation_search import (
     SearchConversationParams,
+    expand_message,
     run_search_conversation,
     search_conversation,
 )
-from core.tools.tool import ToolContext, ToolSet
+from core.tools.tool import ThreadMessages, ToolContext, ToolSet, prepare_call
 from storage.sql.stores.knowledge import SqlKnowledge
 from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
@@ -73,7 +75,7 @@ async def test_without_a_store_the_model_is_told() -> None:
         await run_search_conversation(SearchConversationParams(query="x"), context)
 
 
-def test_summaries_and_the_present_request_are_left_out() -> None:
+def test_summaries_and_what_repeats_the_question_are_left_out() -> None:
     def said(kind: str, words: str) -> Message:
         return Message(
             type=kind,
@@ -83,9 +85,10 @@ def test_summaries_and_the_present_request_are_left_out() -> None:
         )
 
     old, answer = said("user", "old"), replace(said("assistant", "answer"))
-    history = [old, said("summary", "all of it"), answer, said("user", "now"), said("tool", "x")]
-    assert messages_before_request(history) == (old, answer)
-    assert messages_before_request([]) == ()
+    now, result, search = said("user", "now"), said("tool", "x"), said("assistant", "look back")
+    history = [old, said("summary", "all of it"), answer, now, result, search]
+    assert searchable_messages(history) == (old, answer, result)
+    assert searchable_messages([]) == ()
 
 
 def test_it_is_offered_with_the_knowledge_base_and_may_run_again() -> None:
@@ -93,3 +96,32 @@ def test_it_is_offered_with_the_knowledge_base_and_may_run_again() -> None:
     assert "search_conversation" in all_tools()
     assert "search_conversation" not in build_tool_set().tools
     assert "search_conversation" in build_tool_set(has_knowledge=True, has_sandbox=False).tools
+
+
+async def test_a_long_message_of_dense_text_is_shown_whole_page_by_page() -> None:
+    words = "".join(chr(0x4E00 + at % 9_000) for at in range(30_000))
+    message = Message(type="tool", content={"content": words}, is_llm_message=True, thread_id="t")
+
+    async def find(_message_id: str) -> Message:
+        return message
+
+    async def read_all() -> list[Message]:
+        return [message]
+
+    async def no_sandbox() -> None:
+        raise AssertionError
+
+    context = ToolContext(
+        thread_id="t",
+        run_id="r",
+        sandbox=no_sandbox,
+        messages=ThreadMessages(find=find, read_all=read_all),
+    )
+    call = ToolCall(name="expand_message", arguments={"message_id": "m"}, call_id="c")
+    toolbox, shown, page = ToolSet({"expand_message": expand_message}), "", 0
+    while len(shown) < len(words):
+        page += 1
+        prepared = prepare_call("expand_message", {"message_id": "m", "page": page}, toolbox)
+        outcome = await execute_call(call, prepared, context)
+        shown += str(outcome.result["output"]).partition("\n")[2]
+    assert shown == words
