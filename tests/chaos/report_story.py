@@ -77,13 +77,14 @@ def check(stage: Stage) -> None:
 
 
 def _check_deliveries(stage: Stage) -> None:
-    """Checks that the agent's messages and the stored deliveries match one to one; files come with the answer."""
+    """Checks that the agent's messages and the stored deliveries match one to one; files come with the answer, or alone
+    if the process ended in between."""
     rows = stage.rows("SELECT slot, state, message_ref FROM delivery")
     assert {str(state) for _, state, _ in rows} == {"delivered"}
     slots = sorted(str(slot) for slot, _, _ in rows)
     assert slots == ["answer", "ask", "file", "file", "status", "status"]
     shown = [one.message_id for one in stage.ours()]
-    assert len(shown) == len(rows) - len(FILES)
+    assert len(rows) - len(FILES) <= len(shown) <= len(rows)
     is_named = {"discord": ("answer",), "slack": ()}[stage.name]
     sent = [str(ref) for slot, _, ref in rows if slot in ("status", "ask", *is_named)]
     assert len(set(sent)) == len(sent)

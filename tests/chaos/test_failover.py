@@ -28,7 +28,7 @@ from tests.integration.sandbox.providers import local_jails
 from tests.servers import redis
 
 FAILURE_SECONDS = 30.0
-ENDING_SECONDS = 10.0
+ENDING_SECONDS = 30.0
 ACTIONS: tuple[Action, ...] = get_args(Action)
 OF_BOTH = (
     "storage.open",
