@@ -80,9 +80,15 @@ def _of_inputs(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
         ref
         for (ref,) in memory.rows("SELECT message_ref FROM thread_input WHERE message_ref != ''")
     )
+    overtaken = memory.rows(
+        "SELECT message_ref FROM heard_message JOIN run USING (thread_id)"
+        " WHERE stopped_until >= heard_message.sent_at"
+    )
+    stopped = {ref for (ref,) in overtaken}
     for sent in seen.user_messages:
         message, times = sent.message, stored[sent.message.ref]
-        if times > 1 + len(sent.edits) or (times < 1 and not sent.is_deleted):
+        is_due = not sent.is_deleted and message.ref not in stopped
+        if times > 1 + len(sent.edits) or (times < 1 and is_due):
             yield f"{message.text} was stored {times} times"
 
 
