@@ -2,8 +2,9 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 
 from core.context.message_text import full_message_text
@@ -195,10 +196,14 @@ class RunKnowledge:
         """Returns the block for the system prompt. The agent's entries get at most half of it, the thread's the rest.
 
         If the entries fit, they are included whole. Otherwise the block has the passages that match the question's own
-        words (no model is asked), or the beginnings of the entries if there is no question. Empty without entries."""
-        agents = await self._retrieved(await self.agents(), [question], tokens_max // 2)
+        words, or, if none does, the model's keywords for it, which may be in another language; or the beginnings of the
+        entries if there is no question. Empty without entries."""
+        keywords = partial(expand_query, question, self.ask)
+        agents = await self._retrieved(
+            await self.agents(), [question], tokens_max // 2, otherwise=keywords
+        )
         room = tokens_max - sum(passage.chunk.tokens for passage in agents)
-        threads = await self._retrieved(await self.threads(), [question], room)
+        threads = await self._retrieved(await self.threads(), [question], room, otherwise=keywords)
         return render_passages((*agents, *threads), chinese=is_chinese(question))
 
     async def direct(self, *, tokens_max: int = PROMPT_TOKENS, chinese: bool = False) -> str:
@@ -259,7 +264,12 @@ class RunKnowledge:
         return render_passages(passages, chinese=is_chinese(wanted), is_conversation=True)
 
     async def _retrieved(
-        self, entries: Sequence[KnowledgeEntry], texts: Sequence[str], tokens_max: int
+        self,
+        entries: Sequence[KnowledgeEntry],
+        texts: Sequence[str],
+        tokens_max: int,
+        *,
+        otherwise: Callable[[], Awaitable[Sequence[str]]] | None = None,
     ) -> tuple[Passage, ...]:
         return await retrieve_passages(
             entries,
@@ -267,6 +277,7 @@ class RunKnowledge:
             store=self.knowledge_base.store,
             tokens_max=tokens_max,
             semantics=self.knowledge_base.semantics,
+            otherwise=otherwise,
         )
 
     async def _heads(

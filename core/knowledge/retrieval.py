@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TypeVar
@@ -40,11 +40,13 @@ async def retrieve_passages(
     store: KnowledgeStore,
     tokens_max: int,
     semantics: SemanticSearch | None = None,
+    otherwise: Callable[[], Awaitable[Sequence[str]]] | None = None,
 ) -> tuple[Passage, ...]:
     """Returns all chunks if they fit, else the best chunks for the texts, grouped by entry in document order.
 
     Fuses the ranks by words and by meaning. Always includes the short beginning of a single document, because it says
-    what the document is. Returns the beginnings of the entries if there is no question or no hit."""
+    what the document is. `otherwise` returns the texts to try if these have no hit. Returns the beginnings of the
+    entries if there is no question or no hit."""
     if sum(entry.tokens for entry in entries) <= tokens_max:
         whole = [await store.chunks(entry.entry_id) for entry in entries]
         return tuple(
@@ -53,6 +55,8 @@ async def retrieve_passages(
             for chunk in held
         )
     ranked = await _ranked(entries, texts, store, semantics)
+    if not ranked and otherwise is not None and any(map(str.strip, texts)):
+        ranked = await _ranked(entries, await otherwise(), store, semantics)
     if not ranked:
         return await _beginnings(entries, store, tokens_max)
     if len(entries) == 1:

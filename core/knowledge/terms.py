@@ -17,7 +17,11 @@ _UNSPACED = (
 )
 _ASCII_WORD = re.compile(r"[a-z0-9]+")
 _PIECE = re.compile(rf"([{_UNSPACED}]+)|([^\W_{_UNSPACED}]+)")
-_ACCENT = re.compile("[\u0300-\u036f]")
+_ACCENT = re.compile(
+    "[\u0300-\u036f"
+    "\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"  # vowel points of Hebrew
+    "\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed]"  # and vowel marks of Arabic
+)
 _MARKS = re.compile(r"([^\w\s])[^\w\s]{32,}")
 """More combining marks in a row than any script has, which would take quadratic time, and other long rules."""
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")

@@ -293,7 +293,7 @@ async def add_knowledge_to_prompt(
 ) -> RunContext:
     """Returns the context with the documents that match the request in its prompt.
 
-    Skips the search if the knowledge base is empty. Does not call a model.
+    Skips the search if the knowledge base is empty. Asks the model for keywords if no words of the request match.
     """
     if not await knowledge.has_entries():
         return context

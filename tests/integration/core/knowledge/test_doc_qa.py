@@ -245,3 +245,36 @@ async def test_a_document_of_a_million_tokens_is_asked_about(stage: KnowledgeSta
     assert "were read whole" in answer.told()
     assert max(map(len, ask.questions)) < 60_000
     assert time.monotonic() - began < 60
+
+
+async def test_an_answer_knows_that_parts_were_not_read(stage: KnowledgeStage) -> None:
+    reading = 0
+
+    def failing(question: str) -> str:
+        nonlocal reading
+        reading += "Below is one part" in question
+        if "Below is one part" in question and reading % 2:
+            raise ModelUnavailable("overloaded")
+        return "Hall seven [[1]]." if "sources below" in question else reader(question)
+
+    entry, ask = await book(stage, 12, fact_at=9), Asked(failing)
+    answer = await answer_from_document(
+        entry, "Where is the walrus?", store=stage.knowledge_base.store, ask=ask
+    )
+
+    assert answer.parts_failed
+    assert f"{answer.parts_failed} of the {answer.parts_read} parts" in ask.questions[-1]
+
+
+async def test_brackets_of_code_are_no_citations(stage: KnowledgeStage) -> None:
+    said = "It sets data[2] and rows[1][2] [[1]], twice[[1]]."
+    entry = await stage.put(AGENT, "code.pdf", FACT)
+    answer = await answer_from_document(
+        entry,
+        "What does it set?",
+        store=stage.knowledge_base.store,
+        ask=Asked(lambda question: said if "sources below" in question else "{}"),
+        room_tokens=24_000,
+    )
+
+    assert answer.text == "It sets data[2] and rows[1][2] (page 1), twice(page 1)."

@@ -191,3 +191,15 @@ async def test_an_entry_is_removed_by_the_name_that_people_write(stage: Knowledg
     assert await stage.run_knowledge().threads() == (kept,)
     assert await stage.knowledge_base.remove(stage.thread, " PLAN.pdf ") == kept
     assert await stage.knowledge_base.remove(stage.thread, "plan.pdf") is None
+
+
+async def test_a_question_in_another_language_is_looked_for_in_the_prompt_as_well(
+    stage: KnowledgeStage,
+) -> None:
+    pages = [f"{WORDS} {number}" for number in range(40)]
+    await stage.put(stage.thread, "handbook.pdf", *pages, "Employees have 30 days of annual leave.")
+    knowledge = stage.run_knowledge(
+        lambda _question: '{"keywords_zh": ["年假"], "keywords_en": ["annual leave"]}'
+    )
+
+    assert "30 days" in await knowledge.for_prompt("年假有多少天?", tokens_max=1000)

@@ -77,3 +77,8 @@ def test_every_term_of_a_text_that_is_asked_for_is_in_its_index(text: str) -> No
         assert any(
             one == term.text or (term.is_prefix and one.startswith(term.text)) for one in held
         )
+
+
+@pytest.mark.parametrize(("marked", "plain"), [("كِتَابٌ", "كتاب"), ("شَـهْر", "شهر"), ("שָׁלוֹם", "שלום")])
+def test_vowel_marks_do_not_matter(marked: str, plain: str) -> None:
+    assert index_terms(marked) == index_terms(plain)
