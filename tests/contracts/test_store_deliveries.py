@@ -42,6 +42,18 @@ async def test_a_run_knows_whether_an_earlier_one_of_its_thread_is_still_shown(
     assert not await stores.deliveries.has_earlier(second.run_id or "")
 
 
+async def test_a_new_conversation_waits_for_what_is_left_of_the_one_before(stores: Stores) -> None:
+    lease, rendering = await _showing(stores)
+    assert await stores.finish(lease)
+    assert await stores.conversations.unbind(ADDRESS)
+    second = await stores.say("something new")
+
+    assert await stores.deliveries.has_earlier(second.run_id or "")
+    assert not await stores.deliveries.has_earlier(lease.run_id)
+    assert await stores.deliveries.close(rendering)
+    assert not await stores.deliveries.has_earlier(second.run_id or "")
+
+
 async def test_runs_of_the_api_are_not_shown(stores: Stores) -> None:
     receipt = await stores.say("hello", address=replace(ADDRESS, platform="api"))
 

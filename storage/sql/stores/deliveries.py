@@ -1,12 +1,14 @@
 """The outbox: deliveries that runs leave for their threads, and the fenced right to post them."""
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 from sqlalchemy import (
     BindParameter,
     Connection,
     Text,
+    and_,
     bindparam,
     case,
     delete,
@@ -18,6 +20,7 @@ from sqlalchemy import (
 )
 
 from core.domain.errors import LeaseLost
+from core.domain.threads import Address
 from core.failpoints import Failpoint
 from core.stores import Delivery, DeliveryDraft, DeliveryLease, DeliveryState
 from storage.sql.database import Database
@@ -26,7 +29,7 @@ from storage.sql.statements import CompiledStatement
 from storage.sql.stores.conversations import UNENDED
 from storage.sql.stores.run_claims import is_worker_alive, record_heartbeat
 from storage.sql.stores.run_transitions import insert_deliveries
-from storage.sql.tables import deliveries, renderings, runs
+from storage.sql.tables import deliveries, renderings, runs, threads
 
 _CLAIM = Failpoint("storage.claim_rendering")
 _PLAN = Failpoint("storage.plan")
@@ -34,6 +37,7 @@ _RECORD = Failpoint("storage.record")
 _CLOSE = Failpoint("storage.close_rendering")
 _REOPEN = Failpoint("storage.reopen_rendering")
 
+ADDRESS = tuple(field.name for field in fields(Address))
 _SLOTS = ("status", "stream", "answer", "ask", "file", "notice")
 _ORDER = (
     case({slot: rank for rank, slot in enumerate(_SLOTS)}, value=deliveries.c.slot),
@@ -72,18 +76,24 @@ _OPEN_FOR = CompiledStatement(
     )
     .order_by(renderings.c.run_id)
 )
-_THIS_RUN = runs.alias()
+_THIS_RUN, _THIS_THREAD = runs.alias(), threads.alias()
 _EARLIER = CompiledStatement(
     select(renderings.c.run_id)
     .join(runs, runs.c.run_id == renderings.c.run_id)
-    .join(_THIS_RUN, _THIS_RUN.c.thread_id == runs.c.thread_id)
+    .join(threads, threads.c.thread_id == runs.c.thread_id)
+    .join(_THIS_THREAD, and_(*(_THIS_THREAD.c[name] == threads.c[name] for name in ADDRESS)))
+    .join(_THIS_RUN, _THIS_RUN.c.thread_id == _THIS_THREAD.c.thread_id)
     .where(
         renderings.c.is_open,
         _THIS_RUN.c.run_id == bindparam("of_run"),
-        runs.c.number < _THIS_RUN.c.number,
+        case(
+            (runs.c.thread_id == _THIS_RUN.c.thread_id, runs.c.number < _THIS_RUN.c.number),
+            else_=threads.c.created_at < _THIS_THREAD.c.created_at,
+        ),
     )
     .limit(1)
 )
+"""Open deliveries of earlier runs in the same chat thread, in which `new` may have begun another conversation since."""
 _IN_PLAN = deliveries.c.run_id == bindparam("of_run")
 _PLANNED = CompiledStatement(select(deliveries).where(_IN_PLAN).order_by(*_ORDER))
 _PLANNED_BY = CompiledStatement(
