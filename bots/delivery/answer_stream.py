@@ -12,6 +12,8 @@ from core.domain.events import (
     Chunk,
     ReplyLeft,
     ResponseStarted,
+    RunFailed,
+    RunFinished,
     TextStreamed,
     ThinkingStreamed,
     ToolCallStreamed,
@@ -22,7 +24,7 @@ from core.domain.events import (
 from core.domain.threads import Run
 from core.loop.calls import ENDING_TOOLS
 from core.stores import DeliveryDraft
-from core.tasks import wait_for_first
+from core.tasks import wait_at_most
 
 log = logging.getLogger(__name__)
 
@@ -49,16 +51,22 @@ class AnswerStream:
         self._next_sequence = 0
         self._is_complete = True
         self._has_begun = self._is_left = self._is_started = False
-        self._enough = asyncio.Event()
+        self._is_due = asyncio.Event()
         self._ended = asyncio.Event()
+        self.written = asyncio.Event()
+        """Set when nothing more is written to the message."""
+
+    @property
+    def has_ended(self) -> bool:
+        return self._ended.is_set()
 
     @property
     def is_growing(self) -> bool:
         """Whether people see the text grow in a message of its own."""
-        return self._is_started and not self._ended.is_set()
+        return self._is_started and not self.has_ended
 
     def apply(self, event: AgentEvent) -> None:
-        if self._ended.is_set():
+        if self.has_ended:
             return
         match event:
             case TurnStarted():
@@ -67,15 +75,20 @@ class AnswerStream:
                 self._begin_text()
             case ToolStarted(name=name) if name not in ENDING_TOOLS:
                 self._end_if_begun()
-            case ReplyLeft():
-                self._is_left = True
-                self._ended.set()
+            case ReplyLeft() | RunFinished() | RunFailed():
+                self.leave()
             case ResponseStarted():
                 self._begin_text()
             case TextStreamed() | ThinkingStreamed() | ToolCallStreamed() | ToolProgressed():
                 self._add(event)
             case _:
                 pass
+
+    def leave(self) -> None:
+        """Ends the text, which the outbox replaces by an answer, if there is one (`Poster.finish_stream`)."""
+        self._is_left = self._is_left or not self.has_ended
+        self._ended.set()
+        self._is_due.set()
 
     def _end_if_begun(self) -> None:
         if self._has_begun:
@@ -88,32 +101,30 @@ class AnswerStream:
         if isinstance(piece, TextStreamed) and self._is_complete and has_room:
             self._text += piece.text
             if len(self._text) >= STREAM_AFTER_CHARACTERS:
-                self._enough.set()
+                self._is_due.set()
 
     def _begin_text(self) -> None:
         """Forgets the text of an earlier response. If it is shown already, nothing is added to it."""
         self._is_complete = not self._has_begun
         if not self._has_begun:
             self._text = ""
-            self._enough.clear()
+            self._is_due.clear()
 
-    async def write(self, run: Run, poster: Poster, over: asyncio.Event) -> None:
-        """Streams the text until the run is over. Errors are only logged, because the answer follows anyway."""
-        if run.attention != "addressed" or poster.rendering.has_earlier:
-            return
-        await wait_for_first(self._enough, self._ended, over)
-        if over.is_set() or self._ended.is_set():
-            return
+    async def write(self, run: Run, poster: Poster) -> None:
+        """Streams the text until it ends. Errors are only logged, because the answer follows anyway."""
         try:
-            await self._write(poster, over)
+            if run.attention == "addressed" and not poster.rendering.has_earlier:
+                await self._is_due.wait()
+                await self._write(poster)
         except (SurfaceError, StorageUnavailable) as error:
             log.info("the stream of run %s ends early: %s", run.run_id, error)
         except LeaseLost:
             log.info("another process shows run %s now", run.run_id)
+        finally:
+            self.written.set()
 
-    async def _write(self, poster: Poster, over: asyncio.Event) -> None:
-        streams = await poster.surface.streams(poster.address)
-        if streams is None:
+    async def _write(self, poster: Poster) -> None:
+        if self.has_ended or (streams := await poster.surface.streams(poster.address)) is None:
             return
         stream = await poster.plan_one(STREAM)
         if stream.state != "pending":
@@ -123,7 +134,7 @@ class AnswerStream:
         if not self._is_started:
             return
         sent, appended_at = 0, time.monotonic()
-        while not (over.is_set() or self._ended.is_set()):
+        while not self.has_ended:
             text, pause_seconds = self._text[sent : poster.surface.answer_limit], APPEND_SECONDS
             text = text[
                 : max(text.rfind(" "), text.rfind("\n")) + 1
@@ -134,10 +145,8 @@ class AnswerStream:
                     sent, appended_at = sent + len(text), time.monotonic()
                 except SurfaceRateLimited as limited:  # it was not sent
                     pause_seconds = max(pause_seconds, limited.retry_after_seconds)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause_seconds):
-                    await wait_for_first(over, self._ended)
-        if self._ended.is_set() and not self._is_left:
+            await wait_at_most(self._ended, pause_seconds)
+        if not self._is_left:
             rest = self._text[sent : poster.surface.answer_limit]
             with suppress(SurfaceError):
                 await poster.append_to_stream(stream, streams, rest)

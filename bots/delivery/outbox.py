@@ -15,7 +15,7 @@ from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunSta
 from bots.delivery.markdown import scan_blocks, split_markdown, table_cells
 from bots.delivery.poster import AttachedFile, DeliveryDeps, Poster
 from bots.delivery.run_view import RunView
-from core.domain.errors import AgentError, SurfaceRefused, ToolError
+from core.domain.errors import AgentError, SurfaceError, SurfaceRefused, ToolError
 from core.domain.threads import Run
 from core.ports import OutgoingFile, Sandbox
 from core.stores import REPLY_ORDINALS, Delivery, DeliveryDraft, DeliveryLease
@@ -23,6 +23,7 @@ from core.tools.workspace.paths import workspace_path
 
 log = logging.getLogger(__name__)
 
+STATUS = DeliveryDraft(slot="status", body={})
 PARTS_MAX = 3
 WHOLE_ANSWER = "answer.md"
 WHOLE_ANSWER_ORDINAL = 1000
@@ -117,7 +118,21 @@ async def end_streams(planned: Sequence[Delivery], poster: Poster) -> None:
             await poster.finish_stream(one)
 
 
-async def finish_view(view: RunView, run_id: str, deps: DeliveryDeps) -> RunView:
+async def show_final_status(view: RunView, poster: Poster, deps: DeliveryDeps) -> None:
+    """Shows the end of a run in its status message, or in a new one if that can no longer be edited."""
+    run_id = poster.rendering.run_id
+    final = RunStatus(run_id=run_id, view=await _finish_view(view, run_id, deps))
+    status = await poster.plan_one(STATUS)
+    await poster.show(status, final)
+    if (shown := poster.newest(status)).state == "failed" and shown.message_ref:
+        again = await poster.plan_one(replace(STATUS, ordinal=1))
+        await poster.show(again, final)
+        if poster.newest(again).state == "delivered":
+            with suppress(SurfaceError):  # somebody may have deleted it
+                await poster.surface.delete(poster.address, shown.message_ref)
+
+
+async def _finish_view(view: RunView, run_id: str, deps: DeliveryDeps) -> RunView:
     """Returns the view of an ended run with its time and cost, and says so if its question is closed."""
     found = await deps.conversations.run_with_thread(run_id)
     if found is None or not view.is_folded:

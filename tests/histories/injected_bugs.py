@@ -7,13 +7,13 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from bots.delivery import run_delivery
+from bots.delivery import next_step, run_delivery
 from bots.delivery.poster import Poster
 from bots.inbound import actions
 from core.domain import approval
 from core.domain.errors import LeaseLost, SurfaceUnclear
 from core.domain.messages import Message
-from core.domain.threads import Ask, Lease, Run
+from core.domain.threads import Ask, Lease
 from core.run import execute
 from core.stores import Delivery, RunResult
 from storage.sql.statements import CompiledStatement
@@ -167,13 +167,12 @@ def _unsigned_follow_ups() -> Injection:
 
 def _sign_of_an_old_question() -> Injection:
     """A request shows a question for ever, although it is withdrawn."""
-    whole = run_delivery._Show._final_signs
+    whole = next_step.final_signs
 
-    async def final_signs(self: Any, run: Run, state: Any) -> dict[str, Any]:
-        signs = await whole(self, run, state)
-        return {ref: "asking" if state == "asking" else sign for ref, sign in signs.items()}
+    def final_signs(end: next_step.RunEnd) -> dict[str, Any]:
+        return whole(replace(end, has_open_question=True))
 
-    return run_delivery._Show, "_final_signs", final_signs
+    return next_step, "final_signs", final_signs
 
 
 def _endless_tries() -> Injection:

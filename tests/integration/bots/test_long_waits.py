@@ -6,7 +6,8 @@ import pytest
 
 from bots.delivery import run_delivery
 from bots.delivery.content import AnswerPart, RunStatus
-from bots.delivery.run_delivery import LONG_POST_QUEUE, LONG_QUEUE
+from bots.delivery.next_step import LONG_QUEUE
+from bots.delivery.run_delivery import LONG_POST_QUEUE
 from core.domain.errors import SurfaceRateLimited, SurfaceRefused
 from core.run.execute import execute
 from tests.fakes.streamed_model import text
