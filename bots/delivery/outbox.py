@@ -13,7 +13,7 @@ from functools import partial
 
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
 from bots.delivery.markdown import scan_blocks, split_markdown, table_cells
-from bots.delivery.poster import AttachedFile, DeliveryDeps, Poster
+from bots.delivery.poster import AttachedFile, DeliveryDeps, Poster, is_probe
 from bots.delivery.run_view import RunView
 from core.domain.errors import AgentError, SurfaceError, SurfaceRefused, ToolError
 from core.domain.threads import Run
@@ -112,10 +112,15 @@ def _place(one: Delivery) -> int:
 
 
 async def end_streams(planned: Sequence[Delivery], poster: Poster) -> None:
-    """Ends the stream of a run that wrote no answer after it. What was written stays."""
+    """Ends the stream of a run that wrote no answer after it. What was written stays.
+
+    Also gives up a notice about a message that was posted after all.
+    """
     for one in planned:
         if one.slot == "stream":
             await poster.finish_stream(one)
+        elif is_probe(one):
+            await poster.settle(one)
 
 
 async def show_final_status(view: RunView, poster: Poster, deps: DeliveryDeps) -> None:

@@ -1,7 +1,8 @@
 """Posts the messages of one run without duplicates.
 
 Every post is recorded in the store before and after the call. If the outcome of a call is unknown, the thread is
-searched for the message before a retry. Rate limits are waited out.
+searched for the message before a retry. Rate limits are waited out. A message that the platform never takes counts as
+refused only if the platform takes another one meanwhile.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
-from bots.delivery.content import AnswerPart, Content
+from bots.delivery.content import AnswerPart, Content, Notice
 from bots.delivery.rate_limiter import PATIENT_SECONDS, waiting_at_most
 from core.domain.errors import (
     AgentError,
@@ -44,6 +45,11 @@ PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0)
 """The pauses after tries to post a message that the platform may have failed to take."""
 ALWAYS_FAILS = "always_fails"
 """The code of a message that the platform never took although it answered other calls."""
+PROBE_ORDINAL = 1000
+"""The place of the first notice in the thread that shows that the platform takes messages."""
+FAILED_MESSAGE = (
+    "I could not post a message here, because the chat platform fails at it. It is kept."
+)
 IMPATIENT_SECONDS = 2.0
 """How long a status and a first reaction wait for their turn. Newer ones follow, and answers must not wait for them."""
 RATE_LIMIT_SECONDS_MAX = 300.0
@@ -204,33 +210,23 @@ class Poster:
             record = await self._looked_for(record)
             if record.message_ref is None:
                 if not files or not await self._show_with_files(record, content, files):
-                    plain = (
-                        self._sender(record, replace(content, is_plain=True))
-                        if isinstance(content, AnswerPart)
-                        else None
-                    )
-                    send = self._sender(record, content)
-                    await self._post(record, send, is_final=is_final, send_plainly=plain)
+                    await self._show_alone(record, content, is_final=is_final)
                 return
             if isinstance(content, AnswerPart):  # it never changes, so what was found is whole
                 await self._record(replace(record, state="delivered"))
                 return
             message_ref = record.message_ref
-
-            def edit() -> Awaitable[None]:
-                return self.surface.edit(
-                    self.address, message_ref, content, precondition=self._check_lease
-                )
-
             if not is_final:
                 # fails if this process was paused and another process has taken over the run
                 await self._record(record)
-                # no retries: newer edits follow, and waiting here would delay the answer
-                with waiting_at_most(IMPATIENT_SECONDS):
-                    await self._sent(edit)
-                return
-            await self._patiently(edit)
-            await self._record(replace(record, state="delivered"))
+            await self._send(
+                lambda: self.surface.edit(
+                    self.address, message_ref, content, precondition=self._check_lease
+                ),
+                is_patient=is_final,
+            )
+            if is_final:
+                await self._record(replace(record, state="delivered"))
         except SurfaceRefused as refused:
             await self.record_refusal(record, refused)
 
@@ -244,6 +240,36 @@ class Poster:
             delivery_id=record.delivery_id,
             precondition=self._check_lease,
         )
+
+    async def _show_alone(self, record: Delivery, content: Content, *, is_final: bool) -> None:
+        """Posts the message, last as mere text. If the platform fails at it again and again, it must take a notice, and
+        then fail at the message once more, for it to count as refused: it may fail at all messages for a time.
+
+        Raises SurfaceUnclear if it does not take the notice either.
+        """
+        send = self._sender(record, content)
+        is_answer = isinstance(content, AnswerPart)
+        plain = self._sender(record, replace(content, is_plain=True)) if is_answer else send
+        try:
+            await self._post(record, send, is_final=is_final, send_last=plain)
+        except SurfaceRefused as refused:
+            if refused.code != ALWAYS_FAILS:
+                raise
+            await self._post_probe()
+            await self._post(record, plain, is_final=is_final, pauses_seconds=(0.0,))
+
+    async def _post_probe(self) -> None:
+        """Posts a notice about a message that failed. Raises SurfaceError if the platform does not take it."""
+        rows = [one for one in await self.plan([]) if is_probe(one)]
+        ordinal = PROBE_ORDINAL + sum(one.state == "delivered" for one in rows)
+        notice = await self.plan_one(DeliveryDraft(slot="notice", ordinal=ordinal, body={}))
+        send = self._sender(notice, Notice(markdown=FAILED_MESSAGE, level="warning"))
+        await self._post(await self._looked_for(notice), send, is_final=False)
+        await self.settle(notice)
+
+    async def settle(self, delivery: Delivery) -> None:
+        """Records that nothing more is to be done for the delivery."""
+        await self._record(replace(self.newest(delivery), state="delivered"))
 
     async def _show_with_files(
         self, record: Delivery, content: Content, files: Sequence[AttachedFile]
@@ -293,12 +319,10 @@ class Poster:
     ) -> None:
         """Adds text to the message. Raises SurfaceError, after which it may or may not be there."""
         record = self.newest(stream)
-        with waiting_at_most(IMPATIENT_SECONDS):
-            await self._sent(
-                lambda: streams.append(
-                    self.address, record, markdown, precondition=self._check_lease
-                )
-            )
+        await self._send(
+            lambda: streams.append(self.address, record, markdown, precondition=self._check_lease),
+            is_patient=False,
+        )
 
     async def finish_stream(
         self, stream: Delivery, answer: Delivery | None = None, part: AnswerPart | None = None
@@ -316,7 +340,7 @@ class Poster:
             streams = await self.surface.streams(self.address)
             if record.message_ref is not None and streams is not None:
                 found = record
-                await self._patiently(
+                await self._send(
                     lambda: streams.finish(
                         self.address, found, part, precondition=self._check_lease
                     )
@@ -385,17 +409,13 @@ class Poster:
         checked. Sets no reaction if the lease is lost.
         """
 
-        def react() -> Awaitable[None]:
-            return self.surface.react(
-                self.address, message_ref, reaction, precondition=self._check_lease
-            )
-
         try:
-            if is_patient:
-                await self._patiently(react)
-            else:
-                with waiting_at_most(IMPATIENT_SECONDS):
-                    await self._sent(react)
+            await self._send(
+                lambda: self.surface.react(
+                    self.address, message_ref, reaction, precondition=self._check_lease
+                ),
+                is_patient=is_patient,
+            )
         except (SurfaceError, StorageUnavailable, LeaseLost) as error:
             if is_patient and isinstance(error, StorageUnavailable):
                 raise
@@ -410,7 +430,7 @@ class Poster:
         """
         if record.state != "attempting" or record.message_ref is not None:
             return record
-        found = await self._patiently(lambda: self.surface.find(self.address, record.delivery_id))
+        found = await self._send(lambda: self.surface.find(self.address, record.delivery_id))
         if found is None:
             return record
         return await self._record(replace(record, message_ref=found))
@@ -421,32 +441,27 @@ class Poster:
         send: Callable[[], Awaitable[str]],
         *,
         is_final: bool,
-        send_plainly: Callable[[], Awaitable[str]] | None = None,
+        send_last: Callable[[], Awaitable[str]] | None = None,
+        pauses_seconds: Sequence[float] = (),
     ) -> None:
         """Sends a message without duplicates: searches the thread before a retry if the outcome is unknown.
 
-        Records the message as delivered if `is_final` is true. A search that finds nothing says that the platform
-        answers and did not take the message, so the last try is the plain one, and then the message counts as refused.
-        Raises SurfaceUnclear if the platform does not answer the search either, and for a message that is not final.
+        Records the message as delivered if `is_final` is true. If the platform answers the searches and does not take
+        the message, raises SurfaceRefused with the code ALWAYS_FAILS, or SurfaceUnclear if the message is not final.
         """
-        record_id = record.delivery_id
         attempting = await self._record(replace(record, state="attempting"))
-        for pause in (*PAUSES_SECONDS, 0.0) if is_final else PAUSES_SECONDS[:1]:
-            if not pause:
-                send = send_plainly or send
+        every = pauses_seconds or (*PAUSES_SECONDS, 0.0)
+        for pause in every if is_final else every[:1]:
+            send = send if pause else send_last or send
             try:
-                if is_final:
-                    sent = await self._patiently(send, is_repeatable=False)
-                else:
-                    with waiting_at_most(IMPATIENT_SECONDS):
-                        sent = await self._sent(send)
+                sent = await self._send(send, is_patient=is_final, is_repeatable=False)
             except SurfaceRateLimited:
                 await self._record(replace(attempting, state="pending"))  # it was not sent
                 raise
             except SurfaceUnclear as unclear:
                 log.warning("a post of run %s is unclear: %s", self.rendering.run_id, unclear)
                 await asyncio.sleep(pause or PAUSE_SECONDS)
-                sent = await self._patiently(lambda: self.surface.find(self.address, record_id))
+                sent = (await self._looked_for(attempting)).message_ref
             if sent is not None:
                 state = "delivered" if is_final else "attempting"
                 await self._record(replace(attempting, message_ref=sent, state=state))
@@ -455,30 +470,34 @@ class Poster:
             raise SurfaceRefused("the platform fails at this message", code=ALWAYS_FAILS)
         raise SurfaceUnclear("the platform does not answer")
 
-    async def _patiently(
-        self, send: Callable[[], Awaitable[ResultT]], *, is_repeatable: bool = True
+    async def _send(
+        self,
+        send: Callable[[], Awaitable[ResultT]],
+        *,
+        is_patient: bool = True,
+        is_repeatable: bool = True,
     ) -> ResultT:
-        """Calls `send`, waiting out rate limits without losing its place.
+        """Calls `send` after a lease check. Raises LeaseLost if another process now delivers this run.
 
-        If the outcome of a call is unknown, retries only if `is_repeatable` is true; otherwise raises SurfaceUnclear.
+        If `is_patient` is true, waits out rate limits without losing its place, and calls again if the outcome is
+        unknown and `is_repeatable` is true. Otherwise raises SurfaceUnclear, and SurfaceRateLimited after a short wait:
+        newer edits follow, and answers must not wait for them.
         """
         unclear = 0
         while True:
             try:
-                with waiting_at_most(PATIENT_SECONDS):
-                    return await self._sent(send)
+                with waiting_at_most(PATIENT_SECONDS if is_patient else IMPATIENT_SECONDS):
+                    await self._check_lease()
+                    return await send()
             except SurfaceRateLimited as limited:
+                if not is_patient:
+                    raise
                 await asyncio.sleep(min(limited.retry_after_seconds, RATE_LIMIT_SECONDS_MAX))
             except SurfaceUnclear:
                 unclear += 1
-                if not is_repeatable or unclear >= TRIES_MAX:
+                if not (is_patient and is_repeatable) or unclear >= TRIES_MAX:
                     raise
                 await asyncio.sleep(PAUSE_SECONDS * unclear)
-
-    async def _sent(self, send: Callable[[], Awaitable[ResultT]]) -> ResultT:
-        """Calls `send` after a lease check. Raises LeaseLost if another process now delivers this run."""
-        await self._check_lease()
-        return await send()
 
     async def _check_lease(self) -> None:
         """Checks the lease in the store if the last successful write is older than `sure_seconds`.
@@ -503,3 +522,8 @@ class Poster:
             "the %s of run %s was refused: %s", record.slot, self.rendering.run_id, refused.code
         )
         await self._record(replace(record, state="failed", error=refused.code))
+
+
+def is_probe(delivery: Delivery) -> bool:
+    """Whether this is a notice that was posted to see if the platform takes messages."""
+    return delivery.slot == "notice" and delivery.ordinal >= PROBE_ORDINAL

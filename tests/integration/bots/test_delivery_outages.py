@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from bots.delivery import run_delivery
-from bots.delivery.content import AskPrompt, RunStatus
-from core.domain.errors import StorageUnavailable
-from core.domain.threads import ThreadInput
+from bots.delivery import next_step, poster, run_delivery
+from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
+from core.domain.errors import StorageUnavailable, SurfaceUnclear
+from core.domain.threads import Address, ThreadInput
 from core.run.execute import execute
 from core.stores import Delivery, DeliveryLease
 from core.tools.tool import ToolSet
@@ -83,3 +83,33 @@ async def test_a_message_during_a_run_is_acknowledged_though_the_database_was_aw
     world.bench.gate("x").set()
     await running
     await stage.shown()
+
+
+async def test_answers_of_a_time_in_which_the_platform_takes_no_posts_are_posted_later(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The platform answers searches all the while, so each try seems to fail because of the message."""
+    monkeypatch.setattr(poster, "PAUSES_SECONDS", (0.001,) * 5)
+    monkeypatch.setattr(poster, "PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(next_step, "FIRST_RETRY_SECONDS", 0.001)
+    await stage.use_status_after(60)
+    post, tries = stage.surface.post, list[Content]()
+
+    async def fail(_address: Address, content: Content, **_named: Any) -> str:
+        tries.append(content)
+        raise SurfaceUnclear("internal_error")
+
+    monkeypatch.setattr(stage.surface, "post", fail)
+    stage.world.model.turns = [text("The answer.")]
+    run_id = await stage.world.say("go")
+    stage.delivery.wake(run_id)
+    await execute(run_id, stage.world.deps)
+    await until(lambda: len(tries) > 20)
+    monkeypatch.setattr(stage.surface, "post", post)
+
+    await stage.shown()
+    assert [one.newest for one in stage.of(AnswerPart)] == [
+        AnswerPart(markdown="The answer.", run_id=run_id)
+    ]
+    assert stage.of(Notice) == []
+    assert stage.surface.reactions[-1] == ("1", "done")
