@@ -17,6 +17,10 @@ from core.ports import Reaction
 
 READ_NEXT = "I will read your new message next"
 LONG_QUEUE = "Many requests are being worked on. Yours starts as soon as another ends"
+QUEUED_AFTER_SECONDS = 1.5
+TYPING_AFTER_SECONDS = 1.0
+LONG_WAIT_SECONDS = 60.0
+"""People are told if their request, or the answer to it, waits longer than this."""
 FIRST_RETRY_SECONDS = 2.0
 RETRY_SECONDS_MAX = 300.0
 UNENDED_STATES = frozenset({"queued", "working", "waiting"})
@@ -47,36 +51,30 @@ class RunEnd:
 class ChatState:
     """What is known of a run, and what the chat shows of it.
 
-    `follow_ups` are the messages that came during the run, `unread` those that it has not read. `status`, `outbox` and
-    `signs` are what the chat shows. `may_be_closed`: a reaction was refused as if the bot may not write there. `end` is
-    set when all messages are posted.
+    `follow_ups` are the messages that came during the run, `unread` those that it has not read. `end` is set when all
+    messages are posted. `status`, `outbox` and `signs` are what the chat shows. `may_be_closed`: a reaction was refused
+    as if the bot may not write there. `inputs` counts how often something may have come, `inputs_read` is the count at
+    the last look. `paused_until` is when a kind of step may be carried out again, after a failure or an edit.
     """
 
     request_ref: str = ""
     attention: Attention = "addressed"
-    queued_sign_at: float = math.inf
-    typing_at: float = math.inf
-    status_at: float = math.inf
-    long_queue_at: float = math.inf
-
+    began_at: float = math.inf
+    status_after_seconds: float = 0.0
     view: RunView = UNKNOWN_RUN
     has_ended: bool = False
     is_streaming: bool = False
     follow_ups: tuple[str, ...] = ()
     unread: frozenset[str] = frozenset()
     end: RunEnd | None = None
-
     status: RunView = UNKNOWN_RUN
     outbox: OutboxVersion = (False, 0, 0)
     signs: Mapping[str, Reaction | None] = field(default_factory=dict[str, Reaction | None])
     may_be_closed: bool = False
-    failed_posts: int = 0
-
-    read_inputs_at: float = math.inf
+    inputs: int = 0
+    inputs_read: int = 0
     tell_wait_at: float = math.inf
-    edit_status_at: float = 0.0
-    post_at: float = 0.0
-    react_at: float = 0.0
+    paused_until: Mapping[type[object], float] = field(default_factory=dict[type[object], float])
 
     @property
     def is_over(self) -> bool:
@@ -124,7 +122,9 @@ class React:
 
 @dataclass(frozen=True, slots=True)
 class ReadInputs:
-    """Read which messages came during the run."""
+    """Read which messages came during the run. `count` is that of `ChatState.inputs`."""
+
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,46 +138,51 @@ Step = Wait | ShowStatus | PostOutbox | PostEnd | React | ReadInputs | TellWait
 def next_post(state: ChatState, now: float) -> Step | None:
     """Returns the next step that posts or edits, or None if none will follow.
 
-    A run's first status message comes before what it leaves in the outbox. It is due at the first step or reply, or at
-    `status_at` if the agent was certainly meant.
+    A run's first status message comes before what it leaves in the outbox. It is due at the first step or reply, or
+    after `status_after_seconds` if the agent was certainly meant.
     """
     if state.end is not None:
         return None
     if state.is_over:
-        return PostEnd() if now >= state.post_at else Wait(state.post_at)
-    is_addressed = state.attention == "addressed"
-    is_due = is_addressed and (state.may_be_closed or now >= state.status_at)
-    if not (is_due or is_status_needed(state)):
-        return _wait(now, state.status_at if is_addressed else math.inf)
+        return _first_step([PostEnd()], state, now)
+    status_at = state.began_at + state.status_after_seconds
+    if not is_status_needed(state):
+        if state.attention != "addressed":
+            return Wait(math.inf)  # the agent may decide to say nothing
+        if now < status_at and not state.may_be_closed:
+            return Wait(status_at)
     view, version = _status_view(state, now), outbox_version(state.view)
-    if view != state.status and now >= state.edit_status_at:
-        return ShowStatus(view)
-    if version != state.outbox and now >= state.post_at:
-        return PostOutbox(version)
-    return _wait(now, state.edit_status_at, state.post_at, state.long_queue_at)
+    steps: list[Step] = [ShowStatus(view)] if view != state.status else []
+    steps += [PostOutbox(version)] if version != state.outbox else []
+    return _first_step(steps, state, now, state.began_at + LONG_WAIT_SECONDS)
 
 
 def next_reaction(state: ChatState, now: float) -> Step | None:
     """Returns the next step that must not wait for posts, or None if none will follow."""
-    if now >= state.read_inputs_at and not state.is_over:
-        return ReadInputs()
-    if now >= state.tell_wait_at and state.end is None:
-        return TellWait()
-    for message_ref, sign in desired_signs(state, now).items():
-        if message_ref not in state.signs or state.signs[message_ref] != sign:
-            is_patient = sign == "asking" or state.end is not None
-            step = React(message_ref, sign, is_patient)
-            return step if now >= state.react_at else Wait(state.react_at)
-    if state.end is not None:
+    steps: list[Step] = []
+    if state.inputs_read != state.inputs and not state.is_over:
+        steps.append(ReadInputs(state.inputs))
+    if state.end is None and now >= state.tell_wait_at:
+        steps.append(TellWait())
+    is_last = state.end is not None
+    for ref, sign in desired_signs(state, now).items():
+        if ref not in state.signs or state.signs[ref] != sign:
+            steps.append(React(ref, sign, is_patient=is_last or sign == "asking"))
+    if is_last and not steps:
         return None
-    return _wait(now, state.read_inputs_at, state.tell_wait_at, state.queued_sign_at)
+    queued_sign_at = state.began_at + QUEUED_AFTER_SECONDS
+    return _first_step(steps, state, now, state.tell_wait_at, queued_sign_at)
 
 
 def is_typing(state: ChatState, now: float) -> bool:
     """Whether the agent is shown as typing: while it works, once it is certain that it will respond."""
     is_certain = state.attention == "addressed" or is_status_needed(state)
     works = not state.is_over and state.view.state != "waiting"
-    return works and is_certain and now >= state.typing_at
+    return works and is_certain and now >= typing_at(state)
+
+
+def typing_at(state: ChatState) -> float:
+    return state.began_at + min(TYPING_AFTER_SECONDS, state.status_after_seconds)
 
 
 def is_status_needed(state: ChatState) -> bool:
@@ -212,7 +217,7 @@ def desired_signs(state: ChatState, now: float) -> Mapping[str, Reaction | None]
         signs[state.request_ref] = "asking"
     elif state.view.state != "queued":
         signs[state.request_ref] = "seen"
-    elif now >= state.queued_sign_at:
+    elif now >= state.began_at + QUEUED_AFTER_SECONDS:
         signs[state.request_ref] = "queued"
     return signs
 
@@ -230,9 +235,9 @@ def outbox_version(view: RunView) -> OutboxVersion:
     return view.state == "waiting", view.approvals, view.replies
 
 
-def retry_seconds(failed_posts: int) -> float:
-    """Returns the pause after this many failures in a row to post, which is at least one."""
-    return min(FIRST_RETRY_SECONDS * 2 ** min(failed_posts - 1, 10), RETRY_SECONDS_MAX)
+def retry_seconds(failures: int) -> float:
+    """Returns the pause after this many failures in a row, which is at least one."""
+    return min(FIRST_RETRY_SECONDS * 2 ** min(failures - 1, 10), RETRY_SECONDS_MAX)
 
 
 def add_event(state: ChatState, event: AgentEvent) -> ChatState:
@@ -242,16 +247,16 @@ def add_event(state: ChatState, event: AgentEvent) -> ChatState:
     return replace(state, view=apply_event(state.view, event), unread=state.unread - read)
 
 
-def add_inputs(state: ChatState, unread_inputs: Sequence[ThreadInput]) -> ChatState:
+def add_inputs(state: ChatState, count: int, unread_inputs: Sequence[ThreadInput]) -> ChatState:
     """Returns the state with the unread messages and edits, except those that may be meant for other people."""
     meant = [one for one in unread_inputs if one.attention != "unsure"]
     refs = [one.message_ref for one in meant if one.is_news_for(state.request_ref)]
     follow_ups = tuple(dict.fromkeys((*state.follow_ups, *refs)))
-    return replace(state, follow_ups=follow_ups, unread=frozenset(refs))
+    return replace(state, inputs_read=count, follow_ups=follow_ups, unread=frozenset(refs))
 
 
 def _status_view(state: ChatState, now: float) -> RunView:
-    if state.view.state == "queued" and now >= state.long_queue_at:
+    if state.view.state == "queued" and now >= state.began_at + LONG_WAIT_SECONDS:
         return replace(state.view, activity=LONG_QUEUE)
     # people read the text in the message that grows
     view = replace(state.view, preview="") if state.is_streaming else state.view
@@ -261,5 +266,10 @@ def _status_view(state: ChatState, now: float) -> RunView:
     return view
 
 
-def _wait(now: float, *times: float) -> Wait:
-    return Wait(min((one for one in times if one > now), default=math.inf))
+def _first_step(steps: Sequence[Step], state: ChatState, now: float, *times: float) -> Step:
+    """Returns the first step that is not paused. Without one, waits for the first of the pauses and `times`."""
+    pauses = [state.paused_until.get(type(step), 0.0) for step in steps]
+    for step, until in zip(steps, pauses, strict=True):
+        if now >= until:
+            return step
+    return Wait(min((one for one in (*pauses, *times) if one > now), default=math.inf))

@@ -262,9 +262,11 @@ class Poster:
         """Posts a notice about a message that failed. Raises SurfaceError if the platform does not take it."""
         rows = [one for one in await self.plan([]) if is_probe(one)]
         ordinal = PROBE_ORDINAL + sum(one.state == "delivered" for one in rows)
-        notice = await self.plan_one(DeliveryDraft(slot="notice", ordinal=ordinal, body={}))
-        send = self._sender(notice, Notice(markdown=FAILED_MESSAGE, level="warning"))
-        await self._post(await self._looked_for(notice), send, is_final=False)
+        planned = await self.plan_one(DeliveryDraft(slot="notice", ordinal=ordinal, body={}))
+        notice = await self._looked_for(planned)
+        if notice.message_ref is None:
+            content = Notice(markdown=FAILED_MESSAGE, level="warning")
+            await self._post(notice, self._sender(notice, content), is_final=False)
         await self.settle(notice)
 
     async def settle(self, delivery: Delivery) -> None:

@@ -3,11 +3,13 @@
 import asyncio
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Any
 
+from bots.delivery import next_step
 from bots.delivery.answer_stream import AnswerStream
 from bots.delivery.content import RunStatus
 from bots.delivery.next_step import (
@@ -50,10 +52,6 @@ log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 2.0
 QUIET_SWEEPS = 5
-QUEUED_AFTER_SECONDS = 1.5
-TYPING_AFTER_SECONDS = 1.0
-LONG_WAIT_SECONDS = 60.0
-"""People are told if their request, or the answer to it, waits longer than this."""
 LONG_POST_QUEUE = (
     "Your answer is ready, but many messages are waiting to be posted here and only a few are allowed at a time."
     " It appears in its thread when its turn comes."
@@ -157,7 +155,7 @@ class _Show:
 
     def look_again(self) -> None:
         """Reads what the store has of the run: new messages from people, or its end before a worker began it."""
-        self._change(read_inputs_at=0.0)
+        self._change(inputs=self._state.inputs + 1)
         self._recheck.request()
 
     @property
@@ -180,18 +178,16 @@ class _Show:
             await self._show(run, Poster(address, surface, rendering, deps.deliveries, began))
 
     async def _show(self, run: Run, poster: Poster) -> None:
-        now, status_after = _now(), self._deps.status_after_seconds
         self._change(
             request_ref=run.request_ref,
             attention=run.attention,
-            queued_sign_at=now + QUEUED_AFTER_SECONDS,
-            typing_at=now + min(TYPING_AFTER_SECONDS, status_after),
-            status_at=now + status_after,
-            long_queue_at=now + LONG_WAIT_SECONDS,
+            began_at=_now(),
+            status_after_seconds=self._deps.status_after_seconds,
         )
         folding = spawn(self._fold(), name=f"events of {self.run_id}")
         if run.status not in ("queued", "running", "waiting"):
-            await asyncio.wait([folding])  # nothing is shown of what was before the end
+            # nothing is shown of what was before the end
+            await asyncio.gather(folding, return_exceptions=True)
         writing = spawn(self._stream.write(run, poster), name=f"stream of {self.run_id}")
         typing = spawn(self._keep_typing(poster), name=f"typing of {self.run_id}")
         reactions = self._carry_out_steps(next_reaction, run, poster)
@@ -226,11 +222,8 @@ class _Show:
 
     async def _fold(self) -> None:
         """Applies the run's events. If that fails, nothing more of the run is shown in this attempt."""
-        deps = self._deps
-        stored = deps.conversations
-        events = follow(
-            self.run_id, None, conversations=stored, bus=deps.bus, recheck=self._recheck
-        )
+        stored, bus = self._deps.conversations, self._deps.bus
+        events = follow(self.run_id, None, conversations=stored, bus=bus, recheck=self._recheck)
         try:
             async with aclosing(events):
                 async for one in events:
@@ -244,70 +237,76 @@ class _Show:
             self._change(end=NOTHING_SHOWN)
             raise
         self._stream.leave()
-        self._change(has_ended=True, tell_wait_at=_now() + LONG_WAIT_SECONDS)
+        self._change(has_ended=True, tell_wait_at=_now() + next_step.LONG_WAIT_SECONDS)
 
     async def _keep_typing(self, poster: Poster) -> None:
         while not self._state.is_over:
             if not is_typing(self._state, now := _now()):
-                typing_at = self._state.typing_at
-                await self._wait_for_change(typing_at if typing_at > now else math.inf)
+                until = next_step.typing_at(self._state)
+                await self._wait_for_change(until if until > now else math.inf)
                 continue
             async with poster.surface.typing(poster.address):
                 while is_typing(self._state, _now()):
                     await self._wait_for_change(math.inf)
 
     async def _carry_out_steps(
-        self, next_step: Callable[[ChatState, float], Step | None], run: Run, poster: Poster
+        self, choose: Callable[[ChatState, float], Step | None], run: Run, poster: Poster
     ) -> None:
+        """Carries out one step after the other until there is none. A step that fails is chosen again after a pause,
+        however long the platform or the database is away."""
+        failures = Counter[type[object]]()
         while True:
             state = replace(self._state, is_streaming=self._stream.is_growing)
-            match next_step(state, _now()):
-                case None:
-                    return
-                case Wait(until=until):
-                    await self._wait_for_change(until)
-                case ShowStatus(view=view):
-                    await self._show_status(view, poster)
-                case PostOutbox() | PostEnd() as step:
-                    await self._post(step, run, poster)
-                case React() as step:
-                    await self._react(step, poster)
-                case ReadInputs():
-                    await self._read_inputs(run)
-                case TellWait():
-                    await self._tell_wait(run, poster)
+            if (step := choose(state, _now())) is None:
+                return
+            kind = type(step)
+            try:
+                pause_seconds = await self._carry_out(step, run, poster)
+                failures[kind] = 0
+            except SurfaceRateLimited as limited:
+                pause_seconds = min(limited.retry_after_seconds, next_step.RETRY_SECONDS_MAX)
+            except (SurfaceError, StorageUnavailable) as error:
+                log.warning("%s of run %s is tried again: %s", kind.__name__, self.run_id, error)
+                is_platform = isinstance(error, SurfaceError)
+                failures[kind] += is_platform
+                pause_seconds = retry_seconds(failures[kind]) if is_platform else SWEEP_SECONDS
+            if pause_seconds:
+                until = {kind: _now() + pause_seconds}
+                self._change(paused_until={**self._state.paused_until, **until})
+
+    async def _carry_out(self, step: Step, run: Run, poster: Poster) -> float:
+        """Returns for how many seconds no step of this kind may follow. Raises SurfaceError or StorageUnavailable."""
+        match step:
+            case Wait(until=until):
+                await self._wait_for_change(until)
+            case ShowStatus(view=view):
+                await self._show_status(view, poster)
+                crowd = max(1.0, self._active_runs() / RUNS_PER_INTERVAL)
+                return poster.surface.edit_interval_seconds * crowd
+            case PostOutbox():
+                # a copy remembers no messages: a card may have been answered since
+                await self._post_outbox(step, run, replace(poster))
+            case PostEnd():
+                await self._post_end(run, replace(poster))
+            case React():
+                await self._react(step, poster)
+            case ReadInputs(count=count):
+                inputs = await self._deps.conversations.unread_inputs(run.thread_id)
+                self._state = add_inputs(self._state, count, inputs)
+                self._change()
+            case TellWait():
+                self._change(tell_wait_at=math.inf)
+                if run.requester is not None and not run.requester.is_app:
+                    person_id = run.requester.person_id
+                    await poster.surface.tell_privately(poster.address, person_id, LONG_POST_QUEUE)
+        return 0.0
 
     async def _show_status(self, view: RunView, poster: Poster) -> None:
-        crowd = max(1.0, self._active_runs() / RUNS_PER_INTERVAL)
-        pause_seconds = poster.surface.edit_interval_seconds * crowd
-        try:
-            status = await poster.plan_one(STATUS)
-            await poster.show(status, RunStatus(run_id=self.run_id, view=view), is_final=False)
-            self._change(status=view)
-            if any(one.error in poster.surface.closed_reasons for one in poster.refused_posts()):
-                await self._deps.stop_run(self.run_id)  # no one would see the work
-        except SurfaceRateLimited as limited:
-            pause_seconds = max(pause_seconds, limited.retry_after_seconds)
-        except (SurfaceError, StorageUnavailable) as error:
-            log.warning("the status of run %s was not shown: %s", self.run_id, error)
-        self._change(edit_status_at=_now() + pause_seconds)
-
-    async def _post(self, step: PostOutbox | PostEnd, run: Run, poster: Poster) -> None:
-        """Posts what the step names. After a failure, it is posted again after a pause, however long that lasts."""
-        poster = replace(poster)  # without what it remembers: a card may have been answered since
-        failed_posts = 0
-        try:
-            if isinstance(step, PostEnd):
-                await self._post_end(run, poster)
-            else:
-                await self._post_outbox(step, run, poster)
-        except (SurfaceError, StorageUnavailable) as error:
-            log.warning("messages of run %s were not posted yet: %s", self.run_id, error)
-            failed_posts = self._state.failed_posts + 1
-            is_platform = isinstance(error, SurfaceError)
-            pause_seconds = retry_seconds(failed_posts) if is_platform else SWEEP_SECONDS
-            self._change(post_at=_now() + pause_seconds)
-        self._change(failed_posts=failed_posts)
+        status = await poster.plan_one(STATUS)
+        await poster.show(status, RunStatus(run_id=self.run_id, view=view), is_final=False)
+        if any(one.error in poster.surface.closed_reasons for one in poster.refused_posts()):
+            await self._deps.stop_run(self.run_id)  # no one would see the work
+        self._change(status=view)
 
     async def _post_outbox(self, step: PostOutbox, run: Run, poster: Poster) -> None:
         if self._stream.has_ended:  # it may become the first of the replies
@@ -315,9 +314,7 @@ class _Show:
         await wait_for_earlier_runs(poster.rendering, self._deps)
         planned = await deliver_outbox(run, poster, self._deps)
         if any(one.slot == "ask" for one in poster.refused_posts(planned)):
-            await self._deps.stop_run(
-                self.run_id
-            )  # nobody can answer it; the end tells the requester
+            await self._deps.stop_run(self.run_id)  # the end tells the requester
         self._change(outbox=step.version)
 
     async def _post_end(self, run: Run, poster: Poster) -> None:
@@ -334,37 +331,12 @@ class _Show:
         self._change(end=await self._read_end(run, "failed" if is_refused else view.state))
 
     async def _react(self, step: React, poster: Poster) -> None:
-        ref, sign, signs = step.message_ref, step.sign, self._state.signs
-        try:
-            refused = await poster.set_reaction(ref, sign, is_patient=step.is_patient)
-        except StorageUnavailable:
-            self._change(react_at=_now() + SWEEP_SECONDS)
-            return
-        self._change(signs={**signs, ref: sign})
+        ref, sign = step.message_ref, step.sign
+        refused = await poster.set_reaction(ref, sign, is_patient=step.is_patient)
+        self._change(signs={**self._state.signs, ref: sign})
         is_closed = refused != "missing_scope" and refused in poster.surface.closed_reasons
         if is_closed and ref == self._state.request_ref:
             self._change(may_be_closed=True)  # the status finds out, before much work is done
-
-    async def _read_inputs(self, run: Run) -> None:
-        self._change(read_inputs_at=math.inf)
-        try:
-            inputs = await self._deps.conversations.unread_inputs(run.thread_id)
-        except StorageUnavailable as error:
-            log.info("new messages during run %s wait for the database: %s", run.run_id, error)
-            self._change(read_inputs_at=_now() + SWEEP_SECONDS)
-            return
-        self._state = add_inputs(self._state, inputs)
-        self._change()
-
-    async def _tell_wait(self, run: Run, poster: Poster) -> None:
-        self._change(tell_wait_at=math.inf)
-        if run.requester is None or run.requester.is_app:
-            return
-        person_id = run.requester.person_id
-        try:
-            await poster.surface.tell_privately(poster.address, person_id, LONG_POST_QUEUE)
-        except SurfaceError as error:
-            log.info("the wait of run %s was not told: %s", run.run_id, error)
 
     async def _sign_late(self, run: Run, poster: Poster) -> None:
         """Sets the final reactions again after this process lost its lease.

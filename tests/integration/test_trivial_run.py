@@ -15,7 +15,7 @@ from typing import Literal
 import pytest
 
 from bots.bootstrap.program import run_program
-from bots.delivery import run_delivery
+from bots.delivery import next_step
 from bots.delivery.poster import Poster
 from bots.delivery.reaction_cache import ReactionCache
 from bots.settings import load_settings
@@ -51,8 +51,8 @@ NOT_OF_THE_RUN = {
 LIMITS_OF_QUICK_RUNS = (
     (execute, "STOP_LOOK_SECONDS"),
     (recorder, "FLUSH_SECONDS"),
-    (run_delivery, "QUEUED_AFTER_SECONDS"),
-    (run_delivery, "TYPING_AFTER_SECONDS"),
+    (next_step, "QUEUED_AFTER_SECONDS"),
+    (next_step, "TYPING_AFTER_SECONDS"),
     (handler, "SECOND_COPY_SECONDS_MAX"),
     (transports, "PING_SECONDS"),
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bots.delivery import poster, run_delivery
+from bots.delivery import next_step, poster
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
 from bots.inbound.actions import IncomingMessage
 from bots.inbound.commands.erasure import forget_thread
@@ -346,7 +346,7 @@ async def test_a_run_without_steps_shows_its_status_after_a_while(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await stage.use_status_after(0.05)
-    monkeypatch.setattr(run_delivery, "TYPING_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr(next_step, "TYPING_AFTER_SECONDS", 0.05)
     answer = asyncio.Event()
     stage.world.model.turns = [[TextDelta(text="Let me "), answer, *text("see.")]]
     run_id = await stage.world.say("go")

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from bots.delivery import run_delivery
+from bots.delivery import next_step
 from bots.delivery.content import AnswerPart, RunStatus
 from bots.delivery.next_step import LONG_QUEUE
 from bots.delivery.run_delivery import LONG_POST_QUEUE
@@ -29,7 +29,7 @@ def statuses(stage: Stage) -> list[RunStatus]:
 async def test_a_run_that_waits_long_for_its_turn_says_why(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_delivery, "LONG_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(next_step, "LONG_WAIT_SECONDS", 0.2)
     stage.world.model.turns = [text("Done.")]
     run_id = await stage.world.say("go")
     stage.delivery.wake(run_id)
@@ -44,7 +44,7 @@ async def test_a_run_that_waits_long_for_its_turn_says_why(
 async def test_an_answer_that_waits_long_is_announced_to_its_requester_alone(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, refuses: bool
 ) -> None:
-    monkeypatch.setattr(run_delivery, "LONG_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(next_step, "LONG_WAIT_SECONDS", 0.1)
     await stage.use_status_after(60)
     stage.world.model.turns = [text("Done.")]
     stage.surface.failures = [limited(0.5)]
@@ -68,7 +68,7 @@ async def test_an_answer_at_once_is_not_announced(stage: Stage) -> None:
 async def test_an_answer_does_not_wait_for_a_status_that_may_not_be_posted_yet(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_delivery, "LONG_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(next_step, "LONG_WAIT_SECONDS", 0.05)
     stage.world.model.turns = [text("Done.")]
     stage.surface.failures = [limited(60)]
     run_id = await stage.world.say("go")

@@ -35,9 +35,7 @@ from core.domain.events import MessageAdded, TurnStarted
 from core.domain.messages import JsonObject, Message
 from core.domain.threads import Attention, InputKind, Person, ThreadInput
 
-STARTED = ChatState(
-    request_ref="1", queued_sign_at=1.5, typing_at=1.0, status_at=3.0, long_queue_at=60.0
-)
+STARTED = ChatState(request_ref="1", began_at=0.0, status_after_seconds=3.0)
 UNSURE = replace(STARTED, attention="unsure")
 CLEAR = replace(STARTED, attention="clear")
 WORKS = RunView(state="working", activity="Thinking")
@@ -74,14 +72,14 @@ POSTS: tuple[tuple[str, ChatState, float, Step | None], ...] = (
     ("it does not decide so after a step", state(CLEAR, STEPS), 0.1, ShowStatus(STEPS)),
     (
         "an edit waits for the interval",
-        state(view=STEPS, status=WORKS, edit_status_at=9.0),
+        state(view=STEPS, status=WORKS, paused_until={ShowStatus: 9.0}),
         8.0,
         Wait(9.0),
     ),
     (
         "a status that is shown is not edited",
-        state(view=STEPS, status=STEPS, edit_status_at=9.0, long_queue_at=inf),
-        10.0,
+        state(view=STEPS, status=STEPS, paused_until={ShowStatus: 9.0}),
+        61.0,
         NO_CHANGE,
     ),
     (
@@ -99,13 +97,13 @@ POSTS: tuple[tuple[str, ChatState, float, Step | None], ...] = (
     ("the status comes before the card", state(view=ASKS), 0.1, ShowStatus(ASKS)),
     (
         "the card follows",
-        state(view=ASKS, status=ASKS, edit_status_at=9.0),
+        state(view=ASKS, status=ASKS, paused_until={ShowStatus: 9.0}),
         8.0,
         PostOutbox((True, 1, 0)),
     ),
     (
         "a card does not wait for the interval of edits",
-        state(view=ASKS, status=WORKS, edit_status_at=9.0),
+        state(view=ASKS, status=WORKS, paused_until={ShowStatus: 9.0}),
         8.0,
         PostOutbox((True, 1, 0)),
     ),
@@ -118,7 +116,10 @@ POSTS: tuple[tuple[str, ChatState, float, Step | None], ...] = (
     (
         "a second card right after the first is a new one",
         state(
-            view=replace(ASKS, approvals=2), status=ASKS, outbox=(True, 1, 0), edit_status_at=9.0
+            view=replace(ASKS, approvals=2),
+            status=ASKS,
+            outbox=(True, 1, 0),
+            paused_until={ShowStatus: 9.0},
         ),
         8.0,
         PostOutbox((True, 2, 0)),
@@ -131,20 +132,25 @@ POSTS: tuple[tuple[str, ChatState, float, Step | None], ...] = (
     ),
     (
         "posts that failed wait, and the status does not wait for them",
-        state(view=REPLIED, status=WORKS, post_at=50.0),
+        state(view=REPLIED, status=WORKS, paused_until={PostOutbox: 50.0}),
         40.0,
         ShowStatus(REPLIED),
     ),
     (
         "posts that failed are tried again",
-        state(view=REPLIED, status=REPLIED, post_at=50.0),
+        state(view=REPLIED, status=REPLIED, paused_until={PostOutbox: 50.0}),
         40.0,
         Wait(50.0),
     ),
-    ("the end comes at once", state(view=DONE, edit_status_at=9.0), 0.1, PostEnd()),
+    ("the end comes at once", state(view=DONE, paused_until={ShowStatus: 9.0}), 0.1, PostEnd()),
     ("also if the agent was not meant", state(UNSURE, DONE), 0.1, PostEnd()),
     ("an end without its event is one", state(view=STEPS, has_ended=True), 0.1, PostEnd()),
-    ("an end that failed is tried again", state(view=DONE, post_at=9.0), 8.0, Wait(9.0)),
+    (
+        "an end that failed is tried again",
+        state(view=DONE, paused_until={PostEnd: 9.0}),
+        8.0,
+        Wait(9.0),
+    ),
     ("nothing follows the end", state(view=DONE, end=RunEnd()), 9.0, None),
     ("an attempt that failed posts no end", state(view=WORKS, end=RunEnd()), 9.0, None),
 )
@@ -246,12 +252,12 @@ REACTIONS: tuple[tuple[str, ChatState, float, Step | None], ...] = (
     ),
     (
         "without database it waits",
-        state(view=WORKS, react_at=12.0),
+        state(view=WORKS, paused_until={React: 12.0}),
         9.0,
         Wait(12.0),
     ),
-    ("new messages are read", state(view=WORKS, read_inputs_at=0.0), 9.0, ReadInputs()),
-    ("but not after the end", state(view=DONE, read_inputs_at=0.0), 9.0, NO_CHANGE),
+    ("new messages are read", state(view=WORKS, inputs=2, inputs_read=1), 9.0, ReadInputs(2)),
+    ("but not after the end", state(view=DONE, inputs=2), 9.0, NO_CHANGE),
     ("a long wait is told", state(view=DONE, tell_wait_at=60.0), 60.0, TellWait()),
     ("a shorter one is not", state(view=DONE, tell_wait_at=60.0), 59.0, Wait(60.0)),
     ("nor is one that is over", state(view=DONE, tell_wait_at=60.0, end=RunEnd()), 60.0, None),
@@ -347,8 +353,8 @@ def test_what_comes_during_a_run_is_unread_until_the_run_reads_it() -> None:
         unread_input("3", attention="unsure"),
         unread_input("4", kind="delete"),
     ]
-    assert add_inputs(STARTED, inputs[:1]).unread == frozenset()
-    found = add_inputs(STARTED, inputs)
+    assert add_inputs(STARTED, 1, inputs[:1]).unread == frozenset()
+    found = add_inputs(STARTED, 1, inputs)
     assert (found.follow_ups, found.unread) == (("1", "2"), frozenset({"1", "2"}))
     content: JsonObject = {"role": "user", "content": "text"}
     message = Message(
@@ -361,5 +367,5 @@ def test_what_comes_during_a_run_is_unread_until_the_run_reads_it() -> None:
     later = add_event(found, MessageAdded(message=message))
     assert (later.follow_ups, later.unread) == (("1", "2"), frozenset({"1"}))
     assert add_event(later, TurnStarted(turn_id="t", number=1)).view.state == "working"
-    again = add_inputs(later, [unread_input("5")])
+    again = add_inputs(later, 2, [unread_input("5")])
     assert (again.follow_ups, again.unread) == (("1", "2", "5"), frozenset({"5"}))
