@@ -362,15 +362,6 @@ async def test_a_run_without_steps_shows_its_status_after_a_while(
     assert states[-1] == "completed"
 
 
-async def test_a_failure_without_steps_has_a_status_with_its_button(stage: Stage) -> None:
-    await stage.use_status_after(60.0)
-    stage.world.model.turns = [[RuntimeError("bang")]]
-    await stage.run()
-    (status,) = stage.of(RunStatus)
-    assert isinstance(status.newest, RunStatus)
-    assert (status.newest.view.state, status.newest.view.can_retry) == ("failed", True)
-
-
 async def test_a_limited_status_message_does_not_keep_the_answer_back(stage: Stage) -> None:
     limited = SurfaceRateLimited("slow down", retry_after_seconds=60)
     stage.world.model.turns = [

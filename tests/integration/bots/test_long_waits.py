@@ -59,12 +59,6 @@ async def test_an_answer_that_waits_long_is_announced_to_its_requester_alone(
     assert len(stage.of(AnswerPart)) == 1
 
 
-async def test_an_answer_at_once_is_not_announced(stage: Stage) -> None:
-    stage.world.model.turns = [text("Done.")]
-    await stage.run()
-    assert stage.surface.told == []
-
-
 async def test_an_answer_does_not_wait_for_a_status_that_may_not_be_posted_yet(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
