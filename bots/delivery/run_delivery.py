@@ -71,8 +71,7 @@ class RunDelivery:
         other process shares the database."""
         self._deps = deps
         self._quiet_sweep_seconds = max(quiet_sweep_seconds, SWEEP_SECONDS)
-        self._shows: dict[str, asyncio.Task[None]] = {}
-        self._playing: dict[str, _Show] = {}
+        self._shows: dict[str, tuple[_Show, asyncio.Task[None]]] = {}
         self._again: set[str] = set()
         self._sweeper: asyncio.Task[None] | None = None
 
@@ -83,11 +82,11 @@ class RunDelivery:
         """Starts delivery for a run that has new content, or repeats delivery after the current pass."""
         if run_id in self._shows:
             self._again.add(run_id)
-            self._playing[run_id].look_again()
+            self._shows[run_id][0].look_again()
             return
         show = _Show(run_id, self._deps, self.active_runs)
         task = spawn(self._guarded(show), name=f"show {run_id}")
-        self._shows[run_id], self._playing[run_id] = task, show
+        self._shows[run_id] = show, task
         task.add_done_callback(lambda _task: self._ended(run_id))
 
     def active_runs(self) -> int:
@@ -101,15 +100,14 @@ class RunDelivery:
         if self._sweeper is not None:
             await cancel(self._sweeper)
         self._again.clear()
-        leaving = [self._shows[run_id] for run_id, show in self._playing.items() if show.is_leaving]
+        leaving = [task for show, task in self._shows.values() if show.is_leaving]
         if leaving and drain_seconds:
             await asyncio.wait(leaving, timeout=drain_seconds)
-        for task in tuple(self._shows.values()):
+        for _, task in tuple(self._shows.values()):
             await cancel(task)
 
     def _ended(self, run_id: str) -> None:
         self._shows.pop(run_id, None)
-        self._playing.pop(run_id, None)
         if run_id in self._again:
             self._again.discard(run_id)
             self.wake(run_id)
@@ -132,9 +130,7 @@ class RunDelivery:
                     quiet_sweeps = 0
                     if run_id not in self._shows:
                         self.wake(run_id)
-            except (
-                Exception
-            ):  # the sweep must outlive any bug, because it repeats failed deliveries
+            except Exception:  # the sweep repeats failed deliveries, so it must outlive any bug
                 log.exception("the delivery sweep failed")
             is_quiet = quiet_sweeps > QUIET_SWEEPS and not self._shows
             await asyncio.sleep(self._quiet_sweep_seconds if is_quiet else SWEEP_SECONDS)
