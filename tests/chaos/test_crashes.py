@@ -43,7 +43,7 @@ PASSED: dict[str, dict[str, tuple[str, ...]]] = {
         "storage.write": ("begin_turn", "begin_turn:2", "begin_turn:3"),
         "storage.finish": ("", ":2"),
         "slack.post": ("show_status", "deliver_ask"),
-        "slack.edit": ("leave", "deliver_ask", "leave:3"),
+        "slack.edit": ("post_end", "deliver_ask", "post_end:3"),
         "slack.upload": FIRST,
         "slack.react": FIRST,
         "slack.download": FIRST,
