@@ -4,8 +4,10 @@ import re
 
 import uuid_utils
 
-USABLE_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
-"""The ids of tool calls that every provider accepts, except Mistral (`core.llm.call_ids`)."""
+KIMI_ID = re.compile(r"functions\.[a-zA-Z0-9_-]{1,64}:\d{1,6}")
+"""Kimi's chat template prints the id of a tool call in place of its name."""
+USABLE_ID = re.compile(rf"[a-zA-Z0-9_-]{{1,40}}|{KIMI_ID.pattern}")
+"""The ids of tool calls that are stored as they came. Some providers accept fewer (`core.llm.call_ids`)."""
 
 
 def new_id() -> str:

@@ -6,14 +6,21 @@ provider made up."""
 import re
 from collections.abc import Sequence
 from hashlib import blake2b
+from itertools import count
 
 from pydantic import JsonValue
 
-from core.domain.ids import USABLE_ID
+from core.domain.ids import KIMI_ID, USABLE_ID
 from core.domain.messages import JsonObject
 
-_MISTRAL = re.compile(r"(?:mis|minis|magis|devs|codes|pix|vox)tral", re.IGNORECASE)
+MISTRAL = re.compile(r"(?:mis|minis|magis|devs|codes|pix|vox)tral", re.IGNORECASE)
 _MISTRAL_ID = re.compile(r"[a-zA-Z0-9]{9}")
+_FORMS = (
+    (MISTRAL, _MISTRAL_ID),
+    (re.compile(r"kimi|moonshot", re.IGNORECASE), KIMI_ID),
+    (re.compile(r"claude|anthropic|gpt|openai", re.IGNORECASE), re.compile(r"[a-zA-Z0-9_-]{1,40}")),
+)
+"""The ids that a provider accepts, by the model's name. Others get ids back as they came."""
 _MISTRAL_CHARACTERS = 9
 _DIGEST_BYTES = 12
 
@@ -21,7 +28,7 @@ _DIGEST_BYTES = 12
 def with_usable_call_ids(model: str, messages: Sequence[JsonObject]) -> Sequence[JsonObject]:
     """Returns the messages with ids that the model's provider accepts, each only once. Calls and their results still
     match. Messages that need no change are the same objects, and an id becomes the same in every later request."""
-    usable = _MISTRAL_ID if _MISTRAL.search(model) else USABLE_ID
+    usable = next((form for name, form in _FORMS if name.search(model)), USABLE_ID)
     return messages if _are_usable(messages, usable) else _with_new_ids(messages, usable)
 
 
@@ -30,7 +37,7 @@ def _with_new_ids(messages: Sequence[JsonObject], usable: re.Pattern[str]) -> Se
     seen: dict[str, int] = {}
     waiting: dict[str, list[str]] = {}
 
-    def new_id(given: str) -> str:
+    def new_id(given: str, name: str) -> str:
         seen[given] = seen.get(given, 0) + 1
         wanted = given
         if given in used or not usable.fullmatch(given):
@@ -39,6 +46,10 @@ def _with_new_ids(messages: Sequence[JsonObject], usable: re.Pattern[str]) -> Se
             )
             text = digest.hexdigest()
             wanted = text[:_MISTRAL_CHARACTERS] if usable is _MISTRAL_ID else f"call_{text}"
+            # Kimi counts the calls of a conversation
+            numbered = (f"functions.{name}:{number}" for number in count(len(used)))
+            if usable is KIMI_ID or (usable is USABLE_ID and KIMI_ID.fullmatch(given)):
+                wanted = next(one for one in numbered if one not in used)
         used.add(wanted)
         return wanted
 
@@ -47,7 +58,7 @@ def _with_new_ids(messages: Sequence[JsonObject], usable: re.Pattern[str]) -> Se
         calls = message.get("tool_calls")
         if isinstance(calls, list) and calls:
             given = [str(one.get("id") or "") if isinstance(one, dict) else "" for one in calls]
-            ids = [new_id(one) for one in given]
+            ids = [new_id(one, _name(call)) for one, call in zip(given, calls, strict=True)]
             waiting.clear()
             for one, wanted in zip(given, ids, strict=True):
                 waiting.setdefault(one, []).append(wanted)
@@ -66,6 +77,11 @@ def _with_new_ids(messages: Sequence[JsonObject], usable: re.Pattern[str]) -> Se
             message = message if wanted == given_id else {**message, "tool_call_id": wanted}
         changed.append(message)
     return changed
+
+
+def _name(call: JsonValue) -> str:
+    function = call.get("function") if isinstance(call, dict) else None
+    return str(function.get("name")) if isinstance(function, dict) else "unknown"
 
 
 def _are_usable(messages: Sequence[JsonObject], usable: re.Pattern[str]) -> bool:

@@ -492,9 +492,16 @@ def test_hostile_text_is_read_in_linear_time(first: str, one: str) -> None:
     assert seconds_of(lambda: parsed(*pieces), seconds_max=1) < 1
 
 
-@pytest.mark.parametrize("given", ["", "x" * 3000, "functions.echo:0", "call 1", "a\nb", "日本"])
+@pytest.mark.parametrize("given", ["", "x" * 3000, "call 1", "a\nb", "日本"])
 def test_an_id_that_some_provider_refuses_is_replaced(given: str) -> None:
     found = parsed(ToolCallDelta(index=0, call_id=given, name="echo", arguments="{}"))
     (call,) = [one.call for one in found if isinstance(one, CallComplete)]
     assert re.fullmatch(r"[a-zA-Z0-9_-]{1,40}", call.call_id)
     assert call.call_id != given
+
+
+@pytest.mark.parametrize("given", ["functions.echo:0", "chatcmpl-tool-1", "call_1"])
+def test_an_id_is_kept_as_it_came(given: str) -> None:
+    found = parsed(ToolCallDelta(index=0, call_id=given, name="echo", arguments="{}"))
+    (call,) = [one.call for one in found if isinstance(one, CallComplete)]
+    assert call.call_id == given

@@ -36,7 +36,12 @@ ANY_ID = st.one_of(
 
 @pytest.mark.parametrize(
     ("model", "allowed"),
-    [("gpt-5", r"[a-zA-Z0-9_-]{1,40}"), ("openrouter/mistralai/devstral", r"[a-zA-Z0-9]{9}")],
+    [
+        ("gpt-5", r"[a-zA-Z0-9_-]{1,40}"),
+        ("openrouter/mistralai/devstral", r"[a-zA-Z0-9]{9}"),
+        ("moonshot/kimi-k2.5", r"functions\.f:\d+"),
+        ("any", r"[a-zA-Z0-9_-]{1,40}|functions\.[\w-]+:\d+"),
+    ],
 )
 @given(turns=st.lists(st.lists(ANY_ID, min_size=1, max_size=4), max_size=6))
 def test_every_id_is_usable_unique_and_stable(
@@ -56,3 +61,20 @@ def test_messages_that_need_no_change_are_the_same_objects() -> None:
     history: list[JsonObject] = [{"role": "user", "content": "hi"}, *turn("call_a", "call_b")]
     sent = with_usable_call_ids("gpt-5", history)
     assert all(one is other for one, other in zip(history, sent, strict=True))
+
+
+@pytest.mark.parametrize("model", ["kimi-k2.5", "served-under-another-name"])
+def test_ids_of_kimi_come_back_as_they_came_and_stay_unique(model: str) -> None:
+    history = [*turn("functions.f:0", "functions.f:1"), *turn("functions.f:0")]
+    assert ids_of(list(with_usable_call_ids(model, history[:3]))) == [
+        "functions.f:0",
+        "functions.f:1",
+    ]
+    sent = list(with_usable_call_ids(model, history))
+    assert ids_of(sent) == ["functions.f:0", "functions.f:1", "functions.f:2"]
+    assert results_of(sent) == ids_of(sent)
+
+
+def test_the_history_of_another_model_names_the_tools_for_kimi() -> None:
+    sent = list(with_usable_call_ids("kimi-k2.5", turn("call_a", "call_b")))
+    assert ids_of(sent) == ["functions.f:0", "functions.f:1"]
