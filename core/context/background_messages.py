@@ -26,8 +26,6 @@ BACKGROUND_REFS_KEY = "heard_refs"
 BACKGROUND_FILES_KEY = "heard_files"
 FLOW_KEY = "flow"
 """Metadata key of user messages that a planning flow wrote, not a person."""
-CONTINUE_KEY = "continue"
-"""Metadata key of user messages in which the program asks for the rest of an answer."""
 _BEFORE = "Said in the thread before you were called, oldest first. It was not said to you."
 _SINCE = "Said in the thread since your last turn, oldest first. It was not said to you."
 _LINKED = "The messages that links in the request lead to. They were not said to you."
@@ -211,12 +209,8 @@ def last_read_at(history: Sequence[Message]) -> datetime | None:
 
 def is_from_person(message: Message) -> bool:
     """Returns whether a person wrote the message to the agent. Background and flow messages do not count."""
-    is_marked = message.metadata.get(BACKGROUND_KEY) or _is_of_program(message)
+    is_marked = message.metadata.get(BACKGROUND_KEY) or message.metadata.get(FLOW_KEY)
     return message.type == "user" and not is_marked
-
-
-def _is_of_program(message: Message) -> bool:
-    return bool(message.metadata.get(FLOW_KEY) or message.metadata.get(CONTINUE_KEY))
 
 
 log = logging.getLogger(__name__)

@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 
 from pydantic import JsonValue
 
+from core.context.alternation import ADDED_MARK
 from core.context.tokens import with_token_count
 from core.context.untrusted_text import wrap_message
 from core.domain.messages import JsonObject, Message
@@ -41,13 +42,13 @@ def content_text(content: JsonValue) -> str:
 def for_model(message: Message, *, is_native: bool) -> Message:
     """Returns a tool message without the call's arguments, which the model has written itself; others unchanged.
 
-    In the native dialect, it contains only the output or the error. In text dialects the result stays in its JSON
-    object, because user messages do not show otherwise which text is data."""
+    In the native dialect, it contains only the output or the error, without the mark that ends a result. In text
+    dialects the result stays in its JSON object, because user messages do not show otherwise which text is data."""
     execution = _execution(message.content.get("content")) if message.type == "tool" else None
     if execution is None:
         return message
     if is_native and message.content.get("role") == "tool":
-        content: JsonValue = _output(execution)
+        content: JsonValue = _output(execution).replace(ADDED_MARK, ADDED_MARK.strip("[]"))
     else:
         shown: JsonObject = {key: one for key, one in execution.items() if key != "arguments"}
         content = json.dumps({"tool_execution": shown}, ensure_ascii=False)

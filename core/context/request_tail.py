@@ -1,4 +1,4 @@
-"""Builds the last message of a model request: what changes from call to call, and is sent with one call only.
+"""Builds what is sent with one model call only, at the end of the request: the browser's state and pictures.
 
 Everything before it stays the same in the next request, so that the provider's prompt cache remains valid."""
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
+from core.context.program_message import program_text
 from core.context.tokens import count_message
 from core.context.untrusted_text import clean_line, wrap_untrusted
 from core.domain.messages import JsonObject, Message
@@ -14,14 +15,10 @@ from core.domain.messages import JsonObject, Message
 BROWSER_MESSAGES = 3
 """The browser's state is sent while at most this many messages follow it."""
 BROWSER_CHARACTERS_MAX = 12_000
-TODO_CHARACTERS_MAX = 4_000
 PICTURES_MAX = 4
 PICTURE_TOKENS_MAX = 8_000
 PICTURE_MESSAGES = 30
 """A picture is sent while at most this many messages follow it."""
-STATE_HEADING = (
-    "[The state of your work at this moment, written by the program; no person wrote it.]"
-)
 _NOT_SHOWN = (
     "This model takes no pictures, so these are not shown: {names}. Say so where it matters, or read what is in them"
     " with a program."
@@ -30,40 +27,29 @@ _NOT_SHOWN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestTail:
-    """The parts of the message. Empty parts are left out.
+    """The parts of the message. `browser` is the newest `browser_state` message, `pictures` are the newest
+    `image_context` messages, oldest first, of which the newest that fit are shown."""
 
-    `state` and `notes` are texts of the program; `todo` is the content of todo.md. `browser` is the newest
-    `browser_state` message, `pictures` are the newest `image_context` messages, oldest first, of which the newest that
-    fit are shown."""
-
-    state: str = ""
-    todo: str = ""
     browser: Message | None = None
     pictures: Sequence[Message] = ()
-    notes: Sequence[str] = ()
 
     def message(self, *, sees_images: bool) -> JsonObject | None:
         """Returns the user message, or None if it is empty. If `sees_images` is False, a note names the pictures."""
-        texts = [self.state]
-        if self.todo.strip():
-            todo = wrap_untrusted(self.todo[:TODO_CHARACTERS_MAX], source="todo.md")
-            texts.append(f"# todo.md\n\n{todo}")
+        texts: list[str] = []
         if self.browser is not None:
             texts.append(f"# The browser\n\n{_browser_text(self.browser.content)}")
-        if names := [_name(one) for one in newest_pictures(self.pictures)]:
+        if names := [picture_name(one) for one in newest_pictures(self.pictures)]:
             listed = ", ".join(names)
             shown = f"Shown below, in this order: {listed}." if sees_images else ""
-            left_out = dict.fromkeys(map(_name, self.pictures)).keys() - set(names)
+            left_out = dict.fromkeys(map(picture_name, self.pictures)).keys() - set(names)
             if shown and left_out:
                 shown += f" Not shown, because only the newest fit: {', '.join(sorted(left_out))}."
             texts.append(f"# Pictures\n\n{shown or _NOT_SHOWN.format(names=listed)}")
-        texts += self.notes
-        text = "\n\n".join(one.strip() for one in texts if one.strip())
+        text = program_text(*texts)
         if not text:
             return None
         images = self._images() if sees_images else []
-        whole: JsonObject = {"type": "text", "text": f"{STATE_HEADING}\n\n{text}"}
-        return {"role": "user", "content": [whole, *images] if images else whole["text"]}
+        return {"role": "user", "content": [{"type": "text", "text": text}, *images]}
 
     @property
     def has_images(self) -> bool:
@@ -82,17 +68,18 @@ def newest_pictures(pictures: Sequence[Message]) -> list[Message]:
     room = PICTURE_TOKENS_MAX
     for one in reversed(pictures):
         url = picture_url(one.content)
-        if not url or _name(one) in kept:
+        if not url or picture_name(one) in kept:
             continue
         image: JsonValue = {"type": "image_url", "image_url": {"url": url}}
         room -= count_message({"role": "user", "content": [image]})
         if len(kept) == PICTURES_MAX or (room < 0 and kept):
             break
-        kept[_name(one)] = one
+        kept[picture_name(one)] = one
     return list(reversed(kept.values()))
 
 
-def _name(picture: Message) -> str:
+def picture_name(picture: Message) -> str:
+    """Returns the path of an `image_context` message's picture as one line."""
     return clean_line(str(picture.content.get("file_path") or "a picture"), 200)
 
 

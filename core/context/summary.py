@@ -21,6 +21,7 @@ Complete = Callable[[ModelRequest], Awaitable[str]]
 OUTPUT_TOKENS_MAX = 8_000
 REQUEST_TOKENS_MAX = 2_000
 REQUEST_CHARACTERS_MAX = 8_000
+TODO_CHARACTERS_MAX = 4_000
 ROOM_SHARE = 4
 """A summary gets a quarter of the room, and the newest request another one, because they are never truncated later."""
 NAMED_FROM_TOKENS = 500
@@ -77,7 +78,10 @@ async def summarise(
     own = min(OUTPUT_TOKENS_MAX, room // ROOM_SHARE, answer_tokens or room)
     left = max(1, room - own - PROMPT_TOKENS)
     text = await asyncio.to_thread(
-        lambda: wrap_untrusted(transcript(older, left), source="the conversation")
+        lambda: wrap_untrusted(
+            transcript([one for one in older if one.type != "status"], left),
+            source="the conversation",
+        )
     )
     request = ModelRequest(
         model=model,
@@ -150,6 +154,15 @@ def _standing_for(
         text = (
             f"{text}\n\n# The newest of those messages that a person wrote, word for word\n\n{said}"
         )
+    if todo and todo.strip():
+        shown = todo[:TODO_CHARACTERS_MAX]
+        left_out = len(todo) - len(shown)
+        note = (
+            f"\n[The last {left_out} characters are left out; read_file shows them.]"
+            if left_out
+            else ""
+        )
+        text = f"{text}\n\n# todo.md\n\n{wrap_untrusted(shown, source='todo.md')}{note}"
     turns = sum(one.type == "assistant" and one.run_id == run_id for one in older)
     before = sum(_turns_replaced(one, run_id) for one in older)
     return with_token_count(

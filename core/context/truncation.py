@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import JsonValue
 
+from core.context.alternation import request_starts
 from core.context.tokens import count_message, message_tokens
 from core.domain.messages import REASONING_KEY, JsonObject, Message, MessageType
 
@@ -22,8 +23,8 @@ _encode = json.JSONEncoder(ensure_ascii=False).encode
 class Cut:
     """How a message is truncated: to about `tokens` tokens, with or without the end of its texts.
 
-    A truncated message loses the model's reasoning, unless it belongs to the turns since the newest user message,
-    because providers demand the reasoning of these."""
+    A truncated message loses the model's reasoning, unless it belongs to the turns since the newest message that begins
+    new work, because providers demand the reasoning of these."""
 
     tokens: int
     keeps_tail: bool
@@ -289,9 +290,8 @@ def _planned(
 ) -> dict[int, Cut]:
     """Returns the cuts by message index, planned with token counts only, so that each message is truncated once."""
     sizes = list(sizes)
-    newest_user = max(
-        (index for index, one in enumerate(messages) if one.type == "user"), default=-1
-    )
+    starts = (index for index, is_start in enumerate(request_starts(messages)) if is_start)
+    newest_start = max(starts, default=-1)
     excess = sum(sizes) - room * TARGET_PERCENT // 100
     plan: dict[int, Cut] = {}
     limit = FIRST_LIMIT_TOKENS
@@ -300,7 +300,7 @@ def _planned(
             if index in spent or sizes[index] < limit + CUT_TOKENS_MIN:
                 continue
             kept = max(limit, sizes[index] - excess - CUT_TOKENS_MIN)
-            plan[index] = Cut(kept, keeps_tail, keeps_reasoning=index > newest_user)
+            plan[index] = Cut(kept, keeps_tail, keeps_reasoning=index > newest_start)
             excess -= sizes[index] - kept
             sizes[index] = kept
             if excess <= 0:

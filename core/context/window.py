@@ -5,9 +5,17 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from core.context.alternation import conversation, with_passing_message
 from core.context.limits import ContextLimit, find_context_limit, with_overrides
-from core.context.message_text import content_text, for_model
-from core.context.request_tail import BROWSER_MESSAGES, PICTURE_MESSAGES, RequestTail
+from core.context.message_text import for_model
+from core.context.program_message import program_message
+from core.context.request_tail import (
+    BROWSER_MESSAGES,
+    PICTURE_MESSAGES,
+    PICTURES_MAX,
+    RequestTail,
+    picture_name,
+)
 from core.context.summary import (
     Complete,
     find_summary_boundary,
@@ -16,7 +24,7 @@ from core.context.summary import (
     summarise,
 )
 from core.context.todo_file import todo_call, todo_text_in_history
-from core.context.tokens import count_message, message_tokens, with_token_count
+from core.context.tokens import count_message, count_text, message_tokens, with_token_count
 from core.context.truncation import (
     Cut,
     FittedMessages,
@@ -39,6 +47,12 @@ WORTH_PERCENT = 20
 """An optional summary is made only if it replaces at least this share of the conversation."""
 RETRY_GROWTH_PERCENT = 120
 """After a failed summary, the next attempt waits until the conversation has grown to this percentage of its size."""
+
+
+NO_STATE: Mapping[str, str] = {}
+PICTURES_GONE = (
+    "Pictures from earlier that are no longer shown: {names}. `see_image` shows a picture again."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +78,8 @@ class ContextPolicy:
 
 
 class ContextWindow:
-    """The conversation of one run: its messages as they are sent, the tokens available, and what goes to the tail of
-    each request."""
+    """The conversation of one run: its messages as they are sent, the tokens available, and what is sent with one
+    request only."""
 
     def __init__(
         self,
@@ -139,14 +153,19 @@ class ContextWindow:
                 self._pictures.append((len(self._messages), message))
 
     async def request(
-        self, blank: ModelRequest, notes: Sequence[JsonObject], *, state: str = ""
+        self, blank: ModelRequest, notes: Sequence[str] = (), *, state: Mapping[str, str] = NO_STATE
     ) -> ModelRequest:
-        """Returns the request `blank` with the conversation added, then one message that is sent with this call only.
+        """Returns the request `blank` with the conversation added, and the browser and pictures at its end.
 
-        That message contains `state`, what the conversation says of todo.md, the browser and pictures, and `notes`.
+        Before that, adds a message with `notes` and with the parts of `state` that the conversation does not tell yet.
         Raises ContextOverflow if the system prompt and the tools leave no room for a conversation."""
-        told = [content_text(one.get("content")) for one in notes]
-        self._tail = self._new_tail(state, told)
+        self._tail = self._new_tail()
+        state = {**state, "pictures": self._pictures_gone()}
+        # a summary may replace what was told, so it is made first
+        await self._contents(self._tail_tokens() + sum(map(count_text, (*state.values(), *notes))))
+        if message := program_message(state, notes, self._messages, run_id=self._run_id):
+            self._emit(MessageAdded(message=message))
+            self.add([message])
         return await self._filled(blank.messages, blank)
 
     async def shorten(self, refused: ModelRequest) -> ModelRequest:
@@ -185,25 +204,34 @@ class ContextWindow:
         )
 
     async def _filled(self, head: Sequence[JsonObject], request: ModelRequest) -> ModelRequest:
-        last = self._tail.message(sees_images=self._sees_images)
-        tail = () if last is None else (last,)
-        stable = (*head, *await self._contents(sum(map(count_message, tail))))
+        stable = (*head, *await self._contents(self._tail_tokens()))
         self._head_length = len(head)
-        return replace(request, messages=(*stable, *tail), stable_messages=len(stable))
+        request = replace(request, messages=stable, stable_messages=len(stable))
+        tail = self._tail.message(sees_images=self._sees_images)
+        return request if tail is None else with_passing_message(request, tail)
 
-    def _new_tail(self, state: str, notes: Sequence[str]) -> RequestTail:
-        count = len(self._messages)
+    def _tail_tokens(self) -> int:
+        tail = self._tail.message(sees_images=self._sees_images)
+        return 0 if tail is None else count_message(tail)
+
+    def _new_tail(self) -> RequestTail:
         browser = self._browser
-        if browser is not None and count - browser[0] > BROWSER_MESSAGES:
+        if browser is not None and len(self._messages) - browser[0] > BROWSER_MESSAGES:
             browser = None
-        recent = [one for place, one in self._pictures if count - place <= PICTURE_MESSAGES]
         return RequestTail(
-            state=state,
-            todo=self._todo_after(self._messages) or "",
-            browser=browser and browser[1],
-            pictures=recent,
-            notes=notes,
+            browser=browser and browser[1], pictures=self._pictures_of_age(gone=False)
         )
+
+    def _pictures_of_age(self, *, gone: bool) -> list[Message]:
+        count = len(self._messages)
+        return [one for at, one in self._pictures if (count - at > PICTURE_MESSAGES) is gone]
+
+    def _pictures_gone(self) -> str:
+        """Returns which of the newest pictures are no longer shown, or an empty string."""
+        shown = {picture_name(one) for one in self._tail.pictures}
+        names = dict.fromkeys(map(picture_name, self._pictures_of_age(gone=True)))
+        left = [name for name in names if name not in shown][-PICTURES_MAX:]
+        return PICTURES_GONE.format(names=", ".join(left)) if left else ""
 
     def _todo_after(self, messages: Sequence[Message]) -> str | None:
         known = self._todo_results
@@ -230,7 +258,7 @@ class ContextWindow:
         self._sent_tokens = fitted.tokens
         if fitted.is_over:
             raise self._overflow(self._overhead)
-        return fitted.contents
+        return tuple(conversation(self._messages, fitted.contents))
 
     def notes(self) -> JsonObject:
         """Returns the truncations made since the last call of this method, as metadata for the model's next message.

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from pydantic import TypeAdapter, ValidationError
 
+from core.context.alternation import alternate
 from core.dialects.dialect import Dialect, ToolSpec
 from core.dialects.native import NativeDialect
 from core.dialects.react import ReactDialect
@@ -49,17 +50,18 @@ _ARGUMENTS: TypeAdapter[JsonObject] = TypeAdapter(JsonObject)
 def write_calls_as_text(request: ModelRequest, dialect_name: str) -> ModelRequest:
     """Returns the request with native tool calls and results rewritten as text in the given dialect.
 
-    The number and order of the messages do not change. Calls that were already text stay unchanged, even if they use
-    another dialect."""
+    Messages of one role that are adjacent then are joined. Calls that were already text stay unchanged, even if they
+    use another dialect."""
     if dialect_name == "native":
         return request
-    messages = tuple(_retold(one, dialect_name) for one in request.messages)
-    return replace(request, messages=messages)
+    messages = tuple(alternate(_retold(one, dialect_name) for one in request.messages))
+    passing = len(request.messages) - request.stable_messages
+    return replace(request, messages=messages, stable_messages=max(0, len(messages) - passing))
 
 
 def write_tools_as_text(request: ModelRequest) -> ModelRequest:
     """Returns the request without tools. The system prompt describes them in the XML dialect, whose calls the native
-    dialect reads as well, and calls and results are text. The number and order of the messages do not change."""
+    dialect reads as well, and calls and results are text."""
     tools = [ToolSpec(**cast("dict[str, Any]", tool["function"])) for tool in request.tools]
     system, *others = map(_with_tool_name, request.messages)
     text = f"{system.get('content')}\n\n{XmlDialect().request_parts(tools)[1]}"

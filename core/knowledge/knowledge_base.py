@@ -54,7 +54,9 @@ def dialogue_to_document(messages: Sequence[Message]) -> Document:
             f"{message.content.get('role', message.type)}: {text}",
         )
         for message in messages
-        if message.is_llm_message and (text := full_message_text(message)).strip()
+        if message.is_llm_message
+        and message.type != "status"
+        and (text := full_message_text(message)).strip()
     )
     return Document(title="", kind="txt", pages=tuple(pages))
 

@@ -25,10 +25,10 @@ from core.domain.messages import JsonObject, json_fields
 from core.domain.threads import Usage
 from core.failpoints import Failpoint
 from core.llm import error_mapping
-from core.llm.call_ids import with_usable_call_ids
 from core.llm.error_mapping import ErrorResponse, parse_retry_after, to_model_error
+from core.llm.message_rules import accepted_messages
 from core.llm.openai_answer import AnswerReader, parse_error_body
-from core.llm.openai_request import cache_mark_places, with_cache_mark
+from core.llm.openai_request import CLAUDE, cache_mark_places, with_cache_mark
 from core.llm.reasoning import ReasoningOrigin, provider_of, wire_message
 from core.ports import ModelDelta, ModelFinished, ModelRequest
 
@@ -221,8 +221,11 @@ class LiteLLMClient:
         return {key: value for key, value in wanted.items() if value is not None}
 
     def _messages(self, request: ModelRequest) -> list[JsonObject]:
-        usable = with_usable_call_ids(request.model, request.messages)
-        wire = [wire_message(one, self._origin(request.model)) for one in usable]
+        is_claude = CLAUDE.search(request.model) is not None
+        accepted = accepted_messages(
+            request.model, request.messages, has_images_in_results=is_claude
+        )
+        wire = [wire_message(one, self._origin(request.model)) for one in accepted]
         for place in cache_mark_places(request):
             wire[place] = with_cache_mark(wire[place])
         return wire

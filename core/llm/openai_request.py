@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 from core.domain.messages import JsonObject
-from core.llm.call_ids import with_usable_call_ids
+from core.llm.message_rules import accepted_messages
 from core.llm.openai_answer import to_json
 from core.llm.reasoning import NEEDED_FIELDS, ReasoningOrigin, kept_names, wire_message
 from core.ports import ModelRequest
@@ -24,7 +24,7 @@ _IS_MISSING = re.compile(r"missing|required|must be (?:passed|sent|provided)", r
 """What DeepSeek and Kimi say about a message without `reasoning_content`."""
 _OTHER_NAMES = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 CACHE_FIELD = "cache_control"
-_EXPLICIT = re.compile(r"claude|anthropic", re.IGNORECASE)
+CLAUDE = re.compile(r"claude|anthropic", re.IGNORECASE)
 _MARK: JsonObject = {"type": "ephemeral"}
 
 
@@ -112,7 +112,7 @@ class RequestEncoder:
         return _without(options, not_taken) if not_taken else options
 
     def _messages(self, request: ModelRequest) -> list[bytes]:
-        messages = with_usable_call_ids(request.model, request.messages)
+        messages = accepted_messages(request.model, request.messages)
         encoded = self._encoded(messages, request.model)
         if CACHE_FIELD not in self._not_taken.get(request.model, ()):
             for place in cache_mark_places(request):
@@ -173,7 +173,7 @@ def cache_mark_places(request: ModelRequest) -> frozenset[int]:
 
     The marks are on the system prompt, on the last message that later requests repeat, and where the request before
     this one ended. Anthropic allows four."""
-    if not _EXPLICIT.search(request.model) or not request.messages:
+    if not CLAUDE.search(request.model) or not request.messages:
         return frozenset()
     roles = [one.get("role") for one in request.messages]
     end = (request.stable_messages or len(roles)) - 1

@@ -13,8 +13,8 @@ from core.domain.errors import ModelUnavailable
 from core.domain.messages import JsonObject, json_fields, json_objects
 from core.domain.threads import Usage
 from core.llm import error_mapping
-from core.llm.call_ids import with_usable_call_ids
 from core.llm.error_mapping import to_model_error
+from core.llm.message_rules import accepted_messages
 from core.llm.openai_answer import (
     FinishReason,
     SurrogateJoiner,
@@ -55,7 +55,7 @@ class ResponsesEncoder(RequestEncoder):
         return super().adapt_to_refusal(request, _INCLUDED.sub("include", refusal))
 
     def _messages(self, request: ModelRequest) -> list[bytes]:
-        return self._encoded(with_usable_call_ids(request.model, request.messages), request.model)
+        return self._encoded(accepted_messages(request.model, request.messages), request.model)
 
     def _options(self, request: ModelRequest) -> dict[str, object]:
         options = super()._options(request)

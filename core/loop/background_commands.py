@@ -49,8 +49,8 @@ class BackgroundCommands:
                 self._has_sandbox = True
             self._follow(one.call.name, one.call.arguments, one.result)
 
-    async def notes(self) -> tuple[JsonObject, ...]:
-        """Returns a message for the next model call only: which commands have ended, or stand from an earlier run."""
+    async def notes(self) -> tuple[str, ...]:
+        """Returns notes for the model's next turn: which commands have ended, or stand from an earlier run."""
         lines: list[str] = []
         if self._has_sandbox:
             for session, command in [*self._commands.items()][:FOLLOWED_MAX]:
@@ -64,8 +64,7 @@ class BackgroundCommands:
             lines.append(EARLIER.format(commands=", ".join(shown[-FOLLOWED_MAX:])))
         self._is_earlier_told = True
         text = "\n".join(lines)
-        note = f"[Note from the system, not from a person] {text}"
-        return ({"role": "user", "content": note},) if lines else ()
+        return (f"[Note from the system, not from a person] {text}",) if lines else ()
 
     async def _what_became_of(self, session: str, command: str) -> str:
         """Returns a sentence about a command that has ended, or an empty text while it runs."""

@@ -8,14 +8,14 @@ from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 
-from core.context.background_messages import CONTINUE_KEY, FLOW_KEY
+from core.context.background_messages import FLOW_KEY
 from core.context.tokens import count_message, count_tools
 from core.context.window import ContextWindow
 from core.dialects.dialect import DisplayText, parse_message, visible_text
 from core.dialects.selection import write_calls_as_text
 from core.domain.approval import Approval
 from core.domain.errors import AnswerRejected, BudgetExceeded, ContextOverflow, ModelRejected
-from core.domain.events import MessageAdded, RunFinished
+from core.domain.events import RunFinished
 from core.domain.ids import new_id
 from core.domain.messages import Message
 from core.domain.threads import FinishReason, Reply, Usage
@@ -31,7 +31,9 @@ from core.tasks import Stopped, unwrap_exception_group
 log = logging.getLogger(__name__)
 
 CALLS_TOLD_MAX = 3
-_REST_WANTED = (
+TURNS_LEFT_TOLD = frozenset((0, 1, 2, 4, 9))
+"""A run is told its turn when so many turns follow it."""
+REST_WANTED = (
     "[Note from the system, not from a person] Your answer reached its length limit. Continue exactly where it stopped,"
     " in the middle of the word if need be. Repeat nothing and announce nothing: both parts are joined as they are."
 )
@@ -96,12 +98,17 @@ async def _ended_turn(
     request ends the run."""
     try:
         async with turn.context.switch.stoppable():
-            ask_for_rest(turn.context, window)
             start = await turn.context.begin_turn()
+        wants_rest = window.newest is not None and bool(window.newest.metadata.get(CUT_OFF))
         window.add(start.heard)
         async with turn.context.switch.stoppable():
-            notes = (*watch.notes(start.heard), *await commands.notes())
-            state = _state(turn, start.budget_left)
+            rest = (REST_WANTED,) if wants_rest else ()
+            notes = (*rest, *watch.notes(start.heard), *await commands.notes())
+            state = {
+                "run": turn.context.prompt.state,
+                "turns": turns_left(turn.number, turn.context.policy.turns_max),
+                "budget": start.budget_left,
+            }
             request = await window.request(blank, notes, state=state)
         with turn.context.tool_context.metrics.timed("turn"):
             async with turn.context.switch.stoppable():
@@ -116,12 +123,10 @@ async def _ended_turn(
         )
 
 
-def _state(turn: Turn, budget_left: str) -> str:
-    """Returns the run's state as text for the model. It is sent in this turn only."""
-    count = f"This is turn {turn.number} of at most {turn.context.policy.turns_max}."
-    return "\n\n".join(
-        part for part in (turn.context.prompt.state, f"{count} {budget_left}".strip()) if part
-    )
+def turns_left(number: int, turns_max: int) -> str:
+    """Returns which turn this is, from time to time near the end of a run, else an empty string."""
+    is_told = turns_max - number in TURNS_LEFT_TOLD
+    return f"This is turn {number} of at most {turns_max}." if is_told else ""
 
 
 def _cut_off(reason: FinishReason, message: str, *, can_continue: bool = True) -> RunFinished:
@@ -150,24 +155,6 @@ def with_work_done(
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def ask_for_rest(context: RunContext, window: ContextWindow) -> None:
-    """Adds a note that asks for the rest of an answer that was cut off, because some providers refuse requests that end
-    with an assistant message."""
-    last = window.newest
-    if last is None or not last.metadata.get(CUT_OFF):
-        return
-    note = Message(
-        type="user",
-        content={"role": "user", "content": _REST_WANTED},
-        is_llm_message=True,
-        thread_id=context.tool_context.thread_id,
-        run_id=context.tool_context.run_id,
-        metadata={CONTINUE_KEY: True},
-    )
-    context.run_log.emit(MessageAdded(message=note))
-    window.add([note])
 
 
 def cut_off_text(history: Sequence[Message], context: RunContext) -> tuple[str, bool]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 from core.domain.errors import AnswerRejected
-from core.domain.messages import JsonObject, Message
+from core.domain.messages import Message
 from core.llm.error_mapping import ENDLESS
 from core.loop.calls import CallOutcome
 
@@ -25,14 +25,11 @@ STUCK_MESSAGE = (
     "The same steps came back again and again without anything new, so I stopped. "
     "Tell me what to do differently, or let me go on."
 )
-WARNING: JsonObject = {
-    "role": "user",
-    "content": (
-        "[Note from the system, not from a person] Your last turns repeated what you had done before, with the same "
-        "results. Doing it again will change nothing. Take another way: other arguments, another tool, or tell the "
-        "people what is in the way and ask them."
-    ),
-}
+WARNING = (
+    "[Note from the system, not from a person] Your last turns repeated what you had done before, with the same "
+    "results. Doing it again will change nothing. Take another way: other arguments, another tool, or tell the "
+    "people what is in the way and ask them."
+)
 
 
 class RepetitionDetector:
@@ -43,8 +40,8 @@ class RepetitionDetector:
         self._turns: deque[frozenset[bytes]] = deque(maxlen=TURNS_REMEMBERED)
         self._repeats = 0
 
-    def notes(self, heard: Sequence[Message]) -> tuple[JsonObject, ...]:
-        """Returns messages for the next model request only, which are not stored: a warning if the run repeats itself.
+    def notes(self, heard: Sequence[Message]) -> tuple[str, ...]:
+        """Returns notes for the model's next turn: a warning if the run repeats itself.
 
         New messages from people reset the count, because trying the same steps again may then make sense.
         """

@@ -10,6 +10,7 @@ from typing import assert_never
 
 from pydantic import JsonValue
 
+from core.context.alternation import with_passing_message
 from core.context.tokens import with_token_count
 from core.dialects.dialect import CallComplete, CallParser, CallProgress, DisplayText, ParsedPart
 from core.domain.approval import Approval
@@ -110,7 +111,7 @@ def _with_note(request: ModelRequest, text: str) -> ModelRequest:
     if not text:
         return request
     content = f"[Note from the system, not from a person] {text}"
-    return replace(request, messages=(*request.messages, {"role": "user", "content": content}))
+    return with_passing_message(request, {"role": "user", "content": content})
 
 
 @dataclass(slots=True)

@@ -1,6 +1,7 @@
 """The configuration of one run, which depends on its agent: model, prompt, dialect, tools, knowledge and budget."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -217,7 +218,7 @@ class RunBudget:
         limit = spent.changed_limits.get("run", self._deps.limits.budget.run)
         if limit.usd is None:
             return ""
-        return f"{max(0.0, limit.usd - spent.run.cost_usd):.2f} US dollars of its budget are left."
+        return budget_left_text(limit.usd, spent.run.cost_usd)
 
     async def check(self) -> None:
         """Reserves a call between those of a turn, after storing what they have cost. Raises BudgetExceeded."""
@@ -226,6 +227,13 @@ class RunBudget:
 
     async def _reserved(self) -> Reservation:
         return await self._deps.stores.ledger.reserve(self._run_id, self.next_call())
+
+
+def budget_left_text(limit_usd: float, spent_usd: float) -> str:
+    """Returns what is left of a run's budget, in tenths of it, so that the model is told of it at most ten times."""
+    tenths = math.ceil(10 * max(0.0, limit_usd - spent_usd) / limit_usd) if limit_usd > 0 else 0
+    left = f"At most {10 * tenths}% of it are left." if tenths < 10 else "All of it is left."
+    return f"The run may cost {limit_usd:.2f} US dollars. {left}"
 
 
 async def _begin_turn(reserve: ReserveTurn, budget: RunBudget) -> TurnStart:

@@ -20,9 +20,10 @@ from core.agents.files import load_shipped_definitions
 from core.context.untrusted_text import wrap_message
 from core.context.window import ContextPolicy, ContextWindow
 from core.dialects.native import NativeDialect
-from core.domain.events import AgentEvent
+from core.domain.events import AgentEvent, MessageAdded
 from core.domain.messages import JsonObject, Message, MessageType, ToolCall
 from core.llm.openai_answer import to_json
+from core.loop.loop import turns_left
 from core.ports import ModelRequest
 from core.prompt.system_prompt import RunPrompt, base_prompt, date_text
 from core.tools.catalogue import all_tools, build_tool_set, tools_without_service
@@ -137,17 +138,20 @@ def _window(emit: list[AgentEvent]) -> ContextWindow:
 async def thread_requests(turns: int) -> list[ModelRequest]:
     """Returns the requests of a thread with the browser, todo.md and knowledge, and a second run in its middle."""
     blank, history, made = blank_request(has_browser=True), list[Message](), list[ModelRequest]()
-    window, prompt = _window([]), RunPrompt(system="")
+    emitted: list[AgentEvent] = []
+    window, prompt = _window(emitted), RunPrompt(system="")
     for number in range(turns):
         if number in (0, turns // 2):
             history.append(_asked(words(40, seed=number)))
-            window = _window([])
+            window = _window(emitted)
             await window.load(history)
             prompt = RunPrompt(system="", state=date_text(NOON)).with_knowledge(
                 words(60, seed=number)
             )
-        state = f"{prompt.state}\n\nThis is turn {number + 1} of at most 100."
-        made.append(await window.request(blank, (), state=state))
+        emitted.clear()
+        state = {"run": prompt.state, "turns": turns_left(number + 1, 100)}
+        made.append(await window.request(blank, state=state))
+        history += [one.message for one in emitted if isinstance(one, MessageAdded)]
         turn = _turn(number)
         history += turn
         window.add(turn)
@@ -186,8 +190,8 @@ async def request_page() -> str:
     window = _window([])
     await window.load([_asked("How many rows has sales.csv?")])
     prompt = RunPrompt(system="", state=date_text(NOON))
-    state = f"{prompt.state}\n\nThis is turn 1 of at most 100."
-    request = await window.request(blank_request(has_browser=False), (), state=state)
+    state = {"run": prompt.state, "turns": turns_left(1, 100)}
+    request = await window.request(blank_request(has_browser=False), state=state)
     parts = [
         "# What a model receives",
         "The first request of a fresh thread, from the default agent without a browser or external services. A test"

@@ -76,11 +76,13 @@ class MemoryRun:
     budget_error: AgentError | None = None
     sandbox: Sandbox | None = None
     history: tuple[Message, ...] = ()
+    run_id: str = "run"
+    budgets: list[str] = field(default_factory=list[str])
+    """What each turn is told of the budget."""
 
     async def start(self, text: str, *, turns_done: int = 0) -> RunFinished | Approval:
-        return await run_agent(
-            [*self.history, user_message(text)], self._context(), turns_done=turns_done
-        )
+        first = replace(user_message(text), run_id=self.run_id)
+        return await run_agent([*self.history, first], self._context(), turns_done=turns_done)
 
     def _context(self) -> RunContext:
         return RunContext(
@@ -89,7 +91,10 @@ class MemoryRun:
             dialect=self.dialect,
             toolbox=ToolSet({tool.name: tool for tool in self.tools}),
             tool_context=ToolContext(
-                thread_id=THREAD_ID, run_id="run", sandbox=self._open_sandbox, emit=self.log.emit
+                thread_id=THREAD_ID,
+                run_id=self.run_id,
+                sandbox=self._open_sandbox,
+                emit=self.log.emit,
             ),
             policy=self.policy,
             run_log=self.log,
@@ -107,14 +112,17 @@ class MemoryRun:
         return self.sandbox
 
     async def _take_steering(self) -> Sequence[Message]:
-        taken, self.steering = self.steering, []
+        taken = [replace(one, run_id=self.run_id) for one in self.steering]
+        self.steering.clear()
+        for message in taken:
+            self.log.emit(MessageAdded(message=message))
         return taken
 
     async def _begin_turn(self) -> TurnStart:
         heard = await self._take_steering()
         if self.budget_error is not None:
             raise self.budget_error
-        return TurnStart(heard)
+        return TurnStart(heard, self.budgets.pop(0) if self.budgets else "")
 
 
 def user_message(text: str) -> Message:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from core.domain.threads import Usage
 from core.ports import (
@@ -24,7 +24,7 @@ USAGE = Usage(input_tokens=10, output_tokens=5, cost_usd=0.001)
 class StreamedModel:
     """Plays one turn per call: yields its deltas, raises its exceptions, and waits for its events.
 
-    `requests` are without the message at their end that is sent with one call only; `tails` are these messages.
+    `tails` are the last messages of the requests, as JSON.
     """
 
     turns: list[list[ModelDelta | Exception | asyncio.Event]]
@@ -32,9 +32,8 @@ class StreamedModel:
     tails: list[str] = field(default_factory=list)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
-        stable = request.stable_messages or len(request.messages)
-        self.requests.append(replace(request, messages=request.messages[:stable]))
-        self.tails.append(json.dumps(request.messages[stable:], ensure_ascii=False))
+        self.requests.append(request)
+        self.tails.append(json.dumps(request.messages[-1], ensure_ascii=False))
         assert self.turns, f"the model was called more often than planned: {request.messages[-1]}"
         for step in self.turns.pop(0):
             await asyncio.sleep(0)

@@ -8,10 +8,13 @@ from typing import cast
 
 from pydantic import JsonValue
 
+from core.context.alternation import ADDED_MARK
+from core.context.program_message import STATE_END, STATE_HEADING
 from core.domain.messages import JsonObject, json_fields, json_objects
 from core.llm.scripted.scenario import Conversation, Expectation, Scenario, ScriptedCall, Step
 
 _PLACE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
+STATE = re.compile(rf"\s*{re.escape(STATE_HEADING)}(.*?){re.escape(STATE_END)}", re.DOTALL)
 
 
 class UnexpectedRequest(Exception):
@@ -25,8 +28,8 @@ _ERROR = re.compile(r"^Error: ", re.MULTILINE)
 class ChatRequest:
     """The parts of a chat request that scenarios match.
 
-    `messages` are without the message at the end that describes the state of the work; `state` is its text. `tools`
-    holds the names of the natively offered tools."""
+    `messages` are without what the program tells of the state of the work; `state` is that text. `tools` holds the
+    names of the natively offered tools."""
 
     messages: tuple[Mapping[str, object], ...]
     tools: frozenset[str]
@@ -120,6 +123,18 @@ def expectation_failures(expect: Expectation, sent: ChatRequest) -> Iterator[str
         yield f"there are {len(sent.messages)} messages"
     yield from (f"{tool} is not offered" for tool in expect.tools if not sent.offers(tool))
     yield from (f"{tool} is offered" for tool in expect.lacks_tools if sent.offers(tool))
+
+
+def without_state(message: dict[str, object]) -> dict[str, object]:
+    """Returns the message without what the program tells of the state of the work."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return {**message, "content": STATE.sub("", content).removesuffix(f"\n\n{ADDED_MARK}")}
+    parts = [
+        {**part, "text": STATE.sub("", str(part["text"]))} if "text" in part else part
+        for part in json_objects(content)
+    ]
+    return {**message, "content": parts} if parts else message
 
 
 def message_text(message: Mapping[str, object]) -> str:

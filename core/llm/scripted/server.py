@@ -12,9 +12,9 @@ from typing import cast, overload
 from aiohttp import web
 
 from core import http_shutdown
-from core.context.request_tail import STATE_HEADING
 from core.domain.messages import JsonObject, json_fields
 from core.llm.scripted.playback import (
+    STATE,
     ChatRequest,
     MatchedStep,
     UnexpectedRequest,
@@ -25,6 +25,7 @@ from core.llm.scripted.playback import (
     message_text,
     usage,
     whole_message,
+    without_state,
 )
 from core.llm.scripted.scenario import Fault, Scenario
 
@@ -258,13 +259,11 @@ def _sent(body: object) -> ChatRequest:
         raise UnexpectedRequest("there are no messages")
     tools = cast(list[object], request.get("tools") or [])
     checked = [_checked(message) for message in cast(list[object], messages)]
-    state = message_text(checked[-1])
-    if state.startswith(STATE_HEADING) and len(checked) > 1:
-        checked.pop()
-    else:
-        state = ""
+    texts = "\n".join(map(message_text, checked))
     return ChatRequest(
-        messages=tuple(checked), tools=frozenset(map(_tool_name, tools)), state=state
+        messages=tuple(map(without_state, checked)),
+        tools=frozenset(map(_tool_name, tools)),
+        state="\n".join(STATE.findall(texts)),
     )
 
 

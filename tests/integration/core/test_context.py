@@ -194,9 +194,12 @@ async def test_the_checklist_of_todo_md_is_told_while_the_agent_works(world: Wor
         ("Trip", ["active", "pending"]),
         ("Trip", ["done", "active"]),
     ]
-    world.model.turns = [text("ok")]
+    assert str(world.model.requests[-1].messages).count("[ ] b") == 1, "its own call tells the list"
+    world.with_deps(context_policy=policy(30_000, summary_tokens=100, kept_tokens=10))
+    world.model.turns = [text("# Facts\nnone"), text("ok")]
     await world.run("go on")
-    assert "[x] a" in world.model.tails[3]
+    assert "# todo.md" in world.model.requests[-1].messages[1]["content"]
+    assert "[x] a" in world.model.requests[-1].messages[1]["content"]
 
 
 class Chat:
@@ -246,9 +249,9 @@ async def test_what_was_said_before_the_agent_was_called_is_told_once(world: Wor
     request = sent(world, 0)
     assert "the budget is 500" in request[1]
     assert "before you were called" in request[1]
-    assert "alice (U1)" in request[2]
+    before, _, after = request[1].partition("alice (U1)")
     # the message that calls the agent is no talk beside it
-    assert "please look" not in request[1]
+    assert ("please look" in before, "please look" in after) == (False, True)
     run_id = await world.run("and?")
     (told,) = overheard(await world.history(run_id))
     assert "bob" in told

@@ -126,7 +126,6 @@ async def test_every_invoke_of_a_block_runs(world: World) -> None:
         "user",
         "assistant",
         "user",
-        "user",
     ]
 
 
@@ -269,7 +268,7 @@ async def test_the_reply_to_an_ask_starts_a_new_run_on_the_same_history(world: W
     second = await world.run("the red one")
     assert first != second
     sent = world.model.requests[1].messages
-    assert [m["role"] for m in sent] == ["system", "user", "assistant", "tool", "user"]
+    assert [m["role"] for m in sent] == ["system", "user", "assistant", "tool", "assistant", "user"]
     assert "the red one" in str(sent[-1]["content"])
 
 

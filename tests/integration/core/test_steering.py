@@ -28,7 +28,7 @@ async def test_a_message_during_the_run_is_taken_up_before_the_next_call(world: 
     world.bench.gate("x").set()
     await running
     roles = [message["role"] for message in world.model.requests[1].messages]
-    assert roles == ["system", "user", "assistant", "tool", "user"]
+    assert roles == ["system", "user", "assistant", "tool"]
     assert "and in blue" in str(world.model.requests[1].messages[-1]["content"])
 
 
@@ -171,7 +171,8 @@ async def test_a_stop_ends_a_queued_run_at_once_and_keeps_its_words(world: World
     follower = await world.run("please sum up the file instead")
     assert follower != run_id
     said = [str(one["content"]) for one in world.model.requests[0].messages[1:]]
-    assert ["delete everything" in said[0], "sum up" in said[1]] == [True, True]
+    assert ["delete everything" in said[0], "sum up" in said[2]] == [True, True]
+    assert "ended" in said[1]
 
 
 async def test_a_stop_ends_a_running_tool(world: World) -> None:

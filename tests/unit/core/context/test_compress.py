@@ -1,6 +1,7 @@
 """Which messages are cut, how, and in which order."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -205,7 +206,8 @@ def reasoned(number: int) -> list[Message]:
 
 
 def test_a_cut_message_keeps_its_reasoning_only_in_the_turns_since_the_newest_request() -> None:
-    messages = [said("a"), *reasoned(1), said("b"), *reasoned(2), *reasoned(3)]
+    asked = replace(said("b"), run_id="next")
+    messages = [said("a"), *reasoned(1), asked, *reasoned(2), *reasoned(3)]
     fitted = fit_messages(messages, 3_000, {})
     kept = [REASONING_KEY in one for one in fitted.contents if one["role"] == "assistant"]
     assert kept == [False, True, True]

@@ -161,18 +161,15 @@ def test_the_tail_is_one_message_that_says_what_it_is() -> None:
         is_llm=False,
     )
     tail = RequestTail(
-        state="It is Friday.",
-        todo="- [ ] a",
         browser=browser,
         pictures=[shown_picture("a.png"), shown_picture("b.png")],
-        notes=["Mind the gap."],
     )
     whole = tail.message(sees_images=True)
     assert whole is not None
     parts: Any = whole["content"]
     first, *images = parts
     told = str(first["text"])
-    wanted = ["no person wrote it", "Friday", "- [ ] a", "example.org", "a.png, b.png", "the gap"]
+    wanted = ["written by the program", "example.org", "a.png, b.png", "[End of state]"]
     places = [told.index(one) for one in wanted]
     assert places == sorted(places)
     assert "<p>" not in told

@@ -170,11 +170,10 @@ def test_cuts_that_cannot_be_read_are_passed_over() -> None:
 async def test_the_smaller_request_keeps_what_stands_around_the_conversation() -> None:
     held = window(50_000)
     await held.load([said("go"), *call_and_result(1, argument="ls", output=words(9000))])
-    note = {"role": "user", "content": "a note"}
-    request = await held.request(BLANK, [note])
+    request = await held.request(BLANK, ["a note"])
     smaller = await held.shorten(request)
     assert smaller.messages[0] == BLANK.messages[0]
-    assert str(smaller.messages[-1]["content"]).endswith("a note")
+    assert "a note" in str(smaller.messages[-1]["content"])
     assert len(smaller.messages) == len(request.messages)
     assert len(str(smaller.messages)) < 0.8 * len(str(request.messages))
 
@@ -236,8 +235,9 @@ async def test_the_newest_browser_stands_behind_everything_that_stays() -> None:
     await held.load([said("one"), first, answered("two"), said("three"), call])
     held.add([second, result])
     contents = [str(one["content"]) for one in (await held.request(BLANK, ())).messages]
-    assert [index for index, one in enumerate(contents) if "example.org" in one] == [6]
-    assert "example.org/b" in contents[6]
+    assert [index for index, one in enumerate(contents) if "example.org" in one] == [5]
+    assert "example.org/b" in contents[5]
+    assert contents[5].startswith("ok")
     assert contents[3] == "three"
     held.add([answered("a"), answered("b"), answered("c")])
     later = await held.request(BLANK, ())

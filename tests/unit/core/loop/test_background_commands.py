@@ -53,7 +53,7 @@ def shell(command: str, session: str = "main", timeout: int = 0) -> Played:
 
 def notes(run: MemoryRun) -> list[str]:
     """The note in the last message of each request, or an empty text."""
-    told = [json.loads(tail)[0]["content"] for tail in run.model.tails]
+    told = [str(json.loads(tail)["content"]) for tail in run.model.tails]
     return [one.partition("[Note from the system")[2] for one in told]
 
 

@@ -1,0 +1,50 @@
+"""Messages that the program writes into a conversation: the state of the work where it has changed, and notes."""
+
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+
+from core.context.tokens import with_token_count
+from core.domain.messages import Message
+
+STATE_KEY = "state"
+"""Metadata key: the digests of the parts of the state that the message tells, by their names."""
+STATE_HEADING = "[State of your work, written by the program]"
+STATE_END = "[End of state]"
+
+
+def program_text(*parts: str) -> str:
+    """Returns the parts between the marks that say who wrote them, or an empty string if all parts are empty."""
+    text = "\n\n".join(one.strip() for one in parts if one.strip())
+    return f"{STATE_HEADING}\n\n{text}\n\n{STATE_END}" if text else ""
+
+
+def program_message(
+    state: Mapping[str, str], notes: Sequence[str], conversation: Sequence[Message], *, run_id: str
+) -> Message | None:
+    """Returns a message with the notes and the parts of the state that the conversation does not tell yet, or None if
+    there are none.
+
+    The conversation must not be empty. The newest message that tells a part counts, so a part that a summary has
+    replaced is told again."""
+    told: dict[str, object] = {}
+    for message in conversation:
+        digests = message.metadata.get(STATE_KEY)
+        told |= digests if isinstance(digests, dict) else {}
+    changed = {name: text for name, text in state.items() if told.get(name) != _digest(text)}
+    text = program_text(*changed.values(), *notes)
+    if not text:
+        return None
+    return with_token_count(
+        Message(
+            type="status",
+            content={"role": "user", "content": text},
+            is_llm_message=True,
+            thread_id=conversation[-1].thread_id,
+            run_id=run_id,
+            metadata={STATE_KEY: {name: _digest(text) for name, text in changed.items()}},
+        )
+    )
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
