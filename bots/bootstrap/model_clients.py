@@ -116,6 +116,9 @@ class ProviderClients:
         else:
             options = own.replaced_by(request.options)
         answer_tokens = request.output_tokens_max or options.answer_tokens
+        if answer_tokens is not None:
+            # models count their thinking as part of the answer
+            answer_tokens += options.thinking_tokens
         temperature = options.temperature if request.temperature is None else request.temperature
         return replace(
             request, options=options, output_tokens_max=answer_tokens, temperature=temperature

@@ -168,7 +168,8 @@ class Ledger(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """Price in US dollars per million tokens of uncached input, cached input and output.
+    """Price in US dollars per million tokens of uncached input, cached input, input that is written to the cache (None:
+    as other input) and output. For prompts of more than `long_from_tokens` tokens, the price is `long`.
 
     If `is_set` is true, the operator configured the price, and it overrides other estimates.
     """
@@ -176,6 +177,9 @@ class Price:
     input_per_million_usd: float
     cached_per_million_usd: float
     output_per_million_usd: float
+    written_per_million_usd: float | None = None
+    long_from_tokens: int = 0
+    long: "Price | None" = None
     is_set: bool = False
 
 
@@ -188,9 +192,14 @@ def price_usage(usage: Usage, price: Price | None) -> Usage:
     told = usage.cost_usd - usage.estimated_usd
     if price is None or told > 0 or (usage.cost_usd and not price.is_set):
         return usage
-    fresh = max(0, usage.input_tokens - usage.cached_tokens)
+    if price.long is not None and usage.input_tokens > price.long_from_tokens:
+        price = price.long
+    fresh = max(0, usage.input_tokens - usage.cached_tokens - usage.written_tokens)
+    written_usd = price.written_per_million_usd
     millionths = (
         fresh * price.input_per_million_usd
+        + usage.written_tokens
+        * (price.input_per_million_usd if written_usd is None else written_usd)
         + usage.cached_tokens * price.cached_per_million_usd
         + usage.output_tokens * price.output_per_million_usd
     )

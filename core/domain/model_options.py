@@ -24,6 +24,9 @@ def _extra_fields(value: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
     return value
 
 
+THINKING_TOKENS = {"minimal": 1_024, "low": 4_096, "medium": 8_192, "high": 16_384, "xhigh": 32_768}
+
+
 class ModelOptions(BaseModel):
     """What is left out stays as the provider has it. `extra` are further fields of the request, for example
     `{"thinking": {"type": "enabled", "budget_tokens": 4000}}`."""
@@ -43,6 +46,15 @@ class ModelOptions(BaseModel):
         fields = other.model_dump(exclude_none=True)
         extra = {**self.extra, **other.extra}
         return self.model_copy(update={**fields, "extra": extra})
+
+    @property
+    def thinking_tokens(self) -> int:
+        """About how many tokens the model may think with these options. They count as part of its answer."""
+        match self.extra.get("thinking"):
+            case {"budget_tokens": int(tokens)}:
+                return tokens
+            case _:
+                return THINKING_TOKENS.get(self.effort or "none", 0)
 
     def __str__(self) -> str:
         """The options as people see them, or an empty string if none is set."""

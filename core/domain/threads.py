@@ -338,13 +338,15 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens and cost in US dollars of model calls. `input_tokens` includes cached tokens.
+    """Tokens and cost in US dollars of model calls. `input_tokens` includes cached tokens, and `written_tokens`, which
+    the provider has added to its cache. These matter for the price and are not stored.
 
     `estimated_usd` is the part of `cost_usd` that is estimated from a price because the provider reported no cost.
     """
 
     input_tokens: int = 0
     cached_tokens: int = 0
+    written_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float = 0.0
     estimated_usd: float = 0.0
@@ -353,6 +355,7 @@ class Usage:
         return Usage(
             input_tokens=self.input_tokens + other.input_tokens,
             cached_tokens=self.cached_tokens + other.cached_tokens,
+            written_tokens=self.written_tokens + other.written_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             cost_usd=self.cost_usd + other.cost_usd,
             estimated_usd=self.estimated_usd + other.estimated_usd,

@@ -168,7 +168,7 @@ class LiteLLMClient:
     ) -> AsyncGenerator[dict[str, object], None]:
         silence = _SilenceLimit(self._silence_seconds, deadline, request.on_received)
         with REQUEST:
-            answer = await silence.applied(module.acompletion(**self._arguments(request)))
+            answer = await silence.applied(module.acompletion(**self._arguments(request, module)))
         if not request.is_streamed:
             yield cast(_Answer, answer).model_dump(exclude_none=True)
             return
@@ -197,7 +197,11 @@ class LiteLLMClient:
                 self._module = await asyncio.to_thread(_import, self._keys)
             return self._module
 
-    def _arguments(self, request: ModelRequest) -> dict[str, object]:
+    def _arguments(self, request: ModelRequest, module: ModuleType) -> dict[str, object]:
+        answer_tokens = request.output_tokens_max
+        # otherwise litellm leaves a Claude that thinks little room for the answer
+        if CLAUDE.search(request.model) and (most := _answer_tokens_max(module, request.model)):
+            answer_tokens = min(answer_tokens or most, most)
         wanted: dict[str, object] = {
             "model": request.model,
             "messages": self._messages(request),
@@ -205,7 +209,7 @@ class LiteLLMClient:
             "stream_options": {"include_usage": True} if request.is_streamed else None,
             "tools": list(request.tools) or None,
             "temperature": request.temperature,
-            "max_tokens": request.output_tokens_max,
+            "max_tokens": answer_tokens,
             "stop": list(request.stop_sequences) or None,
             "api_key": self._api_key or None,
             "base_url": self._base_url or None,
@@ -338,6 +342,16 @@ def _with_cost(module: ModuleType, model: str, finished: ModelFinished) -> Model
     return replace(finished, usage=replace(usage, cost_usd=cost, estimated_usd=cost))
 
 
+def _answer_tokens_max(module: ModuleType, model: str) -> int:
+    """Returns the longest answer of the model in tokens, or 0 if litellm does not know the model."""
+    try:
+        return int(module.get_model_info(model)["max_output_tokens"] or 0)
+    except Exception as error:
+        # litellm raises a bare Exception for a model that is not in its list
+        log.debug("no limit for %s: %s", model, type(error).__name__)
+        return 0
+
+
 def _cost(module: ModuleType, model: str, usage: Usage) -> float:
     """Returns litellm's estimate of the cost in US dollars, or 0 if litellm does not know the model's price."""
     try:
@@ -346,6 +360,7 @@ def _cost(module: ModuleType, model: str, usage: Usage) -> float:
             prompt_tokens=usage.input_tokens,
             completion_tokens=usage.output_tokens,
             cache_read_input_tokens=usage.cached_tokens,
+            cache_creation_input_tokens=usage.written_tokens,
         )
     except Exception as error:
         # litellm raises a bare Exception for a model that is not in its price list

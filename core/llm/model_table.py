@@ -3,6 +3,7 @@
 import importlib.util
 import logging
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ FILE_NAME = "model_prices_and_context_window_backup.json"
 FILE_BYTES_MAX = 32 * 1024 * 1024
 TOKENS_PER_MILLION = 1_000_000
 _TALKING = ("chat", "responses", "completion")
+_LONG = re.compile(r"input_cost_per_token(_above_(\d+)k_tokens)")
 _PRICED = (*_TALKING, "embedding")
 
 
@@ -85,15 +87,25 @@ def _limit(row: Mapping[str, object]) -> ContextLimit | None:
     return ContextLimit(window=window, reserved=reserved)
 
 
-def _price(row: Mapping[str, object]) -> Price | None:
-    read, written = (_per_million(row, f"{kind}_cost_per_token") for kind in ("input", "output"))
+def _price(row: Mapping[str, object], suffix: str = "") -> Price | None:
+    """Returns the price, or None if it is unknown. Keys with a suffix such as `_above_200k_tokens` hold the price of
+    long prompts; of several, the first threshold counts."""
+    read, written = (
+        _per_million(row, f"{kind}_cost_per_token{suffix}") for kind in ("input", "output")
+    )
     if read is None or written is None or not read + written:
         return None
-    cached = _per_million(row, "cache_read_input_token_cost")
+    cached = _per_million(row, f"cache_read_input_token_cost{suffix}")
+    found = [match for key in row if not suffix and (match := _LONG.fullmatch(key))]
+    first = min(found, key=lambda match: int(match[2]), default=None)
+    long = _price(row, first[1]) if first else None
     return Price(
         input_per_million_usd=read,
         cached_per_million_usd=read if cached is None else cached,
         output_per_million_usd=written,
+        written_per_million_usd=_per_million(row, f"cache_creation_input_token_cost{suffix}"),
+        long_from_tokens=int(first[2]) * 1_000 if first and long else 0,
+        long=long,
     )
 
 

@@ -258,6 +258,11 @@ def parse_usage(usage: dict[str, object]) -> Usage:
     return Usage(
         input_tokens=_count(usage.get("prompt_tokens") or usage.get("input_tokens")),
         cached_tokens=_count(cached.get("cached_tokens") or cached.get("prompt_cache_hit_tokens")),
+        written_tokens=_count(
+            cached.get("cache_creation_input_tokens")  # litellm
+            or cached.get("cache_creation_tokens")
+            or cached.get("cache_write_tokens")  # OpenRouter
+        ),
         output_tokens=_count(usage.get("completion_tokens") or usage.get("output_tokens")),
         cost_usd=_figure(usage.get("cost"), COST_USD_MAX),
     )

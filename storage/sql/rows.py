@@ -142,4 +142,4 @@ def ask_from_row(row: Row) -> Ask:
 
 
 def usage_to_row(entry: UsageEntry) -> RowValues:
-    return {**to_row(entry, "usage"), **to_row(entry.usage)}
+    return {**to_row(entry, "usage"), **to_row(entry.usage, "written_tokens")}

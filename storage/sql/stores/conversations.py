@@ -502,7 +502,7 @@ class SqlConversations:
 
     async def usage(self, *, thread_id: str | None = None, run_id: str | None = None) -> Usage:
         """Returns the sum over the thread or the run, or over everything if neither is given."""
-        names = [field.name for field in fields(Usage)]
+        names = [field.name for field in fields(Usage) if field.name != "written_tokens"]
         sums = [func.coalesce(func.sum(usages.c[name]), 0).label(name) for name in names]
         statement = select(*sums)
         if thread_id is not None:
@@ -510,7 +510,7 @@ class SqlConversations:
         if run_id is not None:
             statement = statement.where(usages.c.run_id == run_id)
         row = await self._database.read(lambda c: c.execute(statement).mappings().one())
-        return from_row(Usage, row)
+        return from_row(Usage, row, written_tokens=0)
 
     async def events(self, run_id: str, *, after: Cursor | None = None) -> tuple[RunEvent, ...]:
         return await self._database.read(lambda c: _events(c, run_id, after))

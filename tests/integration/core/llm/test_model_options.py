@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from core.domain.errors import ConfigurationError
 from core.domain.model_options import NO_OPTIONS, ModelOptions
 from core.llm.litellm_client import LiteLLMClient
 from core.llm.responses_api import ResponsesEncoder
-from core.ports import ModelRequest
+from core.ports import ModelFinished, ModelRequest
 from core.run.deps import RunDeps
 from storage.sql.stores.agents import SqlAgentVersions
 from tests.fakes.streamed_model import text
@@ -63,9 +64,76 @@ async def test_the_options_of_the_model_are_sent_and_those_of_the_agent_replace_
     body = await sent_by(BY_MODEL, replace(REQUEST, options=own))
     assert body["reasoning_effort"] == "high"
     assert body["temperature"] == 0.5
-    assert 900 in (body.get("max_tokens"), body.get("max_completion_tokens"))
+    assert 900 + 16_384 in (body.get("max_tokens"), body.get("max_completion_tokens"))
     assert body["tool_choice"] == "required"
     assert body["verbosity"] == "low"
+
+
+@pytest.mark.parametrize(
+    ("options", "tokens"),
+    [
+        ({"effort": "high"}, 8_000 + 16_384),
+        ({"extra": {"thinking": {"type": "enabled", "budget_tokens": 20_000}}}, 28_000),
+        ({"effort": "none"}, 8_000),
+        ({}, 8_000),
+    ],
+)
+async def test_thinking_is_added_to_the_room_for_an_answer(
+    options: dict[str, Any], tokens: int
+) -> None:
+    """A summary, for example, has a limit of 8,000 tokens, which is less than some models think."""
+    body = await sent_by({"m": options}, replace(REQUEST, output_tokens_max=8_000))
+    assert tokens in (body.get("max_tokens"), body.get("max_completion_tokens"))
+
+
+@pytest.mark.parametrize(
+    ("options", "limit", "tokens"),
+    [
+        ({"effort": "high"}, None, 64_000),
+        ({"effort": "high"}, 8_000, 8_000),
+        ({"effort": "high"}, 80_000, 64_000),
+        ({}, None, 64_000),
+    ],
+)
+async def test_claude_has_room_for_its_answer_beside_its_thinking(
+    options: dict[str, Any], limit: int | None, tokens: int
+) -> None:
+    bodies: list[dict[str, Any]] = []
+
+    async def answer(received: web.Request) -> web.Response:
+        bodies.append(await received.json())
+        return web.json_response(
+            {
+                "id": "m1",
+                "type": "message",
+                "role": "assistant",
+                "model": "claude",
+                "content": [{"type": "text", "text": "hello"}],
+                "stop_reason": "end_turn",
+                "usage": {
+                    "input_tokens": 100,
+                    "cache_creation_input_tokens": 1_000,
+                    "cache_read_input_tokens": 0,
+                    "output_tokens": 10,
+                },
+            }
+        )
+
+    async with fake_web_service([web.post("/v1/messages", answer)]) as service:
+        client = LiteLLMClient(api_key="k", base_url=service.url)
+        request = replace(
+            REQUEST,
+            model="anthropic/claude-sonnet-4-5",
+            options=ModelOptions(**options),
+            output_tokens_max=limit,
+        )
+        finished = [one async for one in client.stream(request)][-1]
+        await client.close()
+    assert bodies[0]["max_tokens"] == tokens
+    assert isinstance(finished, ModelFinished)
+    assert finished.usage is not None
+    assert finished.usage.written_tokens == 1_000
+    assert finished.usage.cost_usd == pytest.approx(100 * 3e-6 + 1_000 * 3.75e-6 + 10 * 15e-6)
 
 
 async def test_nothing_is_sent_that_nobody_has_set() -> None:
@@ -94,7 +162,7 @@ def test_litellm_gets_them_by_its_own_names() -> None:
     thinking = {"type": "enabled", "budget_tokens": 4000}
     options = ModelOptions(effort="high", tool_choice="none", extra={"thinking": thinking})
     arguments = LiteLLMClient(provider_keys={}, api_key="k")._arguments(
-        replace(REQUEST, options=options)
+        replace(REQUEST, options=options), ModuleType("litellm")
     )
     assert arguments["reasoning_effort"] == "high"
     assert arguments["tool_choice"] == "none"

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from core.context.limits import ContextLimit
-from core.domain.budget import Price
+from core.domain.budget import Price, price_usage
+from core.domain.threads import Usage
 from core.llm.model_table import FILE_BYTES_MAX, ModelTable, load_model_table
 
 ROW = {
@@ -70,6 +71,22 @@ def test_a_model_of_embeddings_has_a_price_and_no_window(tmp_path: Path) -> None
     known = table(tmp_path, {"a": ROW | {"mode": "embedding", "output_cost_per_token": 0}})
     assert known.limits == {}
     assert known.prices["a"].input_per_million_usd == 2.0
+
+
+def test_the_price_of_long_prompts_and_of_what_is_written_to_the_cache_is_known(
+    tmp_path: Path,
+) -> None:
+    long = {
+        "cache_creation_input_token_cost": 2.5e-6,
+        "input_cost_per_token_above_200k_tokens": 4e-6,
+        "output_cost_per_token_above_200k_tokens": 20e-6,
+        "input_cost_per_token_above_200k_tokens_batches": 1e-6,
+    }
+    price = table(tmp_path, {"clever": ROW | long}).prices["clever"]
+    short = Usage(input_tokens=200_000, cached_tokens=50_000, written_tokens=100_000)
+    assert price_usage(short, price).cost_usd == pytest.approx(0.1 + 0.1 + 0.25)
+    long_usage = Usage(input_tokens=200_001, output_tokens=1_000)
+    assert price_usage(long_usage, price).cost_usd == pytest.approx(0.800004 + 0.02)
 
 
 def test_an_answer_never_takes_most_of_the_window(tmp_path: Path) -> None:
