@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 from pydantic import JsonValue
 
@@ -218,7 +219,12 @@ def _with_arguments(call: JsonValue, arguments: JsonObject | None) -> JsonValue:
 FIRST_LIMIT_TOKENS = 4096
 LAST_LIMIT_TOKENS = 256
 TARGET_PERCENT = 90
-"""Messages are truncated to this percentage of the limit, so that the next messages fit without more truncation."""
+"""If the newest messages must be truncated, too, all messages come to this percentage of the limit."""
+LOW_PERCENT = 35
+"""Older messages are truncated until all messages come to this percentage of the limit, so that the beginning of the
+request then stays the same for many turns."""
+NEWEST_PERCENT = 25
+"""The newest messages, up to this percentage of the limit, are truncated only if nothing else is enough."""
 CUT_TOKENS_MIN = 64
 """A truncation must save at least this many tokens, because the note about it also uses tokens."""
 _ORDER: tuple[MessageType, ...] = ("tool", "assistant", "user")
@@ -292,29 +298,37 @@ def _planned(
     sizes = list(sizes)
     starts = (index for index, is_start in enumerate(request_starts(messages)) if is_start)
     newest_start = max(starts, default=-1)
-    excess = sum(sizes) - room * TARGET_PERCENT // 100
+    newer = list(accumulate(reversed(sizes)))[::-1]
+    older = [index for index, tokens in enumerate(newer) if tokens > room * NEWEST_PERCENT // 100]
     plan: dict[int, Cut] = {}
-    limit = FIRST_LIMIT_TOKENS
-    while limit >= LAST_LIMIT_TOKENS:
-        for index, keeps_tail in _steps(messages):
-            if index in spent or sizes[index] < limit + CUT_TOKENS_MIN:
-                continue
-            kept = max(limit, sizes[index] - excess - CUT_TOKENS_MIN)
-            plan[index] = Cut(kept, keeps_tail, keeps_reasoning=index > newest_start)
-            excess -= sizes[index] - kept
-            sizes[index] = kept
-            if excess <= 0:
-                return plan
-        limit //= 2
+
+    def truncate(indexes: Sequence[int], aim: int) -> None:
+        excess, limit = sum(sizes) - aim, FIRST_LIMIT_TOKENS
+        while excess > 0 and limit >= LAST_LIMIT_TOKENS:
+            for index, keeps_tail in _steps(messages, indexes):
+                if index in spent or sizes[index] < limit + CUT_TOKENS_MIN:
+                    continue
+                kept = max(limit, sizes[index] - excess - CUT_TOKENS_MIN)
+                plan[index] = Cut(kept, keeps_tail, keeps_reasoning=index > newest_start)
+                excess -= sizes[index] - kept
+                sizes[index] = kept
+                if excess <= 0:
+                    return
+            limit //= 2
+
+    results = [index for index in older if messages[index].type == "tool"]
+    truncate(results, room * LOW_PERCENT // 100)
+    if sum(sizes) > room:
+        truncate(range(len(messages)), room * TARGET_PERCENT // 100)
     return plan
 
 
-def _steps(messages: Sequence[Message]) -> Iterator[tuple[int, bool]]:
+def _steps(messages: Sequence[Message], indexes: Sequence[int]) -> Iterator[tuple[int, bool]]:
     """Yields the order of truncation as pairs of a message's index and whether its end is kept.
 
     For each message type, the newest message comes first and keeps its end; the others follow, oldest first."""
     for kind in _ORDER:
-        indexes = [index for index, one in enumerate(messages) if one.type == kind]
-        if indexes:
-            yield indexes[-1], True
-            yield from ((index, False) for index in indexes[:-1])
+        of_kind = [index for index in indexes if messages[index].type == kind]
+        if of_kind:
+            yield of_kind[-1], True
+            yield from ((index, False) for index in of_kind[:-1])

@@ -45,6 +45,8 @@ HARDER_PERCENT = 60
 ROOM_TOKENS_MIN = 2_000
 WORTH_PERCENT = 20
 """An optional summary is made only if it replaces at least this share of the conversation."""
+FULL_PERCENT = 70
+"""If more of the room is used after a truncation, a summary follows, because the next truncation would come soon."""
 RETRY_GROWTH_PERCENT = 120
 """After a failed summary, the next attempt waits until the conversation has grown to this percentage of its size."""
 
@@ -111,7 +113,7 @@ class ContextWindow:
         self._tail = RequestTail()
         self._shown: Mapping[str, TruncatedMessage] = {}
         self._unnoted: dict[str, Cut] = {}
-        self._summary_from = policy.summary_tokens
+        self._retry_from = 0
         self._sent_tokens = 0
         self._head_length = 0
         self._sees_images = True
@@ -243,11 +245,13 @@ class ContextWindow:
         room = self._room_max - tail_tokens
         if room < ROOM_TOKENS_MIN:
             raise self._overflow(self._overhead)
-        if self._whole_tokens() > self._summary_from:
+        may_summarise = self._whole_tokens() > self._retry_from
+        if may_summarise and self._whole_tokens() > self._policy.summary_tokens:
             await self._summarise(room)
         fitted = await self._fit(room)
-        if fitted.is_over:
-            await self._summarise(room, is_needed=True)
+        is_full = bool(fitted.made) and fitted.tokens > room * FULL_PERCENT // 100
+        if fitted.is_over or (is_full and may_summarise):
+            await self._summarise(room, is_needed=fitted.is_over)
             fitted = await self._fit(room)
         if fitted.is_over:
             self._leave_out(room)
@@ -318,7 +322,7 @@ class ContextWindow:
             )
         except (ModelError, ValueError) as error:
             log.warning("no summary for run %s: %s", self._run_id, type(error).__name__)
-            self._summary_from = self._whole_tokens() * RETRY_GROWTH_PERCENT // 100
+            self._retry_from = self._whole_tokens() * RETRY_GROWTH_PERCENT // 100
             return False
         self._emit(MessageAdded(message=made))
         self._replace(made, newer)

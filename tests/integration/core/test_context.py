@@ -66,12 +66,13 @@ async def test_a_long_result_is_shortened_before_the_next_call_and_can_be_expand
 
 
 async def test_what_was_cut_is_sent_the_same_way_in_the_next_run(world: World) -> None:
-    world.with_deps(context_policy=policy(9000))
-    world.model.turns = [echo(3000), echo(3000, seed=2), text("done")]
+    world.with_deps(context_policy=policy(20_000))
+    many = [echo(700, seed=number) for number in range(12)]
+    world.model.turns = [*many, text("done")]
     await world.run("go")
     world.model.turns = [text("again")]
     await world.run("and now")
-    before, after = sent(world, 2), sent(world, 3)
+    before, after = sent(world, 12), sent(world, 13)
     assert any("left out" in one for one in before)
     assert after[1 : len(before)] == before[1:]
 

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 
 import pytest
 
@@ -20,6 +21,7 @@ from core.domain.errors import ContextOverflow, ModelRejected
 from core.domain.events import AgentEvent, MessageAdded
 from core.domain.messages import Message
 from core.ports import ModelRequest
+from tests.bench.prompt import cache_use
 from tests.integration.core.context.conversations import (
     answered,
     call_and_result,
@@ -36,6 +38,10 @@ TRIES = 8
 
 async def no_summary(request: ModelRequest) -> str:
     raise AssertionError("no summary was wanted")
+
+
+async def refused_summary(request: ModelRequest) -> str:
+    raise ModelRejected("no")
 
 
 def window(
@@ -100,7 +106,7 @@ async def test_shortening_a_very_long_conversation_holds_nobody_up() -> None:
     history = long_thread(200, words_each=1475)
 
     async def shorten() -> None:
-        held = window(136_000)
+        held = window(136_000, complete=refused_summary)
         await held.load(history)
         request = await held.request(BLANK, ())
         assert len(request.messages) == 402
@@ -259,7 +265,7 @@ async def test_pictures_leave_less_room_for_the_conversation() -> None:
     ]
     histories = list[int]()
     for shown in ([], pictures[:1], pictures):
-        held = window(9_000)
+        held = window(9_000, complete=refused_summary)
         await held.load([said("go"), *old])
         held.add(shown)
         request = await held.request(BLANK, ())
@@ -311,3 +317,32 @@ def test_the_record_keeps_the_newest_and_fits() -> None:
     assert "the very last words" in text
     assert text.startswith("[What came before is left out")
     assert len(text) < 120_000
+
+
+@pytest.mark.parametrize(
+    ("size", "reserved", "turns", "share"),
+    [(41_000, 10_000, 150, 0.85), (128_000, 28_000, 300, 0.9)],
+)
+async def test_a_full_window_rarely_changes_the_beginning_of_its_requests(
+    size: int, reserved: int, turns: int, share: float
+) -> None:
+    told: list[AgentEvent] = []
+
+    async def sum_up(request: ModelRequest) -> str:
+        return "# Facts\n" + words(400)
+
+    held = window(size, complete=sum_up, told=told, summary_tokens=120_000, reserved=reserved)
+    await held.load([said("go")])
+    requests = list[ModelRequest]()
+    for number in range(turns):
+        requests.append(await held.request(BLANK))
+        output = words(2_400 if number % 4 == 0 else 600, seed=-number)
+        held.add(call_and_result(number, argument=words(60, seed=number), output=output))
+    summaries = sum(isinstance(one, MessageAdded) for one in told)
+    breaks = [
+        after.messages[: len(before.messages)] != before.messages
+        for before, after in pairwise(requests)
+    ]
+    assert 1 <= summaries <= sum(breaks) <= 6 * summaries
+    assert sum(breaks) <= turns // 8
+    assert cache_use(requests).prefix_share >= share
