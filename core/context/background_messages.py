@@ -24,6 +24,8 @@ FILES_SHOWN_MAX = 10
 BACKGROUND_KEY = "is_heard"
 BACKGROUND_REFS_KEY = "heard_refs"
 BACKGROUND_FILES_KEY = "heard_files"
+UNREAD_KEY = "is_unread"
+"""Metadata key of messages that were added to the history when their run ended before it had read them."""
 FLOW_KEY = "flow"
 """Metadata key of user messages that a planning flow wrote, not a person."""
 _BEFORE = "Said in the thread before you were called, oldest first. It was not said to you."
@@ -198,9 +200,10 @@ def known_refs(history: Sequence[Message]) -> frozenset[str]:
 
 
 def last_read_at(history: Sequence[Message]) -> datetime | None:
-    """Returns when the newest message from people in the history was sent, or None in a new conversation. What others
+    """Returns when the newest message from people that a run has read was sent, or None if there is none. What others
     wrote after it was not read, however long it took to take the message up."""
-    newest = next(filter(is_from_person, reversed(history)), None)
+    read = (one for one in reversed(history) if not one.metadata.get(UNREAD_KEY))
+    newest = next(filter(is_from_person, read), None)
     if newest is None:
         return None
     sent_at = newest.metadata.get("sent_at")

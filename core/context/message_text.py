@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from pydantic import JsonValue
 
 from core.context.alternation import ADDED_MARK
+from core.context.background_messages import UNREAD_KEY
 from core.context.tokens import with_token_count
 from core.context.untrusted_text import wrap_message
 from core.domain.messages import JsonObject, Message
@@ -92,7 +93,8 @@ def unread_message(one: ThreadInput, run_id: str) -> Message:
         attributed_text(one),
         *(f"[Attached file, not fetched: {safe_name(file.name)}]" for file in one.files),
     ]
-    return build_user_message(one, run_id, "\n".join(line for line in lines if line))
+    message = build_user_message(one, run_id, "\n".join(line for line in lines if line))
+    return replace(message, metadata={**message.metadata, UNREAD_KEY: True})
 
 
 def build_user_message(one: ThreadInput, run_id: str, text: str) -> Message:
