@@ -4,13 +4,14 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
 from core.domain.errors import SurfaceError, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
-from core.domain.threads import Address
+from core.domain.threads import Address, ChatPage, Person
+from core.domain.threads import ChatMessage as ReadMessage
 from core.ports import OutgoingFile, Precondition, Reaction
 from tests.histories.servers import Chance
 from tests.histories.virtual_time import VirtualTimeLoop, current_process
@@ -31,7 +32,10 @@ class ChatMessage:
     ref: str
     address: Address
     text: str = ""
-    """What a person said."""
+    """What identifies a person's message."""
+    author: Person | None = None
+    words: str = ""
+    """What people read now: the newest edit, or nothing after a deletion."""
     delivery_id: str = ""
     shown: list[Content] = field(default_factory=list[Content])
     """What the bot posted, followed by its edits."""
@@ -53,14 +57,17 @@ class SimulatedChat:
 
     def __init__(self, loop: VirtualTimeLoop, chance: Chance, note: Callable[[str], None]) -> None:
         self.messages: dict[str, ChatMessage] = {}
+        self.is_readable = chance.random.random() < 0.5
         self.on_shown: Callable[[ChatMessage], None] = lambda _message: None
         self._loop = loop
         self._chance = chance
         self._note = note
 
-    def add(self, address: Address, *, text: str = "", delivery_id: str = "") -> ChatMessage:
+    def add(self, address: Address, **fields: Any) -> ChatMessage:
+        """Adds a message. Without a thread key, it begins a thread."""
         ref = f"{time.time():.3f}{len(self.messages):03}"
-        message = ChatMessage(ref, address, text, delivery_id)
+        address = replace(address, thread_key=address.thread_key or ref)
+        message = ChatMessage(ref, address, **fields)
         self.messages[message.ref] = message
         return message
 
@@ -148,6 +155,31 @@ class SimulatedChat:
     @asynccontextmanager
     async def typing(self, address: Address) -> AsyncIterator[None]:
         yield
+
+    async def read(
+        self, address: Address, *, before: datetime, limit: int, after: datetime | None = None
+    ) -> ChatPage:
+        """`core.ports.ChatHistory.read`. A chat without `is_readable` returns nothing, as if a scope were missing."""
+        await asyncio.sleep(self._chance.delay(0.05))
+        if not self.is_readable:
+            return ChatPage(is_partial=True)
+        found = [
+            ReadMessage(
+                author=one.author, text=one.words, sent_at=one.posted_at, message_ref=one.ref
+            )
+            for one in self.messages.values()
+            if one.author and one.words and one.address == address and one.posted_at < before
+        ]
+        newest = tuple(one for one in found if after is None or one.sent_at > after)[-limit:]
+        return ChatPage(messages=newest)
+
+    async def read_linked(
+        self, address: Address, text: str, *, person_id: str
+    ) -> dict[str, ReadMessage | None]:
+        return {}
+
+    def sent_at(self, message_ref: str) -> datetime:
+        return self.messages[message_ref].posted_at
 
     async def _call(
         self,

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import logging
+import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +13,7 @@ from bots.inbound.actions import UserAction
 from core.domain.errors import StorageUnavailable
 from core.domain.threads import Address
 from tests.histories.chat import WORKSPACE, SimulatedChat
-from tests.histories.invariants import Seen, find_problems, unsettled
+from tests.histories.invariants import Reception, Seen, find_problems, unsettled
 from tests.histories.model import Notebook, ScriptedModel
 from tests.histories.program import Program, Servers
 from tests.histories.servers import (
@@ -107,7 +108,7 @@ class _History:
         self._chance = chance = Chance(seed)
         self._memory = memory
         self._operations = [OPERATIONS[name] for name in OPERATIONS if name in operations]
-        self._arrived: dict[str, int] = {}
+        self._receptions: dict[str, Reception] = {}
         self._taken: set[str] = set()
         self._acknowledged: set[str] = set()
         self._sent: set[str] = set()
@@ -129,7 +130,7 @@ class _History:
             notebook=Notebook(loop, chance, self.note),
             status_after_seconds=random.choice((0.0, 2.0)),
         )
-        threads = [self._address(f"t{n}") for n in range(random.randint(1, 3))]
+        threads = [self._address(random.choice(("", f"t{n}"))) for n in range(random.randint(1, 3))]
         self._users = Users(
             loop,
             chance,
@@ -150,7 +151,7 @@ class _History:
         for number in range(random.randint(2, 6)):
             say = partial(self._users.say, f"{random.choice(KINDS)}-{number}")
             loop.later(random.uniform(0, STORM_SECONDS * 0.7), say)
-        for _ in range(random.choice((0, 0, 1, 2, 4)) if self._operations else 0):
+        for _ in range(random.choice((0, 0, 1, 2, 4, 8)) if self._operations else 0):
             act = partial(random.choice(self._operations), self._users)
             loop.later(random.uniform(0.3, STORM_SECONDS), act)
         for _ in range(random.choice((0, 1, 2, 3, 5))):
@@ -177,7 +178,10 @@ class _History:
             consents=users.consents,
             messages=chat,
             noted=noted,
-            arrived=self._arrived,
+            commands=users.commands,
+            requests=self._servers.model.requests,
+            reads_chat=self._servers.chat.is_readable,
+            receptions=self._receptions,
             taken=self._taken,
         )
         return find_problems(self._memory, seen)
@@ -222,13 +226,14 @@ class _History:
     async def _receive(self, program: Program, action: UserAction) -> None:
         assert program.receiver is not None
         key = action.dedupe_key
+        reception = self._receptions.setdefault(key, Reception(begun_at=time.time()))
         try:
             outcome = await program.receiver.receive(action)
         except StorageUnavailable:
             self.note(f"{program.process.name} cannot store {key}")
             return
         self.note(f"{program.process.name} received {key}: run {(outcome.run_id or '')[-4:]}")
-        self._arrived.setdefault(key, len(self._arrived))
+        reception.ended_at.append(time.time())
         if not outcome.is_ignored:
             self._taken.add(key)
         if not self._chance.fails(0.1):

@@ -13,7 +13,7 @@ from bots.inbound import actions
 from core.domain import approval
 from core.domain.errors import LeaseLost, SurfaceUnclear
 from core.domain.messages import Message
-from core.domain.threads import Ask, Lease
+from core.domain.threads import Ask, Lease, Run, ThreadParticipants
 from core.run import execute
 from core.stores import Delivery, RunResult
 from storage.sql.statements import CompiledStatement
@@ -184,6 +184,60 @@ def _endless_tries() -> Injection:
     return Poster, "record_refusal", record_refusal
 
 
+def _talk_is_taken() -> Injection:
+    """Whatever several people say to each other is for the agent."""
+
+    def is_alone(*_arguments: object) -> bool:
+        return True
+
+    return ThreadParticipants, "is_alone", is_alone
+
+
+def _lone_user_unheard() -> Injection:
+    """A user who is alone with the agent has to call it each time."""
+
+    def is_alone(*_arguments: object) -> bool:
+        return False
+
+    return ThreadParticipants, "is_alone", is_alone
+
+
+def _late_change() -> Injection:
+    """An edit or a deletion that comes before its message changes nothing."""
+
+    def read_newer_version(*_arguments: object) -> None:
+        return
+
+    return inbox, "read_newer_version", read_newer_version
+
+
+def _old_talk() -> Injection:
+    """What people said to each other is kept as it was first said."""
+
+    def amend_heard(*_arguments: object) -> None:
+        return
+
+    return inbox, "amend_heard", amend_heard
+
+
+def _talk_is_lost() -> Injection:
+    """What people said to each other is not read with the next request."""
+
+    async def heard(*_arguments: object) -> tuple[()]:
+        return ()
+
+    return SqlConversations, "heard", heard
+
+
+def _withdrawn_text() -> Injection:
+    """An edit or a deletion does not reach a message that no run has read."""
+
+    def change_unread(*_arguments: object) -> tuple[bool, frozenset[str]]:
+        return True, frozenset()
+
+    return inbox, "change_unread", change_unread
+
+
 BUGS: Mapping[str, Callable[[], Injection]] = {
     "lost-fence-check": _lost_fence_check,
     "missed-outbox-row": _missed_outbox_row,
@@ -200,6 +254,12 @@ BUGS: Mapping[str, Callable[[], Injection]] = {
     "unsigned-follow-ups": _unsigned_follow_ups,
     "sign-of-an-old-question": _sign_of_an_old_question,
     "endless-tries": _endless_tries,
+    "talk-is-taken": _talk_is_taken,
+    "lone-user-unheard": _lone_user_unheard,
+    "talk-is-lost": _talk_is_lost,
+    "late-change": _late_change,
+    "old-talk": _old_talk,
+    "withdrawn-text": _withdrawn_text,
 }
 
 

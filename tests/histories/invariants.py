@@ -1,17 +1,23 @@
 """What must hold at the end of every history, whatever failed in it."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import combinations, groupby
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import combinations, groupby, product
 from operator import itemgetter
+from typing import Any
 
 from bots.delivery.content import AnswerPart, AskPrompt, Content, RunStatus
+from bots.inbound.actions import CommandCalled
+from core.context.background_messages import UNREAD_KEY
 from core.domain.approval import APPROVE_ALL, APPROVE_ALWAYS, APPROVE_ONCE, parse_choice
+from core.domain.messages import JsonObject
 from core.run.execute import BROKEN
 from tests.histories.chat import ChatMessage
-from tests.histories.model import DONE, TOKEN
+from tests.histories.model import CONTEXT, DONE, TOKEN, SentRequest
 from tests.histories.servers import SqliteMemory
 from tests.histories.users import APPROVER, Stop, UserMessage
 
@@ -29,17 +35,37 @@ _UNSETTLED = {
 
 
 @dataclass(frozen=True, slots=True)
+class Reception:
+    """When bots began to receive an event for the first time, and when each of them had stored or ignored it."""
+
+    begun_at: float
+    ended_at: list[float] = field(default_factory=list[float])
+
+
+@dataclass(frozen=True, slots=True)
 class Seen:
-    """What happened in a history. `noted` counts the lines that the tools wrote. `arrived` has the order in which
-    events were stored, and `taken` the events that were not ignored, both by dedupe key."""
+    """What happened in a history. `noted` counts the lines that the tools wrote. `receptions` has the times of each
+    event, and `taken` the events that were not ignored, both by dedupe key. `reads_chat`: whether the agent can read
+    what people said before it came."""
 
     user_messages: Sequence[UserMessage]
     stops: Sequence[Stop]
     consents: Sequence[ChatMessage]
+    commands: Sequence[CommandCalled]
     messages: Mapping[str, ChatMessage]
+    requests: Sequence[SentRequest]
+    reads_chat: bool
     noted: Counter[str]
-    arrived: Mapping[str, int]
+    receptions: Mapping[str, Reception]
     taken: Collection[str]
+
+    def is_before(self, key: str, later: str) -> bool:
+        """Whether all receptions of one event had ended before that of another began."""
+        earlier = self.receptions.get(key)
+        ends = earlier.ended_at if earlier else []
+        return (
+            bool(ends) and later in self.receptions and ends[-1] < self.receptions[later].begun_at
+        )
 
 
 def unsettled(memory: SqliteMemory, messages: Mapping[str, ChatMessage]) -> list[str]:
@@ -67,6 +93,10 @@ def find_problems(memory: SqliteMemory, seen: Seen) -> list[str]:
         *_of_stops(memory, seen),
         *_of_words(memory, seen),
         *_of_edits(memory, seen),
+        *_of_remarks(memory, seen),
+        *_of_context(memory, seen),
+        *_of_requests(seen),
+        *_of_changes(memory, seen),
         *(
             f"the tool noted {line!r} {times} times"
             for line, times in seen.noted.items()
@@ -87,7 +117,7 @@ def _of_inputs(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
     stopped = {ref for (ref,) in overtaken}
     for sent in seen.user_messages:
         message, times = sent.message, stored[sent.message.ref]
-        is_due = not sent.is_deleted and message.ref not in stopped
+        is_due = sent.is_addressed and message.ref not in stopped and not sent.is_deleted
         if times > 1 + len(sent.edits) or (times < 1 and is_due):
             yield f"{message.text} was stored {times} times"
 
@@ -253,31 +283,157 @@ def _of_order(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
         " ORDER BY i.thread_id, position"
     )
     for (thread, number, key), (other, later_number, later_key) in combinations(taken, 2):
-        is_late = seen.arrived.get(key, -1) > seen.arrived.get(later_key, -1)
+        is_late = not seen.is_before(key, later_key)
         if thread == other and number > later_number and not is_late:
             yield f"runs read inputs out of order: {taken}"
 
 
 def _of_calls(memory: SqliteMemory) -> Iterator[str]:
-    """In the history of a conversation, each call of a tool has its result before anything else follows."""
     rows = memory.rows(
-        "SELECT thread_id, type, content FROM message WHERE is_llm_message ORDER BY thread_id, sequence"
+        "SELECT thread_id, content FROM message WHERE is_llm_message ORDER BY thread_id, sequence"
     )
     for thread_id, messages in groupby(rows, key=itemgetter(0)):
-        open_calls: list[str] = []
-        for _, kind, body in messages:
-            content = json.loads(body)
-            if kind == "tool" and content["tool_call_id"] in open_calls:
-                open_calls.remove(content["tool_call_id"])
-            elif kind == "tool":
-                yield f"{thread_id} has a result of {content['tool_call_id']}, which was not called"
-            elif open_calls:
-                yield f"{thread_id} has no results of {open_calls} before {kind} {body[:60]}"
-                open_calls = []
-            if kind == "assistant":
-                open_calls = [call["id"] for call in content.get("tool_calls") or ()]
-        if open_calls:
-            yield f"{thread_id} has no results of {open_calls} at its end"
+        for problem in _find_call_problems([json.loads(body) for _, body in messages]):
+            yield f"{thread_id} {problem}"
+
+
+def _find_call_problems(messages: Sequence[JsonObject]) -> Iterator[str]:
+    """Each call of a tool has its result before anything else follows."""
+    open_calls: list[str] = []
+    for message in messages:
+        role, call_id = message["role"], message.get("tool_call_id")
+        if role == "tool" and call_id in open_calls:
+            open_calls.remove(str(call_id))
+        elif role == "tool":
+            yield f"has a result of {call_id}, which was not called"
+        elif open_calls:
+            yield f"has no results of {open_calls} before {str(message)[:60]}"
+            open_calls = []
+        if role == "assistant":
+            calls: Any = message.get("tool_calls") or ()
+            open_calls = [call["id"] for call in calls]
+    if open_calls:
+        yield f"has no results of {open_calls} at its end"
+
+
+def _of_requests(seen: Seen) -> Iterator[str]:
+    """A request begins with the instructions, ends with what the model has to react to, and is complete."""
+    for request in seen.requests:
+        roles = [str(message["role"]) for message in request.messages]
+        if "system" in roles[1:] or roles[0] != "system" or roles[-1] not in ("user", "tool"):
+            yield f"a request of run {request.run_id} has the roles {roles}"
+        for problem in _find_call_problems(request.messages):
+            yield f"a request of run {request.run_id} {problem}"
+
+
+def _of_changes(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
+    """The model reads no text that was replaced or withdrawn before its message was built."""
+    rows = memory.rows(
+        "SELECT message.content, message.created_at, run.created_at FROM message JOIN run USING (run_id)"
+        " WHERE type = 'user'"
+    )
+    built = [
+        (body, _seconds(run_created_at if CONTEXT in body else created_at))
+        for body, created_at, run_created_at in rows
+    ]
+    for sent in seen.user_messages:
+        first = rf"please {sent.message.text}\b(?! edit-)"
+        texts = [first, *(rf"\b{token}\b" for _, token in sent.edits)]
+        changes = [key for key, _ in sent.edits]
+        if sent.is_deleted:
+            changes.append(f"delete:{sent.message.ref}")
+        for at, key in enumerate(changes):
+            ends = seen.receptions[key].ended_at
+            is_known = key in seen.taken or seen.is_before(key, f"slack:{sent.message.ref}")
+            for text, (body, built_at) in product(texts[: at + 1], built):
+                is_void = ends and ends[0] < built_at and (is_known or CONTEXT in body)
+                if is_void and re.search(text, body):
+                    yield f"the model read {text} although {key} had changed it"
+
+
+def _seconds(stored: str) -> float:
+    return datetime.fromisoformat(stored).replace(tzinfo=UTC).timestamp()
+
+
+def _of_remarks(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
+    """A message without a mention is for the agent if it answers its question, or if nobody else has written.
+
+    If it is for other people, it gets no sign.
+    """
+    written = memory.rows(
+        "SELECT thread_id, message_ref, author_id FROM thread_input"
+        " UNION SELECT thread_id, message_ref, author_id FROM heard_message"
+    )
+    thread_of = dict(memory.rows("SELECT message_ref, thread_id FROM thread_input"))
+    answers = {answer for (answer,) in memory.rows("SELECT answer FROM pending_ask")}
+    for sent in seen.user_messages:
+        message, author_id = sent.message, sent.author.person_id
+        key, thread_id = f"slack:{message.ref}", thread_of.get(message.ref)
+        if sent.is_addressed or sent.is_deleted:
+            continue
+        others = [
+            ref
+            for thread, ref, other_id in written
+            if thread == thread_id and other_id != author_id
+            if seen.is_before(f"slack:{ref}", key)
+        ]
+        is_answer = any(message.text in str(answer).split() for answer in answers)
+        if others and not is_answer:
+            yield f"{message.text} was for the agent, although others wrote {others}"
+        if thread_id is None and message.reaction:
+            yield f"{message.text} bears {message.reaction}"
+        if thread_id is None and _is_alone(sent, seen):
+            yield f"{message.text} was not for the agent, although nobody else has written"
+
+
+def _is_alone(sent: UserMessage, seen: Seen) -> bool:
+    """Whether the user began the thread with a message to the agent, which came first, and nobody else wrote in it."""
+    place = sent.message.address
+    first = next((one for one in seen.user_messages if one.message.ref == place.thread_key), None)
+    if first is None or not first.is_addressed or first.is_deleted:
+        return False
+    others = [one for one in seen.messages.values() if one.author and one.address == place]
+    return not any(called.address == place for called in seen.commands) and all(
+        one.author == sent.author
+        and (
+            one is first.message or seen.is_before(f"slack:{first.message.ref}", f"slack:{one.ref}")
+        )
+        for one in others
+    )
+
+
+def _of_context(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
+    """The model reads what people said to each other before the messages that it has to answer."""
+    inputs = dict(memory.rows("SELECT message_ref, thread_id FROM thread_input"))
+    heard = dict(memory.rows("SELECT message_ref, thread_id FROM heard_message"))
+    thread_of = dict(memory.rows("SELECT run_id, thread_id FROM run"))
+    unread = {
+        json.loads(metadata)["message_ref"]
+        for (metadata,) in memory.rows(
+            f"SELECT metadata FROM message WHERE metadata LIKE '%{UNREAD_KEY}%'"  # noqa: S608 - a constant
+        )
+    }
+    by_token = {sent.message.text: sent for sent in seen.user_messages}
+    for request in seen.requests:
+        text = json.dumps(request.messages)
+        said = [str(one["content"]) for one in request.messages if one["role"] == "user"]
+        tokens = TOKEN.findall(" ".join(one for one in said if CONTEXT not in one))
+        read = [by_token[token].message for token in tokens if token in by_token]
+        for remark in seen.user_messages:
+            message, key = remark.message, f"slack:{remark.message.ref}"
+            later = [
+                f"slack:{one.ref}"
+                for one in read
+                if one.address == message.address and one.posted_at > message.posted_at
+                if one.ref not in unread
+            ]
+            is_stored = heard.get(message.ref) == thread_of.get(request.run_id, "none") and all(
+                seen.is_before(key, other) for other in later
+            )
+            if remark.is_addressed or message.ref in inputs or not later or not message.words:
+                continue
+            if (seen.reads_chat or is_stored) and not re.search(rf"\b{message.text}\b", text):
+                yield f"a request of run {request.run_id} lacks {message.text}"
 
 
 def _of_edits(memory: SqliteMemory, seen: Seen) -> Iterator[str]:

@@ -4,14 +4,16 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from pydantic import BaseModel
 
 from core.domain.errors import ModelRejected
 from core.domain.messages import JsonObject
 from core.domain.threads import Usage
+from core.observability import log_context
 from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta, ToolCallDelta
 from core.tools.catalogue import all_tools
 from core.tools.tool import Tool, ToolContext, ToolSet
@@ -20,6 +22,8 @@ from tests.histories.virtual_time import VirtualTimeLoop
 
 TOKEN = re.compile(r"\b(?:hello|work|ask|fail|pay|bad|edit)-\d+\b")
 DONE = re.compile(r"Done [^.]*\.")
+CONTEXT = "not said to you"
+"""Marks a message that shows the model what people said to each other."""
 NO_MODEL = "The model refused this request."
 _USAGE = Usage(input_tokens=10, output_tokens=5, cost_usd=0.001)
 
@@ -58,15 +62,27 @@ class Notebook:
         return f"noted {params.text}"
 
 
+@dataclass(frozen=True, slots=True)
+class SentRequest:
+    """What a run sent to the model at a time, without the state of the work."""
+
+    run_id: str
+    sent_at: datetime
+    messages: Sequence[JsonObject]
+
+
 class ScriptedModel:
     """Says which tokens it has dealt with. A `work` token needs two tool calls before, a `pay` token one that people
     approve, an `ask` token an answer, and a `fail` token is refused."""
 
     def __init__(self, chance: Chance) -> None:
+        self.requests: list[SentRequest] = []
         self._chance = chance
 
     async def ask_model(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         messages = request.messages[: request.stable_messages or None]
+        run_id = log_context().get("run_id", "")
+        self.requests.append(SentRequest(run_id, datetime.now(UTC), messages))
         await asyncio.sleep(self._chance.delay(0.5))
         for delta in _answer(list(messages)):
             yield delta
@@ -85,6 +101,8 @@ class _Conversation:
         self.newest = ""
         for at, message in enumerate(messages):
             tokens = TOKEN.findall(json.dumps(message))
+            if CONTEXT in str(message.get("content")):
+                continue
             if message["role"] == "user":
                 self.last_said_at = at
                 self.requested.update(dict.fromkeys(tokens))

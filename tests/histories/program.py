@@ -93,7 +93,7 @@ class Program:
                 self._stores,
                 sandboxes=None,
                 file_sources={},
-                histories={},
+                histories={"slack": self._servers.chat},
                 roster=self._roster,
                 wake_delivery=delivery.wake,
                 charge=lambda _model, usage: usage,
@@ -158,7 +158,7 @@ class Program:
             chat=ChatAccess(
                 file_sources={},
                 file_bytes_max=1000,
-                histories={},
+                histories={"slack": self._servers.chat},
                 links=lambda _thread_id: ThreadLinks(),
             ),
             defaults=AgentDefaults(

@@ -16,6 +16,7 @@ from bots.inbound.actions import (
     StopRequested,
     UserAction,
 )
+from bots.inbound.commands.grammar import CommandName
 from core.domain.threads import Address, Person
 from tests.histories.chat import ChatMessage, SimulatedChat
 from tests.histories.servers import Chance
@@ -24,7 +25,7 @@ from tests.histories.virtual_time import VirtualTimeLoop
 USERS = (Person(person_id="U1", name="alice"), Person(person_id="U2", name="bob"))
 APPROVER = Person(person_id="U3", name="carol")
 """Answers cards in words only; the others press buttons."""
-KINDS = ("hello", "hello", "work", "work", "ask", "fail", "pay", "pay", "bad")
+KINDS = ("hello", "hello", "work", "work", "ask", "fail", "pay", "pay", "bad", "remark", "remark")
 CLICK_AGAIN_SECONDS = 5.0
 FIRST_MENDED = 50
 """The number of messages that are written only to be edited."""
@@ -36,6 +37,7 @@ class UserMessage:
 
     message: ChatMessage
     author: Person
+    is_addressed: bool = True
     edits: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     is_deleted: bool = False
 
@@ -66,11 +68,12 @@ class Users:
     ) -> None:
         self.messages: list[UserMessage] = []
         self.stops: list[Stop] = []
+        self.commands: list[CommandCalled] = []
         self.consents: list[ChatMessage] = []
         self._loop = loop
         self._chance = chance
         self._chat = chat
-        self._threads = threads
+        self._threads = list(threads)
         self._note = note
         self._send = send
         self._click = click
@@ -78,24 +81,40 @@ class Users:
         chat.on_shown = self._read
 
     def say(self, token: str) -> UserMessage:
-        random = self._chance.random
-        address, author = random.choice(self._threads), random.choice(USERS)
-        message = self._chat.add(address, text=token)
-        sent = UserMessage(message, author)
+        """A user writes to the agent or, with a remark, to nobody in particular."""
+        is_addressed = not token.startswith("remark")
+        author = self._chance.random.choice(USERS)
+        message = self._write(author, token, f"please {token}")
+        sent = UserMessage(message, author, is_addressed)
         self.messages.append(sent)
-        self._note(f"{author.name} says in {address.thread_key}: {token} ({message.ref})")
+        self._send_message(message, author, is_addressed=is_addressed)
+        return sent
+
+    def remark(self) -> None:
+        self.say(f"remark-{FIRST_MENDED + len(self.messages)}")
+
+    def _write(self, author: Person, text: str, words: str) -> ChatMessage:
+        at = self._chance.random.randrange(len(self._threads))
+        message = self._chat.add(self._threads[at], text=text, author=author, words=words)
+        self._threads[at] = message.address
+        place = message.address.thread_key
+        self._note(f"{author.name} says in {place}: {text} ({message.ref})")
+        return message
+
+    def _send_message(
+        self, message: ChatMessage, author: Person, *, is_addressed: bool = True
+    ) -> None:
         self._send(
             IncomingMessage(
-                address=address,
+                address=message.address,
                 dedupe_key=f"slack:{message.ref}",
                 message_ref=message.ref,
                 author=author,
-                text=f"please {token}",
+                text=message.words,
                 sent_at=message.posted_at,
-                is_addressed=True,
+                is_addressed=is_addressed,
             )
         )
-        return sent
 
     def stop(self) -> None:
         if not self.messages:
@@ -113,13 +132,11 @@ class Users:
         )
 
     def say_stop(self) -> None:
-        address = self._chance.random.choice(self._threads)
-        said = self._chat.add(address, text="stop")
-        self._note(f"alice says in {address.thread_key}: stop ({said.ref})")
-        self.stops.append(Stop(address, sent_at=said.posted_at))
+        said = self._write(USERS[0], "stop", "stop")
+        self.stops.append(Stop(said.address, sent_at=said.posted_at))
         self._send(
             StopRequested(
-                address=address,
+                address=said.address,
                 dedupe_key=f"slack:{said.ref}",
                 message_ref="",
                 person=USERS[0],
@@ -128,21 +145,9 @@ class Users:
         )
 
     def say_yes(self) -> None:
-        address = self._chance.random.choice(self._threads)
-        said = self._chat.add(address, text="yes")
-        self._note(f"carol says in {address.thread_key}: yes ({said.ref})")
+        said = self._write(APPROVER, "yes", "yes")
         self.consents.append(said)
-        self._send(
-            IncomingMessage(
-                address=address,
-                dedupe_key=f"slack:{said.ref}",
-                message_ref=said.ref,
-                author=APPROVER,
-                text="yes",
-                sent_at=said.posted_at,
-                is_addressed=True,
-            )
-        )
+        self._send_message(said, APPROVER)
 
     def edit(self) -> None:
         """A user edits a message, or writes one and mends it twice at once."""
@@ -161,6 +166,7 @@ class Users:
         key = self._new_key("edit")
         token = key.replace(":", "-")
         sent.edits.append((key, token))
+        sent.message.words = f"please {sent.message.text} {token}"
         self._note(f"{sent.author.name} edits {sent.message.text} to {token}")
         self._send(
             MessageEdited(
@@ -168,7 +174,8 @@ class Users:
                 dedupe_key=key,
                 message_ref=sent.message.ref,
                 author=sent.author,
-                text=f"please {sent.message.text} {token}",
+                text=sent.message.words,
+                is_addressed=sent.is_addressed,
                 sent_at=datetime.now(UTC),
             )
         )
@@ -178,6 +185,7 @@ class Users:
         if sent is None:
             return
         sent.is_deleted = True
+        sent.message.words = ""
         self._note(f"{sent.author.name} deletes {sent.message.text}")
         self._send(
             MessageDeleted(
@@ -190,17 +198,23 @@ class Users:
         )
 
     def start_afresh(self) -> None:
-        address = self._chance.random.choice(self._threads)
-        self._note(f"alice writes new in {address.thread_key}")
-        self._send(
-            CommandCalled(
-                address=address,
-                dedupe_key=self._new_key("new"),
-                name="new",
-                argument="",
-                person=USERS[0],
-            )
+        self._command("new")
+
+    def _command(self, name: CommandName, argument: str = "") -> None:
+        if not self.messages:
+            return
+        chosen = self._chance.random.choice(self.messages)
+        address, person = chosen.message.address, chosen.author
+        self._note(f"{person.name} writes {name} {argument} in {address.thread_key}")
+        called = CommandCalled(
+            address=address,
+            dedupe_key=self._new_key(name),
+            name=name,
+            argument=argument,
+            person=person,
         )
+        self.commands.append(called)
+        self._send(called)
 
     def press_stop(self) -> None:
         self._press("stop", lambda status: status.view.can_stop)
@@ -267,6 +281,7 @@ class Users:
 
 
 OPERATIONS: Mapping[str, Callable[[Users], None]] = {
+    "remark": Users.remark,
     "edit": Users.edit,
     "delete": Users.delete,
     "new": Users.start_afresh,
