@@ -100,7 +100,9 @@ class SimulatedChat:
         precondition: Precondition | None = None,
     ) -> None:
         def carry_out() -> None:
-            self.messages[message_ref].shown.append(content)
+            message = self.messages[message_ref]
+            message.shown.append(content)
+            self.on_shown(message)
 
         await self._call(f"edit {message_ref}: {describe(content)}", carry_out, precondition)
 

@@ -30,6 +30,8 @@ from tests.histories.virtual_time import SimulatedProcess, TraceLog, VirtualTime
 STORM_SECONDS = 15.0
 SETTLE_SECONDS = 240.0
 LOOK_SECONDS = 1.0
+QUIET_LOOKS = 5
+"""How often in a row nothing is under way at the end. Users press a button sooner than that."""
 REDELIVERY_SECONDS = (3.0, 6.0, 10.0)
 DOWN_SECONDS_MIN = 1.0
 LAYOUTS: tuple[tuple[tuple[bool, bool], ...], ...] = (
@@ -165,11 +167,13 @@ class _History:
         self._chance.is_calm = True
         self.note("--- calm: no more failures")
         deadline = loop.now + SETTLE_SECONDS
-        while waits := self._waits():
-            if self._broken or loop.now > deadline:
+        quiet_looks = 0
+        while quiet_looks < QUIET_LOOKS:
+            waits = self._waits()
+            quiet_looks = 0 if waits else quiet_looks + 1
+            if self._broken or (waits and loop.now > deadline):
                 return self._broken + [f"not settled: {one}" for one in waits]
             await asyncio.sleep(LOOK_SECONDS)
-        await asyncio.sleep(3 * LOOK_SECONDS)
         chat, noted = self._servers.chat.messages, self._servers.notebook.lines
         users = self._users
         seen = Seen(

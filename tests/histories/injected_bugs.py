@@ -12,12 +12,14 @@ from bots.delivery.poster import Poster
 from bots.inbound import actions
 from core.domain import approval
 from core.domain.errors import LeaseLost, SurfaceUnclear
+from core.domain.events import RunFinished
 from core.domain.messages import Message
-from core.domain.threads import Ask, Lease, Run, ThreadParticipants
+from core.domain.threads import Accept, Ask, FinishReason, Lease, Run, ThreadParticipants
+from core.loop import loop
 from core.run import execute
 from core.stores import Delivery, RunResult
 from storage.sql.statements import CompiledStatement
-from storage.sql.stores import inbox, run_claims, run_journal, run_transitions
+from storage.sql.stores import conversations, inbox, run_claims, run_journal, run_transitions
 from storage.sql.stores.conversations import SqlConversations
 
 Injection = tuple[object, str, object]
@@ -229,6 +231,34 @@ def _talk_is_lost() -> Injection:
     return SqlConversations, "heard", heard
 
 
+def _remembered_words() -> Injection:
+    """`forget me` leaves what runs have read."""
+
+    def erase_messages(*_arguments: object, **_named: object) -> tuple[int, str]:
+        return 0, ""
+
+    return conversations, "erase_messages", erase_messages
+
+
+def _option_in_other_words() -> Injection:
+    """An answer is stored as it was written, although it is an option."""
+
+    def accept(*, answer: str | None = None, **others: Any) -> Accept:
+        del answer
+        return Accept(**others)
+
+    return actions, "Accept", accept
+
+
+def _silent_limit() -> Injection:
+    """A run that a limit has ended cannot go on."""
+
+    def cut_off(reason: FinishReason, message: str, **_others: object) -> RunFinished:
+        return RunFinished(status="completed", finish_reason=reason, message=message)
+
+    return loop, "_cut_off", cut_off
+
+
 def _withdrawn_text() -> Injection:
     """An edit or a deletion does not reach a message that no run has read."""
 
@@ -259,6 +289,9 @@ BUGS: Mapping[str, Callable[[], Injection]] = {
     "talk-is-lost": _talk_is_lost,
     "late-change": _late_change,
     "old-talk": _old_talk,
+    "remembered-words": _remembered_words,
+    "option-in-other-words": _option_in_other_words,
+    "silent-limit": _silent_limit,
     "withdrawn-text": _withdrawn_text,
 }
 

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import combinations, groupby, product
 from operator import itemgetter
 from typing import Any
@@ -16,17 +16,25 @@ from core.context.background_messages import UNREAD_KEY
 from core.domain.approval import APPROVE_ALL, APPROVE_ALWAYS, APPROVE_ONCE, parse_choice
 from core.domain.messages import JsonObject
 from core.run.execute import BROKEN
-from tests.histories.chat import ChatMessage
+from tests.histories.chat import UNDER_WAY_SECONDS_MAX, ChatMessage
 from tests.histories.model import CONTEXT, DONE, TOKEN, SentRequest
 from tests.histories.servers import SqliteMemory
 from tests.histories.users import APPROVER, Stop, UserMessage
 
 FINAL_STATES = {
     "completed": ("completed", "asking", "answered"),
+    "limited": ("limited",),
     "failed": ("failed",),
     "stopped": ("stopped",),
 }
-FINAL_REACTIONS = {"completed": "done", "failed": "failed", "stopped": "failed"}
+FINAL_REACTIONS = {
+    "completed": "done",
+    "limited": "limited",
+    "failed": "failed",
+    "stopped": "failed",
+}
+IS_FORGOTTEN_IN_RUNS = False
+"""Whether a run that is active when a user writes `forget me` no longer sends their words. It does, from its memory."""
 _UNSETTLED = {
     "the runs": "SELECT run_id, status FROM run WHERE status IN ('queued', 'running', 'waiting')",
     "the open deliveries": "SELECT run_id FROM rendering WHERE is_open",
@@ -75,7 +83,8 @@ def unsettled(memory: SqliteMemory, messages: Mapping[str, ChatMessage]) -> list
     ]
     for message in messages.values():
         newest = message.shown[-1] if message.shown else None
-        if isinstance(newest, AskPrompt) and newest.ask.state == "open":
+        is_erased = message.delivery_id in memory.erased()
+        if isinstance(newest, AskPrompt) and newest.ask.state == "open" and not is_erased:
             waits.append(f"the question {message.ref} offers its buttons")
     return waits
 
@@ -92,11 +101,13 @@ def find_problems(memory: SqliteMemory, seen: Seen) -> list[str]:
         *_of_approvals(memory, seen),
         *_of_stops(memory, seen),
         *_of_words(memory, seen),
+        *_of_choices(memory, seen),
         *_of_edits(memory, seen),
         *_of_remarks(memory, seen),
         *_of_context(memory, seen),
         *_of_requests(seen),
         *_of_changes(memory, seen),
+        *_of_erasures(memory, seen),
         *(
             f"the tool noted {line!r} {times} times"
             for line, times in seen.noted.items()
@@ -117,7 +128,8 @@ def _of_inputs(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
     stopped = {ref for (ref,) in overtaken}
     for sent in seen.user_messages:
         message, times = sent.message, stored[sent.message.ref]
-        is_due = sent.is_addressed and message.ref not in stopped and not sent.is_deleted
+        is_gone = sent.is_deleted or message.ref in {*memory.erased(), *stopped}
+        is_due = sent.is_addressed and not is_gone
         if times > 1 + len(sent.edits) or (times < 1 and is_due):
             yield f"{message.text} was stored {times} times"
 
@@ -131,7 +143,7 @@ def _of_runs(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
         )
     )
     statuses = _status_messages(seen)
-    for run_id, status, error in memory.rows("SELECT run_id, status, error FROM run"):
+    for run_id, status, error in memory.rows("SELECT run_id, outcome, error FROM run_outcome"):
         if error == BROKEN:
             yield f"run {run_id} broke"
         if ends[run_id] != 1:
@@ -156,8 +168,9 @@ def _of_status(run_id: str, status: str, shown: Sequence[ChatMessage]) -> Iterat
 def _of_reactions(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
     """The reaction on a message shows how the newest run ended that it requested, or that has read it."""
     runs = memory.rows(
-        "SELECT request_ref, run_id, status, number FROM run UNION SELECT message_ref, run_id, status, number"
-        " FROM thread_input JOIN run ON run_id = taken_by ORDER BY number"
+        "SELECT request_ref, run_id, outcome, number FROM run_outcome UNION"
+        " SELECT message_ref, run_id, outcome, number FROM thread_input JOIN run_outcome ON run_id = taken_by"
+        " ORDER BY number"
     )
     newest_of = {ref: (run_id, status) for ref, run_id, status, _ in runs if ref}
     refused = {
@@ -191,7 +204,7 @@ def _of_deliveries(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
             yield f"the {slot} of run {run_id} was posted {posted[delivery_id]} times"
         elif ref is None or seen.messages[ref].delivery_id != delivery_id:
             yield f"the {slot} of run {run_id} is recorded as message {ref}"
-    unknown = set(posted) - {row[0] for row in stored}
+    unknown = set(posted) - {row[0] for row in stored} - set(memory.erased())
     if unknown:
         yield f"{len(unknown)} messages belong to no delivery"
     results = Counter(run_id for _, run_id, slot, _, _ in stored if slot in ("answer", "ask"))
@@ -205,7 +218,7 @@ def _of_deliveries(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
         run_id
         for (run_id,) in memory.rows("SELECT run_id FROM pending_ask WHERE kind = 'approval'")
     )
-    for run_id, status in memory.rows("SELECT run_id, status FROM run"):
+    for run_id, status in memory.rows("SELECT run_id, outcome FROM run_outcome"):
         earlier, last = left[run_id] + approvals[run_id], status == "completed"
         if results[run_id] != earlier + last:
             yield f"the {status} run {run_id} has {results[run_id]} answers and questions"
@@ -351,6 +364,42 @@ def _of_changes(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
                     yield f"the model read {text} although {key} had changed it"
 
 
+def _of_erasures(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
+    """After an erasure, nothing of the text is sent to a model or posted.
+
+    The chat itself still has what people said, and the model may read it there. Of an erased run, one request may be
+    under way.
+    """
+    erased, under_way = memory.erased(), timedelta(seconds=UNDER_WAY_SECONDS_MAX)
+    for message in seen.messages.values():
+        erased_at = erased.get(message.delivery_id)
+        if erased_at is not None and message.posted_at > erased_at + under_way:
+            yield f"{message.ref} was posted after it had been erased"
+    words = {
+        one.message.ref: re.compile(rf"please {one.message.text}\b")
+        for one in seen.user_messages
+        if one.message.ref in erased and not one.is_deleted
+    }
+    created_at = {
+        run_id: datetime.fromisoformat(at).replace(tzinfo=UTC)
+        for run_id, at in memory.rows("SELECT run_id, created_at FROM run")
+    }
+    late = Counter[str]()
+    for request in seen.requests:
+        told = " ".join(
+            str(one["content"])
+            for one in request.messages
+            if one["role"] == "user" and CONTEXT not in str(one["content"])
+        )
+        late[request.run_id] += erased.get(request.run_id, request.sent_at) < request.sent_at
+        if late[request.run_id] > 1:
+            yield f"run {request.run_id} goes on after it was erased"
+        for ref, pattern in words.items():
+            begun_at = request.sent_at if IS_FORGOTTEN_IN_RUNS else created_at.get(request.run_id)
+            if begun_at and erased[ref] < begun_at and pattern.search(told):
+                yield f"run {request.run_id} sent {pattern.pattern} after it was erased"
+
+
 def _seconds(stored: str) -> float:
     return datetime.fromisoformat(stored).replace(tzinfo=UTC).timestamp()
 
@@ -369,7 +418,7 @@ def _of_remarks(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
     for sent in seen.user_messages:
         message, author_id = sent.message, sent.author.person_id
         key, thread_id = f"slack:{message.ref}", thread_of.get(message.ref)
-        if sent.is_addressed or sent.is_deleted:
+        if sent.is_addressed or sent.is_deleted or message.ref in memory.erased():
             continue
         others = [
             ref
@@ -393,7 +442,8 @@ def _is_alone(sent: UserMessage, seen: Seen) -> bool:
     if first is None or not first.is_addressed or first.is_deleted:
         return False
     others = [one for one in seen.messages.values() if one.author and one.address == place]
-    return not any(called.address == place for called in seen.commands) and all(
+    is_fresh = not any(one.address == place or one.name == "forget" for one in seen.commands)
+    return is_fresh and all(
         one.author == sent.author
         and (
             one is first.message or seen.is_before(f"slack:{first.message.ref}", f"slack:{one.ref}")
@@ -417,6 +467,8 @@ def _of_context(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
     for request in seen.requests:
         text = json.dumps(request.messages)
         said = [str(one["content"]) for one in request.messages if one["role"] == "user"]
+        if any(called.name == "forget" for called in seen.commands):
+            return
         tokens = TOKEN.findall(" ".join(one for one in said if CONTEXT not in one))
         read = [by_token[token].message for token in tokens if token in by_token]
         for remark in seen.user_messages:
@@ -441,7 +493,7 @@ def _of_edits(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
     bodies = memory.rows("SELECT content FROM message")
     read = {token for (body,) in bodies for token in TOKEN.findall(body)}
     for sent in seen.user_messages:
-        if sent.edits and not sent.is_deleted:
+        if sent.edits and not sent.is_deleted and sent.message.ref not in memory.erased():
             key, token = sent.edits[-1]
             if key in seen.taken and token not in read:
                 yield f"the edit {token} of {sent.message.text} was taken, and is not read"
@@ -456,8 +508,10 @@ def _of_approvals(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
         )
         if parse_choice(answer) in (APPROVE_ONCE, APPROVE_ALWAYS, APPROVE_ALL)
     )
+    forgotten = {seen.messages[one].text for one in memory.erased() if one in seen.messages}
     for line in seen.noted:
-        if line.startswith("pay") and line not in approved:
+        is_known = line.split()[0] not in forgotten
+        if line.startswith("pay") and is_known and line not in approved:
             yield f"{line} was paid, and no user approved it"
 
 
@@ -474,9 +528,24 @@ def _of_stops(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
             or run_id == stop.run_id
             or (stop.address.thread_key == thread_key and stop.sent_at and stop.sent_at > asked_at)
             for stop in seen.stops
+        ) or any(
+            one.name == "forget" and one.address.thread_key == thread_key for one in seen.commands
         )
         if not is_wished and ref not in deleted:
             yield f"run {run_id} of {seen.messages[ref].text} was stopped, and nobody wished it"
+
+
+def _of_choices(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
+    """The answer to a question is one of its options, as it is written there, or what somebody wrote."""
+    said = {one.words for one in seen.messages.values()} | {"Stop"}
+    questions = memory.rows(
+        "SELECT options, answer FROM pending_ask WHERE state = 'answered' AND kind = 'question'"
+    )
+    for body, answer in questions:
+        options = json.loads(body)
+        is_option = answer.casefold() in [one.casefold() for one in options]
+        if answer not in options and (is_option or answer not in said):
+            yield f"a question with the options {options} was answered with {answer!r}"
 
 
 def _of_words(memory: SqliteMemory, seen: Seen) -> Iterator[str]:

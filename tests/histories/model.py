@@ -20,10 +20,11 @@ from core.tools.tool import Tool, ToolContext, ToolSet
 from tests.histories.servers import Chance
 from tests.histories.virtual_time import VirtualTimeLoop
 
-TOKEN = re.compile(r"\b(?:hello|work|ask|fail|pay|bad|edit)-\d+\b")
+TOKEN = re.compile(r"\b(?:hello|work|ask|fail|pay|bad|edit|much)-\d+\b")
 DONE = re.compile(r"Done [^.]*\.")
 CONTEXT = "not said to you"
 """Marks a message that shows the model what people said to each other."""
+TURNS_MAX = 6
 NO_MODEL = "The model refused this request."
 _USAGE = Usage(input_tokens=10, output_tokens=5, cost_usd=0.001)
 
@@ -72,8 +73,8 @@ class SentRequest:
 
 
 class ScriptedModel:
-    """Says which tokens it has dealt with. A `work` token needs two tool calls before, a `pay` token one that people
-    approve, an `ask` token an answer, and a `fail` token is refused."""
+    """Says which tokens it has dealt with. A `work` token needs two tool calls before, a `much` token more turns than
+    a run has, a `pay` token a call that people approve, an `ask` token an answer, and a `fail` token is refused."""
 
     def __init__(self, chance: Chance) -> None:
         self.requests: list[SentRequest] = []
@@ -95,7 +96,7 @@ class _Conversation:
     def __init__(self, messages: list[JsonObject]) -> None:
         self.requested: dict[str, None] = {}
         self.done: set[str] = set()
-        self.called: set[str] = set()
+        self.called: Counter[str] = Counter()
         self.asked_at: dict[str, int] = {}
         self.last_said_at = 0
         self.newest = ""
@@ -130,6 +131,9 @@ def _answer(messages: list[JsonObject]) -> list[ModelDelta]:
     for token in tokens:
         if token.startswith("work") and token not in seen.called:
             return _calls([("note", {"text": f"{token} a"}), ("note", {"text": f"{token} b"})])
+    for token in tokens:
+        if token.startswith("much") and seen.called[token] <= TURNS_MAX:
+            return _calls([("note", {"text": f"{token} {seen.called[token]}"})])
     for token in tokens:
         if token.startswith("pay") and token not in seen.called:
             return _calls([("pay", {"text": f"{token} c"})])

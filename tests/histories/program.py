@@ -41,7 +41,7 @@ from core.tools.catalogue import all_tools
 from core.tools.tool import ThreadLinks
 from core.web_access.services import WebServices
 from tests.histories.chat import SimulatedChat
-from tests.histories.model import Notebook, ScriptedModel
+from tests.histories.model import TURNS_MAX, Notebook, ScriptedModel
 from tests.histories.servers import SimulatedDatabase
 from tests.histories.virtual_time import SimulatedProcess
 
@@ -172,7 +172,9 @@ class Program:
                 roster=self._roster, mcp_tools=_no_tools, index_knowledge=_no_knowledge
             ),
             limits=RunLimits(
-                policy=LoopPolicy(), context_policy=ContextPolicy(), budget=settings.budget
+                policy=LoopPolicy(turns_max=TURNS_MAX),
+                context_policy=ContextPolicy(),
+                budget=settings.budget,
             ),
             models=ModelAccess(
                 ask_model=self._servers.model.ask_model, price_of=lambda _model: None

@@ -6,6 +6,7 @@ import sqlite3
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Connection, StaticPool, create_engine, event
@@ -29,6 +30,11 @@ from tests.histories.virtual_time import (
 
 SECONDS_A_DAY = 86_400
 UNIX_EPOCH_DAY = 2_440_587.5
+RUN_OUTCOMES = (
+    "CREATE VIEW run_outcome AS SELECT *,"
+    " CASE finish_reason WHEN 'max_iterations' THEN 'limited' ELSE status END AS outcome FROM run"
+)
+ERASED_IDS = {"run": "run_id", "delivery": "delivery_id", "thread_input": "message_ref"}
 
 
 class Chance:
@@ -71,6 +77,14 @@ class SqliteMemory:
         self.connection = engine.connect()
         with self.connection.begin():
             migrate_connection(self.connection)
+        driver = self._driver(self.connection)
+        driver.executescript("CREATE TABLE erased (id TEXT, at REAL)")
+        driver.executescript(RUN_OUTCOMES)
+        for table, column in ERASED_IDS.items():
+            driver.executescript(
+                f"CREATE TRIGGER erased_{table} AFTER DELETE ON {table} BEGIN"  # noqa: S608 - constants
+                f" INSERT INTO erased VALUES (OLD.{column}, julianday('now')); END"
+            )
         self._empty = self._driver(self.connection).serialize()
 
     def begin(self, now: Callable[[], float]) -> None:
@@ -82,6 +96,13 @@ class SqliteMemory:
             return (EPOCH_SECONDS + now()) / SECONDS_A_DAY + UNIX_EPOCH_DAY
 
         driver.create_function("julianday", 1, julianday)
+
+    def erased(self) -> dict[str, datetime]:
+        """Returns when the deleted runs, deliveries and inputs were deleted, by id or by message."""
+        return {
+            one: datetime.fromtimestamp((at - UNIX_EPOCH_DAY) * SECONDS_A_DAY, UTC)
+            for one, at in self.rows("SELECT id, at FROM erased")
+        }
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         return self._driver(self.connection).execute(query).fetchall()

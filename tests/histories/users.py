@@ -25,7 +25,20 @@ from tests.histories.virtual_time import VirtualTimeLoop
 USERS = (Person(person_id="U1", name="alice"), Person(person_id="U2", name="bob"))
 APPROVER = Person(person_id="U3", name="carol")
 """Answers cards in words only; the others press buttons."""
-KINDS = ("hello", "hello", "work", "work", "ask", "fail", "pay", "pay", "bad", "remark", "remark")
+KINDS = (
+    "hello",
+    "hello",
+    "work",
+    "work",
+    "ask",
+    "fail",
+    "pay",
+    "pay",
+    "bad",
+    "much",
+    "remark",
+    "remark",
+)
 CLICK_AGAIN_SECONDS = 5.0
 FIRST_MENDED = 50
 """The number of messages that are written only to be edited."""
@@ -93,12 +106,16 @@ class Users:
     def remark(self) -> None:
         self.say(f"remark-{FIRST_MENDED + len(self.messages)}")
 
-    def _write(self, author: Person, text: str, words: str) -> ChatMessage:
+    def _write(
+        self, author: Person, text: str, words: str, place: Address | None = None
+    ) -> ChatMessage:
         at = self._chance.random.randrange(len(self._threads))
-        message = self._chat.add(self._threads[at], text=text, author=author, words=words)
-        self._threads[at] = message.address
-        place = message.address.thread_key
-        self._note(f"{author.name} says in {place}: {text} ({message.ref})")
+        address = place or self._threads[at]
+        message = self._chat.add(address, text=text, author=author, words=words)
+        if place is None:
+            self._threads[at] = message.address
+        said_in = message.address.thread_key
+        self._note(f"{author.name} says in {said_in}: {text} ({message.ref})")
         return message
 
     def _send_message(
@@ -200,6 +217,9 @@ class Users:
     def start_afresh(self) -> None:
         self._command("new")
 
+    def forget(self) -> None:
+        self._command("forget", self._chance.random.choice(("yes", "me yes")))
+
     def _command(self, name: CommandName, argument: str = "") -> None:
         if not self.messages:
             return
@@ -230,9 +250,10 @@ class Users:
             if message.shown and isinstance(content := message.shown[-1], RunStatus)
         ]
         offered = [pair for pair in statuses if is_offered(pair[1])]
-        if not offered:
-            return
-        message, status = self._chance.random.choice(offered)
+        if offered:
+            self._press_button(action, *self._chance.random.choice(offered))
+
+    def _press_button(self, action: RunButton, message: ChatMessage, status: RunStatus) -> None:
         self._note(f"bob presses {action} of {message.ref}")
         if action == "stop":
             self.stops.append(Stop(message.address, run_id=status.run_id))
@@ -255,9 +276,12 @@ class Users:
         return f"{kind}:{self._keys}"
 
     def _read(self, message: ChatMessage) -> None:
-        """Users press a button of each open question or card, again and again until it shows the answer."""
-        if isinstance(message.shown[-1], AskPrompt) and len(message.shown) == 1:
-            self._loop.later(self._chance.random.uniform(0.3, 4), lambda: self._answer(message))
+        """Users answer each open question or card, again and again until it shows the answer, and let a run go on."""
+        newest, pause = message.shown[-1], self._chance.random.uniform(0.3, 4)
+        if isinstance(newest, AskPrompt) and len(message.shown) == 1:
+            self._loop.later(pause, lambda: self._answer(message))
+        if isinstance(newest, RunStatus) and newest.view.can_continue:
+            self._loop.later(pause, lambda: self._press_button("continue", message, newest))
 
     def _answer(self, message: ChatMessage) -> None:
         content = message.shown[-1]
@@ -265,19 +289,25 @@ class Users:
             return
         options = content.ask.options
         is_refused = content.ask.kind == "approval" and self._chance.fails(0.3)
-        option = options[-1 if is_refused else 0]
-        self._note(f"bob presses {option!r} of {message.ref}")
+        at = len(options) - 1 if is_refused else 0
+        self._loop.later(CLICK_AGAIN_SECONDS, lambda: self._answer(message))
+        if content.ask.kind == "question" and self._chance.random.random() < 0.5:
+            words = self._chance.random.choice((options[at].capitalize(), "something else"))
+            said = self._write(USERS[1], words, words, message.address)
+            self._send_message(said, USERS[1])
+            return
+        self._note(f"bob presses {options[at]!r} of {message.ref}")
         self._click(
             AskAnswered(
                 address=message.address,
                 dedupe_key=self._new_key("click"),
                 ask_id=content.ask.ask_id,
-                value=option,
+                value="" if content.ask.kind == "question" else options[at],
+                option=at if content.ask.kind == "question" else None,
                 person=USERS[1],
                 sent_at=datetime.now(UTC),
             )
         )
-        self._loop.later(CLICK_AGAIN_SECONDS, lambda: self._answer(message))
 
 
 OPERATIONS: Mapping[str, Callable[[Users], None]] = {
@@ -285,6 +315,7 @@ OPERATIONS: Mapping[str, Callable[[Users], None]] = {
     "edit": Users.edit,
     "delete": Users.delete,
     "new": Users.start_afresh,
+    "forget": Users.forget,
     "stop button": Users.press_stop,
     "stop in words": Users.say_stop,
     "yes": Users.say_yes,
