@@ -39,6 +39,8 @@ class ChatMessage:
     delivery_id: str = ""
     shown: list[Content] = field(default_factory=list[Content])
     """What the bot posted, followed by its edits."""
+    files: dict[str, str] = field(default_factory=dict[str, str])
+    """The names of attached files by their delivery ids."""
     reaction: Reaction | None = None
 
     @property
@@ -50,7 +52,7 @@ class SimulatedChat:
     """`bots.delivery.poster.DeliverySurface` for all processes, and what people see."""
 
     platform = "slack"
-    answer_limit = 4000
+    answer_limit = 700
     files_per_message = 2
     edit_interval_seconds = 1.0
     closed_reasons: Mapping[str, str] = {"is_archived": "the channel is archived"}
@@ -80,10 +82,9 @@ class SimulatedChat:
         delivery_id: str,
         precondition: Precondition | None = None,
     ) -> str:
-        assert not files, "the tools of these histories make no files"
-
         def carry_out() -> str:
-            message = self.add(address, delivery_id=delivery_id)
+            attached = {one.delivery_id: one.name for one in files}
+            message = self.add(address, delivery_id=delivery_id, files=attached)
             message.shown.append(content)
             self.on_shown(message)
             return message.ref
@@ -114,11 +115,18 @@ class SimulatedChat:
         delivery_id: str,
         precondition: Precondition | None = None,
     ) -> str:
-        raise AssertionError("the tools of these histories make no files")
+        def carry_out() -> str:
+            return self.add(address, files={delivery_id: file.name}).ref
+
+        return await self._call(f"upload {file.name}", carry_out, precondition)
 
     async def find(self, address: Address, delivery_id: str) -> str | None:
         def carry_out() -> str | None:
-            found = [one.ref for one in self.messages.values() if one.delivery_id == delivery_id]
+            found = [
+                one.ref
+                for one in self.messages.values()
+                if delivery_id in (one.delivery_id, *one.files)
+            ]
             return found[0] if found else None
 
         return await self._call(f"find delivery …{delivery_id[-4:]}", carry_out, None)

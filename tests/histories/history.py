@@ -34,6 +34,8 @@ QUIET_LOOKS = 5
 """How often in a row nothing is under way at the end. Users press a button sooner than that."""
 REDELIVERY_SECONDS = (3.0, 6.0, 10.0)
 DOWN_SECONDS_MIN = 1.0
+OVERTAKEN_SECONDS_MAX = 4.0
+"""How long the first message of a thread may be on its way, while replies overtake it."""
 LAYOUTS: tuple[tuple[tuple[bool, bool], ...], ...] = (
     ((True, True),),
     ((True, True), (True, True)),
@@ -131,6 +133,7 @@ class _History:
             model=ScriptedModel(chance),
             notebook=Notebook(loop, chance, self.note),
             status_after_seconds=random.choice((0.0, 2.0)),
+            chance=chance,
         )
         threads = [self._address(random.choice(("", f"t{n}"))) for n in range(random.randint(1, 3))]
         self._users = Users(
@@ -216,6 +219,8 @@ class _History:
             return
         for _ in range(2 if self._chance.fails(0.15) else 1):
             delay = self._chance.delay(0.05)
+            if key == f"slack:{action.address.thread_key}" and self._chance.fails(0.3):
+                delay += self._chance.random.uniform(0, OVERTAKEN_SECONDS_MAX)
             self._loop.later(delay, lambda: self._receive_once(action))
         pause = REDELIVERY_SECONDS[min(tries, len(REDELIVERY_SECONDS) - 1)]
         self._loop.later(pause, lambda: self._send(action, tries + 1))

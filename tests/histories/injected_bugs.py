@@ -7,14 +7,23 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from bots.delivery import next_step, run_delivery
+from bots.delivery import outbox, run_delivery
 from bots.delivery.poster import Poster
 from bots.inbound import actions
 from core.domain import approval
 from core.domain.errors import LeaseLost, SurfaceUnclear
 from core.domain.events import RunFinished
 from core.domain.messages import Message
-from core.domain.threads import Accept, Ask, FinishReason, Lease, Run, ThreadParticipants
+from core.domain.threads import (
+    Accept,
+    Address,
+    Ask,
+    FinishReason,
+    Lease,
+    Run,
+    Thread,
+    ThreadParticipants,
+)
 from core.loop import loop
 from core.run import execute
 from core.stores import Delivery, RunResult
@@ -259,6 +268,34 @@ def _silent_limit() -> Injection:
     return loop, "_cut_off", cut_off
 
 
+def _dropped_file() -> Injection:
+    """A file that does not go with the answer is not posted."""
+
+    async def deliver_file(*_arguments: object) -> None:
+        return
+
+    return outbox, "_deliver_file", deliver_file
+
+
+def _overtaken_root() -> Injection:
+    """A reply that comes before the first message of its thread counts as that."""
+    whole = inbox.insert_thread
+
+    def insert_thread(connection: Connection, address: Address, **_others: object) -> Thread:
+        return whole(connection, address, begins_with=address.thread_key)
+
+    return inbox, "insert_thread", insert_thread
+
+
+def _no_delivery_sweep() -> Injection:
+    """Only a wake-up starts a delivery."""
+
+    async def sweep(*_arguments: object) -> None:
+        return
+
+    return run_delivery.RunDelivery, "_sweep", sweep
+
+
 def _withdrawn_text() -> Injection:
     """An edit or a deletion does not reach a message that no run has read."""
 
@@ -292,8 +329,41 @@ BUGS: Mapping[str, Callable[[], Injection]] = {
     "remembered-words": _remembered_words,
     "option-in-other-words": _option_in_other_words,
     "silent-limit": _silent_limit,
+    "dropped-file": _dropped_file,
     "withdrawn-text": _withdrawn_text,
+    "overtaken-root": _overtaken_root,
+    "no-delivery-sweep": _no_delivery_sweep,
 }
+SEEDS: Mapping[str, int] = {
+    "lost-fence-check": 169,
+    "missed-outbox-row": 0,
+    "double-claim": 9,
+    "blind-second-post": 3,
+    "overtaking-answers": 19,
+    "dropped-answer": 5,
+    "ignored-denial": 11,
+    "lost-results": 1,
+    "old-edit-wins": 7,
+    "words-before-card": 4,
+    "late-stop": 7,
+    "approval-beside-question": 4,
+    "unsigned-follow-ups": 0,
+    "sign-of-an-old-question": 4,
+    "endless-tries": 2,
+    "talk-is-taken": 8,
+    "lone-user-unheard": 2,
+    "talk-is-lost": 3,
+    "late-change": 21,
+    "old-talk": 80,
+    "remembered-words": 20,
+    "option-in-other-words": 18,
+    "silent-limit": 0,
+    "dropped-file": 2,
+    "withdrawn-text": 6,
+    "overtaken-root": 77,
+    "no-delivery-sweep": 0,
+}
+"""A seed that finds each bug. `scripts/histories --bugs` prints the lines to replace."""
 
 
 @contextmanager

@@ -11,13 +11,15 @@ from operator import itemgetter
 from typing import Any
 
 from bots.delivery.content import AnswerPart, AskPrompt, Content, RunStatus
+from bots.delivery.outbox import REST_IN_FILE
 from bots.inbound.actions import CommandCalled
 from core.context.background_messages import UNREAD_KEY
 from core.domain.approval import APPROVE_ALL, APPROVE_ALWAYS, APPROVE_ONCE, parse_choice
 from core.domain.messages import JsonObject
 from core.run.execute import BROKEN
+from core.stores import REPLY_ORDINALS
 from tests.histories.chat import UNDER_WAY_SECONDS_MAX, ChatMessage
-from tests.histories.model import CONTEXT, DONE, TOKEN, SentRequest
+from tests.histories.model import CONTEXT, DONE, FILES, TOKEN, SentRequest, paragraphs
 from tests.histories.servers import SqliteMemory
 from tests.histories.users import APPROVER, Stop, UserMessage
 
@@ -33,6 +35,9 @@ FINAL_REACTIONS = {
     "failed": "failed",
     "stopped": "failed",
 }
+LATE_SIGN_OF_A_LIMIT = "done"
+"""What a process that lost a run to another one may show for its limit, because it takes the end from the run's row,
+which does not say that people may go on."""
 IS_FORGOTTEN_IN_RUNS = False
 """Whether a run that is active when a user writes `forget me` no longer sends their words. It does, from its memory."""
 _UNSETTLED = {
@@ -96,6 +101,7 @@ def find_problems(memory: SqliteMemory, seen: Seen) -> list[str]:
         *_of_reactions(memory, seen),
         *_of_deliveries(memory, seen),
         *_of_answers(memory, seen),
+        *_of_parts(memory, seen),
         *_of_order(memory, seen),
         *_of_calls(memory),
         *_of_approvals(memory, seen),
@@ -180,7 +186,9 @@ def _of_reactions(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
     }
     for ref, (run_id, status) in newest_of.items():
         request = seen.messages[ref]
-        if request.reaction != ("failed" if run_id in refused else FINAL_REACTIONS[status]):
+        expected = "failed" if run_id in refused else FINAL_REACTIONS[status]
+        is_left_out = expected == "limited" and request.reaction == LATE_SIGN_OF_A_LIMIT
+        if request.reaction != expected and not is_left_out:
             yield f"{request.text} bears {request.reaction}, and its run {run_id} is {status}"
 
 
@@ -193,21 +201,28 @@ def _status_messages(seen: Seen) -> dict[str, list[ChatMessage]]:
 
 
 def _of_deliveries(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
-    posted = Counter(one.delivery_id for one in seen.messages.values() if one.shown)
-    stored = memory.rows("SELECT delivery_id, run_id, slot, state, message_ref FROM delivery")
-    for delivery_id, run_id, slot, state, ref in stored:
+    own = [one for one in seen.messages.values() if one.author is None]
+    posted = Counter(key for one in own for key in _delivery_ids(one))
+    stored = memory.rows(
+        "SELECT delivery_id, run_id, slot, state, message_ref, ordinal FROM delivery"
+    )
+    for delivery_id, run_id, slot, state, ref, _ in stored:
         if delivery_id in _refused(memory):
             continue
         if state != "delivered":
             yield f"the {slot} of run {run_id} is {state}"
         if posted[delivery_id] != 1:
             yield f"the {slot} of run {run_id} was posted {posted[delivery_id]} times"
-        elif ref is None or seen.messages[ref].delivery_id != delivery_id:
+        elif ref is None or delivery_id not in _delivery_ids(seen.messages[ref]):
             yield f"the {slot} of run {run_id} is recorded as message {ref}"
     unknown = set(posted) - {row[0] for row in stored} - set(memory.erased())
     if unknown:
         yield f"{len(unknown)} messages belong to no delivery"
-    results = Counter(run_id for _, run_id, slot, _, _ in stored if slot in ("answer", "ask"))
+    results = Counter(
+        run_id
+        for _, run_id, slot, *_, ordinal in stored
+        if slot == "ask" or (slot == "answer" and ordinal % REPLY_ORDINALS == 0)
+    )
     left = Counter(
         run_id
         for (run_id,) in memory.rows(
@@ -222,6 +237,45 @@ def _of_deliveries(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
         earlier, last = left[run_id] + approvals[run_id], status == "completed"
         if results[run_id] != earlier + last:
             yield f"the {status} run {run_id} has {results[run_id]} answers and questions"
+
+
+def _delivery_ids(message: ChatMessage) -> list[str]:
+    return [key for key in (message.delivery_id, *message.files) if key]
+
+
+def _of_parts(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
+    """The parts of an answer are there, follow one another and contain all of it; each file of it is there once."""
+    place_of = {
+        row[0]: tuple(row[1:])
+        for row in memory.rows(
+            f"SELECT delivery_id, run_id, ordinal / {REPLY_ORDINALS} FROM delivery"  # noqa: S608 - a constant
+        )
+    }
+    names = Counter(name for one in seen.messages.values() for name in one.files.values())
+    left_out = {place_of[delivery_id] for delivery_id in _refused(memory)}
+    posted: dict[str, list[tuple[object, Content]]] = {}
+    for one in seen.messages.values():
+        if one.shown and isinstance(content := one.shown[-1], AnswerPart | AskPrompt):
+            key = place_of.get(one.delivery_id, one.delivery_id)
+            posted.setdefault(one.address.thread_key, []).append((key, content))
+    for contents in posted.values():
+        for key, group in groupby(contents, key=itemgetter(0)):
+            parts = [part for _, part in group if isinstance(part, AnswerPart)]
+            text = "\n\n".join(part.markdown for part in parts)
+            tokens = [token for token in _done_tokens(text) if token.startswith("long")]
+            lines = [line for token in tokens for line in paragraphs(token)]
+            is_whole = REST_IN_FILE in text or re.findall(r"Paragraph .*", text) == lines
+            if not parts or not isinstance(key, tuple) or key in left_out:
+                continue  # a question, erased, or not taken by the platform
+            if not is_whole or [one.part for one in parts] != [*range(1, parts[0].parts + 1)]:
+                yield f"the answer {key} has the parts {parts}"
+            for name in (f"{token}-{at}.txt" for token in tokens for at in range(FILES)):
+                if names[name] != 1:
+                    yield f"{name} was posted {names[name]} times"
+
+
+def _done_tokens(text: str) -> list[str]:
+    return TOKEN.findall(" ".join(DONE.findall(text)))
 
 
 def _refused(memory: SqliteMemory) -> dict[str, str]:
@@ -258,7 +312,7 @@ def _answers(memory: SqliteMemory, seen: Seen) -> list[tuple[str, list[str]]]:
     """Returns the run and the tokens of each answer, in the order in which they were posted."""
     run_of = dict(memory.rows("SELECT delivery_id, run_id FROM delivery"))
     return [
-        (str(run_of.get(one.delivery_id, "")), TOKEN.findall(" ".join(DONE.findall(text))))
+        (str(run_of.get(one.delivery_id, "")), _done_tokens(text))
         for one in seen.messages.values()
         if one.shown and (text := _reply_text(one.shown[0]))
     ]
@@ -426,6 +480,9 @@ def _of_remarks(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
             if thread == thread_id and other_id != author_id
             if seen.is_before(f"slack:{ref}", key)
         ]
+        root = seen.messages.get(message.address.thread_key)
+        if thread_id and root and root.words and root.author != sent.author:
+            others.append(root.ref)
         is_answer = any(message.text in str(answer).split() for answer in answers)
         if others and not is_answer:
             yield f"{message.text} was for the agent, although others wrote {others}"
@@ -538,6 +595,9 @@ def _of_stops(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
 def _of_choices(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
     """The answer to a question is one of its options, as it is written there, or what somebody wrote."""
     said = {one.words for one in seen.messages.values()} | {"Stop"}
+    for sent in seen.user_messages:
+        first = f"please {sent.message.text}"
+        said |= {first, *(f"{first} {token}" for _, token in sent.edits)}
     questions = memory.rows(
         "SELECT options, answer FROM pending_ask WHERE state = 'answered' AND kind = 'question'"
     )

@@ -20,11 +20,13 @@ from core.tools.tool import Tool, ToolContext, ToolSet
 from tests.histories.servers import Chance
 from tests.histories.virtual_time import VirtualTimeLoop
 
-TOKEN = re.compile(r"\b(?:hello|work|ask|fail|pay|bad|edit|much)-\d+\b")
+TOKEN = re.compile(r"\b(?:hello|work|ask|fail|pay|bad|edit|much|long)-\d+\b")
 DONE = re.compile(r"Done [^.]*\.")
 CONTEXT = "not said to you"
 """Marks a message that shows the model what people said to each other."""
 TURNS_MAX = 6
+FILES = 3
+"""How many files come with a long answer."""
 NO_MODEL = "The model refused this request."
 _USAGE = Usage(input_tokens=10, output_tokens=5, cost_usd=0.001)
 
@@ -53,7 +55,9 @@ class Notebook:
             title=lambda params: f"Noting {params.text}",
         )
         pay = replace(note, name="pay", needs_approval=lambda params: f"Pay {params.text}")
-        return ToolSet({"note": note, "pay": pay, "ask": all_tools()["ask"]})
+        return ToolSet(
+            {"note": note, "pay": pay, **{name: all_tools()[name] for name in ("ask", "complete")}}
+        )
 
     async def _write(self, params: NoteParams, context: ToolContext) -> str:
         del context
@@ -74,7 +78,8 @@ class SentRequest:
 
 class ScriptedModel:
     """Says which tokens it has dealt with. A `work` token needs two tool calls before, a `much` token more turns than
-    a run has, a `pay` token a call that people approve, an `ask` token an answer, and a `fail` token is refused."""
+    a run has, a `pay` token a call that people approve, an `ask` token an answer, and a `fail` token is refused. For a
+    `long` token it writes many paragraphs and attaches files."""
 
     def __init__(self, chance: Chance) -> None:
         self.requests: list[SentRequest] = []
@@ -112,7 +117,7 @@ class _Conversation:
                 self._read_own(at, message, tokens)
 
     def _read_own(self, at: int, message: JsonObject, tokens: list[str]) -> None:
-        if "Done " in str(message.get("content")):
+        if "Done " in json.dumps(message):
             self.done.update(tokens)
         elif "Which colour" in json.dumps(message):
             self.asked_at.update(dict.fromkeys(tokens, at))
@@ -143,12 +148,22 @@ def _answer(messages: list[JsonObject]) -> list[ModelDelta]:
             question = {"text": f"Which colour for {token}?", "options": options}
             return _calls([("ask", question)])
     text = f"Done {', '.join(tokens) or 'nothing'}."
+    if long := [token for token in tokens if token.startswith("long")]:
+        text = "\n\n".join([text, *(line for token in long for line in paragraphs(token))])
+        files = [f"{token}-{at}.txt" for token in long for at in range(FILES)]
+        return _calls([("complete", {"text": text, "attachments": files})])
     half = len(text) // 2
     return [
         TextDelta(text=text[:half]),
         TextDelta(text=text[half:]),
         ModelFinished(finish_reason="stop", usage=_USAGE),
     ]
+
+
+def paragraphs(token: str) -> list[str]:
+    """Returns the paragraphs that the model writes for the token, more for later ones."""
+    count = 2 + int(token.partition("-")[2]) % 6 * 2
+    return [f"Paragraph {at} for {token}: {'word ' * 20}".strip() for at in range(count)]
 
 
 def _calls(named: list[tuple[str, JsonObject]]) -> list[ModelDelta]:

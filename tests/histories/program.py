@@ -1,9 +1,11 @@
 """The program's own parts as one simulated process: reception, worker and delivery over shared servers."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import cast
 
 from bots.bootstrap.background_jobs import send_heartbeats
 from bots.bootstrap.inbound import build_reception
@@ -23,7 +25,7 @@ from core.domain.errors import SurfaceRefused
 from core.domain.threads import Address
 from core.loop.run_context import LoopPolicy
 from core.observability import NO_METRICS
-from core.ports import OutgoingFile
+from core.ports import FileEntry, OutgoingFile, SandboxProvider
 from core.prompt.system_prompt import RunPrompt
 from core.run.deps import (
     AgentDefaults,
@@ -42,7 +44,7 @@ from core.tools.tool import ThreadLinks
 from core.web_access.services import WebServices
 from tests.histories.chat import SimulatedChat
 from tests.histories.model import TURNS_MAX, Notebook, ScriptedModel
-from tests.histories.servers import SimulatedDatabase
+from tests.histories.servers import Chance, SimulatedDatabase
 from tests.histories.virtual_time import SimulatedProcess
 
 DRAIN_SECONDS = 6.0
@@ -58,6 +60,7 @@ class Servers:
     model: ScriptedModel
     notebook: Notebook
     status_after_seconds: float
+    chance: Chance
 
 
 class Program:
@@ -95,7 +98,7 @@ class Program:
                 file_sources={},
                 histories={"slack": self._servers.chat},
                 roster=self._roster,
-                wake_delivery=delivery.wake,
+                wake_delivery=lambda run_id: self._wake(delivery, run_id),
                 charge=lambda _model, usage: usage,
                 upload=_no_upload,
                 connect_tools=_no_connection,
@@ -122,6 +125,11 @@ class Program:
             await cancel(self._heartbeat)
         await self._stores.claims.remove_worker(self.worker_id)
 
+    def _wake(self, delivery: RunDelivery, run_id: str) -> None:
+        """Wakes the delivery. Its sweep finds the run if the call is lost."""
+        if not self._servers.chance.fails(0.1):
+            delivery.wake(run_id)
+
     async def _stop_run(self, run_id: str) -> None:
         assert self.receiver is not None
         await self.receiver.stop(run_id)
@@ -135,7 +143,7 @@ class Program:
             conversations=stores.conversations,
             asks=stores.asks,
             bus=stores.bus,
-            sandboxes=None,
+            sandboxes=cast(SandboxProvider, _Sandboxes()),
             link_for=lambda _thread_id, _path: None,
             stop_run=self._stop_run,
             status_after_seconds=self._servers.status_after_seconds,
@@ -183,6 +191,23 @@ class Program:
             web=WebServices(),
             draining=asyncio.Event(),
         )
+
+
+class _Sandboxes:
+    """A sandbox of every thread that has each file that is looked for. No run uses it, only the delivery."""
+
+    files: "_Sandboxes"
+
+    async def open(self, thread_id: str, *, fence: int) -> "_Sandboxes":
+        del thread_id, fence
+        self.files = self
+        return self
+
+    async def list(self, path: str) -> tuple[FileEntry, ...]:
+        return (FileEntry(path=path, kind="file", size_bytes=3, modified_at=0.0),)
+
+    async def read(self, path: str, *, length: int) -> AsyncIterator[bytes]:
+        yield path.encode()[:length]
 
 
 @cache

@@ -36,6 +36,7 @@ KINDS = (
     "pay",
     "bad",
     "much",
+    "long",
     "remark",
     "remark",
 )
