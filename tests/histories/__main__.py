@@ -10,7 +10,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 
 from tests.histories.history import Result, play
-from tests.histories.injected_bugs import BUGS, inject
+from tests.histories.injected_bugs import BUGS, SEEDS, inject
 from tests.histories.servers import SqliteMemory
 from tests.histories.users import OPERATIONS
 
@@ -35,9 +35,16 @@ def main() -> int:
         default=sorted(OPERATIONS),
         help="what users do besides writing messages and stopping a run in words",
     )
+    parser.add_argument(
+        "--bugs",
+        action="store_true",
+        help="play the recorded seed of each bug; print another one where that does not find it",
+    )
     parser.add_argument("--failures", type=int, default=5, help="end after so many failures")
     parser.add_argument("--digests", action="store_true", help="print what identifies each trace")
     wanted = parser.parse_args()
+    if wanted.bugs:
+        return _replay_bugs(range(1, wanted.histories + 1))
     if wanted.seed is not None:
         return _replay(wanted)
     return _play_many(wanted)
@@ -54,6 +61,28 @@ def _replay(wanted: argparse.Namespace) -> int:
     if bug:
         _say(f"without the bug: {_problems(play(seed, memory, wanted.operations))}")
     return 1 if result.problems else 0
+
+
+def _replay_bugs(seeds: range) -> int:
+    _prepare()
+    lines = list[str]()
+    for bug in BUGS:
+        if not _finds(SEEDS.get(bug), bug):
+            lines.append(
+                f'    "{bug}": {next((seed for seed in seeds if _finds(seed, bug)), None)},'
+            )
+            _say(lines[-1])
+    return 1 if lines else 0
+
+
+def _finds(seed: int | None, bug: str) -> bool:
+    """Whether the seed breaks an invariant with the bug only."""
+    if seed is None:
+        return False
+    gc.collect()
+    with inject(bug):
+        is_found = bool(play(seed, _memory()).problems)
+    return is_found and not play(seed, _memory()).problems
 
 
 def _problems(result: Result) -> str:
