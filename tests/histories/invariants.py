@@ -12,12 +12,14 @@ from typing import Any
 
 from bots.delivery.content import AnswerPart, AskPrompt, Content, RunStatus
 from bots.delivery.outbox import REST_IN_FILE
+from bots.delivery.poster import SURE_SECONDS
 from bots.inbound.actions import CommandCalled
 from core.context.background_messages import UNREAD_KEY
 from core.domain.approval import APPROVE_ALL, APPROVE_ALWAYS, APPROVE_ONCE, parse_choice
 from core.domain.messages import JsonObject
 from core.run.execute import BROKEN
 from core.stores import REPLY_ORDINALS
+from storage.sql.stores.erasure import REMOVED
 from tests.histories.chat import UNDER_WAY_SECONDS_MAX, ChatMessage
 from tests.histories.model import CONTEXT, DONE, FILES, TOKEN, SentRequest, paragraphs
 from tests.histories.servers import SqliteMemory
@@ -424,7 +426,9 @@ def _of_erasures(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
     The chat itself still has what people said, and the model may read it there. Of an erased run, one request may be
     under way.
     """
-    erased, under_way = memory.erased(), timedelta(seconds=UNDER_WAY_SECONDS_MAX)
+    erased = memory.erased()
+    # the poster looks at its lease again only after SURE_SECONDS
+    under_way = timedelta(seconds=SURE_SECONDS + UNDER_WAY_SECONDS_MAX)
     for message in seen.messages.values():
         erased_at = erased.get(message.delivery_id)
         if erased_at is not None and message.posted_at > erased_at + under_way:
@@ -594,7 +598,7 @@ def _of_stops(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
 
 def _of_choices(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
     """The answer to a question is one of its options, as it is written there, or what somebody wrote."""
-    said = {one.words for one in seen.messages.values()} | {"Stop"}
+    said = {one.words for one in seen.messages.values()} | {"Stop", REMOVED}
     for sent in seen.user_messages:
         first = f"please {sent.message.text}"
         said |= {first, *(f"{first} {token}" for _, token in sent.edits)}

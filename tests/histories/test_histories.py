@@ -8,7 +8,7 @@ import pytest
 
 from tests.paths import REPOSITORY
 
-PLAYED = 200
+PLAYED = 150
 SEED = "7"
 
 
