@@ -366,7 +366,7 @@ def _ended(view: RunView, event: RunFinished | RunFailed) -> RunView:
         )
     if event.status == "stopped":
         state: ViewState = "stopped"
-    elif event.can_continue or event.finish_reason == "budget":
+    elif event.can_continue or event.finish_reason in ("budget", "max_iterations"):
         state = "limited"
     elif event.reply is not None and event.reply.kind == "silence":
         state = "silent"

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from bots.delivery import outbox, run_delivery
+from bots.delivery import next_step, outbox, run_delivery
 from bots.delivery.poster import Poster
 from bots.inbound import actions
 from core.domain import approval
@@ -19,7 +19,6 @@ from core.domain.threads import (
     Ask,
     FinishReason,
     Lease,
-    Run,
     ThreadParticipants,
 )
 from core.loop import loop
@@ -323,14 +322,14 @@ BUGS: Mapping[str, Callable[[], Injection]] = {
 }
 SEEDS: Mapping[str, int] = {
     "lost-fence-check": 169,
-    "missed-outbox-row": 0,
-    "double-claim": 9,
-    "blind-second-post": 3,
-    "overtaking-answers": 35,
+    "missed-outbox-row": 1,
+    "double-claim": 12,
+    "blind-second-post": 5,
+    "overtaking-answers": 41,
     "dropped-answer": 5,
     "ignored-denial": 11,
     "lost-results": 1,
-    "old-edit-wins": 7,
+    "old-edit-wins": 21,
     "words-before-card": 4,
     "late-stop": 7,
     "approval-beside-question": 4,
@@ -341,10 +340,10 @@ SEEDS: Mapping[str, int] = {
     "lone-user-unheard": 2,
     "talk-is-lost": 3,
     "late-change": 21,
-    "old-talk": 80,
+    "old-talk": 218,
     "remembered-words": 20,
     "option-in-other-words": 18,
-    "silent-limit": 0,
+    "silent-limit": 21,
     "dropped-file": 2,
     "withdrawn-text": 6,
     "no-delivery-sweep": 0,

@@ -21,7 +21,7 @@ from core.run.execute import BROKEN
 from core.stores import REPLY_ORDINALS
 from storage.sql.stores.erasure import REMOVED
 from tests.histories.chat import UNDER_WAY_SECONDS_MAX, ChatMessage
-from tests.histories.model import CONTEXT, DONE, FILES, TOKEN, SentRequest, paragraphs
+from tests.histories.model import CONTEXT, DONE, FILES, TOKEN, SentRequest, paragraphs, said_in
 from tests.histories.servers import SqliteMemory
 from tests.histories.users import APPROVER, Stop, UserMessage
 
@@ -37,11 +37,6 @@ FINAL_REACTIONS = {
     "failed": "failed",
     "stopped": "failed",
 }
-LATE_SIGN_OF_A_LIMIT = "done"
-"""What a process that lost a run to another one may show for its limit, because it takes the end from the run's row,
-which does not say that people may go on."""
-IS_FORGOTTEN_IN_RUNS = False
-"""Whether a run that is active when a user writes `forget me` no longer sends their words. It does, from its memory."""
 _UNSETTLED = {
     "the runs": "SELECT run_id, status FROM run WHERE status IN ('queued', 'running', 'waiting')",
     "the open deliveries": "SELECT run_id FROM rendering WHERE is_open",
@@ -189,8 +184,7 @@ def _of_reactions(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
     for ref, (run_id, status) in newest_of.items():
         request = seen.messages[ref]
         expected = "failed" if run_id in refused else FINAL_REACTIONS[status]
-        is_left_out = expected == "limited" and request.reaction == LATE_SIGN_OF_A_LIMIT
-        if request.reaction != expected and not is_left_out:
+        if request.reaction != expected:
             yield f"{request.text} bears {request.reaction}, and its run {run_id} is {status}"
 
 
@@ -287,13 +281,14 @@ def _refused(memory: SqliteMemory) -> dict[str, str]:
 
 
 def _of_answers(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
-    """Each message is named by one answer, unless its run was stopped, or ended with a failure or a question and no
-    later run of its thread was completed."""
+    """Each message is named by one answer, unless its run was stopped, or ended with a failure, a limit or a question
+    and no later run of its thread was completed."""
     answers = Counter(token for _, tokens in _answers(memory, seen) for token in tokens)
     read = memory.rows(
         "SELECT i.message_ref, i.taken_by, own.status = 'stopped',"
         " (SELECT count(*) FROM run r JOIN delivery d ON d.run_id = r.run_id WHERE r.thread_id = i.thread_id"
-        " AND r.status = 'completed' AND d.slot = 'answer' AND (r.number > own.number OR r.run_id = own.run_id"
+        " AND r.status = 'completed' AND d.slot = 'answer' AND r.finish_reason != 'max_iterations'"
+        " AND (r.number > own.number OR r.run_id = own.run_id"
         " AND NOT EXISTS (SELECT 1 FROM pending_ask a WHERE a.run_id = r.run_id AND a.kind = 'question')))"
         " FROM thread_input i JOIN run own ON own.run_id = i.taken_by WHERE i.message_ref != ''"
     )
@@ -444,16 +439,12 @@ def _of_erasures(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
     }
     late = Counter[str]()
     for request in seen.requests:
-        told = " ".join(
-            str(one["content"])
-            for one in request.messages
-            if one["role"] == "user" and CONTEXT not in str(one["content"])
-        )
+        told = "\n".join(map(said_in, request.messages))
         late[request.run_id] += erased.get(request.run_id, request.sent_at) < request.sent_at
         if late[request.run_id] > 1:
             yield f"run {request.run_id} goes on after it was erased"
         for ref, pattern in words.items():
-            begun_at = request.sent_at if IS_FORGOTTEN_IN_RUNS else created_at.get(request.run_id)
+            begun_at = created_at.get(request.run_id)
             if begun_at and erased[ref] < begun_at and pattern.search(told):
                 yield f"run {request.run_id} sent {pattern.pattern} after it was erased"
 
@@ -486,7 +477,7 @@ def _of_remarks(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
         ]
         root = seen.messages.get(message.address.thread_key)
         if thread_id and root and root.words and root.author != sent.author:
-            others.append(root.ref)
+            others += [root.ref] if root.ref not in memory.erased() else []
         is_answer = any(message.text in str(answer).split() for answer in answers)
         if others and not is_answer:
             yield f"{message.text} was for the agent, although others wrote {others}"
@@ -527,10 +518,9 @@ def _of_context(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
     by_token = {sent.message.text: sent for sent in seen.user_messages}
     for request in seen.requests:
         text = json.dumps(request.messages)
-        said = [str(one["content"]) for one in request.messages if one["role"] == "user"]
         if any(called.name == "forget" for called in seen.commands):
             return
-        tokens = TOKEN.findall(" ".join(one for one in said if CONTEXT not in one))
+        tokens = TOKEN.findall("\n".join(map(said_in, request.messages)))
         read = [by_token[token].message for token in tokens if token in by_token]
         for remark in seen.user_messages:
             message, key = remark.message, f"slack:{remark.message.ref}"
@@ -590,7 +580,9 @@ def _of_stops(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
             or (stop.address.thread_key == thread_key and stop.sent_at and stop.sent_at > asked_at)
             for stop in seen.stops
         ) or any(
-            one.name == "forget" and one.address.thread_key == thread_key for one in seen.commands
+            one.name == "forget"
+            and (one.address.thread_key == thread_key or one.person == seen.messages[ref].author)
+            for one in seen.commands
         )
         if not is_wished and ref not in deleted:
             yield f"run {run_id} of {seen.messages[ref].text} was stopped, and nobody wished it"

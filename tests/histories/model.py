@@ -22,6 +22,7 @@ from tests.histories.virtual_time import VirtualTimeLoop
 
 TOKEN = re.compile(r"\b(?:hello|work|ask|fail|pay|bad|edit|much|long)-\d+\b")
 DONE = re.compile(r"Done [^.]*\.")
+_SAID = re.compile(r'<message from="[^"]*" mark="(?:[^"]*)">\n(.*?)\n</message mark="', re.DOTALL)
 CONTEXT = "not said to you"
 """Marks a message that shows the model what people said to each other."""
 TURNS_MAX = 6
@@ -95,6 +96,11 @@ class ScriptedModel:
             await asyncio.sleep(self._chance.delay(0.05))
 
 
+def said_in(message: JsonObject) -> str:
+    """Returns what people said to the agent in a message of a request, which may be joined to other texts."""
+    return "\n".join(_SAID.findall(str(message.get("content"))))
+
+
 class _Conversation:
     """What a request shows: which tokens people wrote, and what was called, asked and answered for them."""
 
@@ -106,15 +112,13 @@ class _Conversation:
         self.last_said_at = 0
         self.newest = ""
         for at, message in enumerate(messages):
-            tokens = TOKEN.findall(json.dumps(message))
-            if CONTEXT in str(message.get("content")):
-                continue
-            if message["role"] == "user":
+            if message["role"] == "assistant":
+                self._read_own(at, message, TOKEN.findall(json.dumps(message)))
+            elif said := said_in(message):
+                tokens = TOKEN.findall(said)
                 self.last_said_at = at
                 self.requested.update(dict.fromkeys(tokens))
                 self.newest = tokens[-1] if tokens else self.newest
-            elif message["role"] == "assistant":
-                self._read_own(at, message, tokens)
 
     def _read_own(self, at: int, message: JsonObject, tokens: list[str]) -> None:
         if "Done " in json.dumps(message):

@@ -34,7 +34,12 @@ RUN_OUTCOMES = (
     "CREATE VIEW run_outcome AS SELECT *,"
     " CASE finish_reason WHEN 'max_iterations' THEN 'limited' ELSE status END AS outcome FROM run"
 )
-ERASED_IDS = {"run": "run_id", "delivery": "delivery_id", "thread_input": "message_ref"}
+ERASED_IDS = {
+    "run": "run_id",
+    "delivery": "delivery_id",
+    "thread_input": "message_ref",
+    "heard_message": "message_ref",
+}
 
 
 class Chance:

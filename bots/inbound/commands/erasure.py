@@ -126,11 +126,10 @@ async def forget_thread(thread_id: str, deps: ErasureDeps, by: Person | None = N
     if run is not None:
         await deps.stops.request_stop(run.run_id)
         await deps.signals.send(run.run_id)
-        await _wait_until_closed(run.run_id, deps)
     elif snapshot is not None and snapshot.open_ask is not None:
         await deps.conversations.unbind(thread_id)
         deps.wake_delivery(snapshot.open_ask.run_id)
-        await _wait_until_closed(snapshot.open_ask.run_id, deps)
+    await _wait_until_shown(thread_id, deps)
     if deps.sandboxes is not None:
         await deps.sandboxes.destroy(thread_id)
     await deps.conversations.forget(thread_id, by=by)
@@ -140,11 +139,11 @@ async def forget_thread(thread_id: str, deps: ErasureDeps, by: Person | None = N
         await deps.sandboxes.destroy(thread_id)
 
 
-async def _wait_until_closed(run_id: str, deps: ErasureDeps) -> None:
-    """Waits until people see that the run ended and its question is closed, but not for long."""
+async def _wait_until_shown(thread_id: str, deps: ErasureDeps) -> None:
+    """Waits until people see that the thread's runs ended and its question is closed, but not for long."""
     for _ in range(CLOSE_POLLS_MAX):
-        run = await deps.conversations.run(run_id)
-        if run is None or (run.finished_at and run_id not in await deps.deliveries.open_runs()):
+        runs, shown = await deps.conversations.runs(thread_id), await deps.deliveries.open_runs()
+        if all(run.finished_at and run.run_id not in shown for run in runs):
             return
         await asyncio.sleep(CLOSE_POLL_SECONDS)
 
