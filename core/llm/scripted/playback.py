@@ -8,12 +8,13 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from core.context.alternation import ADDED_MARK
+from core.context.alternation import ADDED_MARK, RUN_ENDED
 from core.context.program_message import STATE_END, STATE_HEADING
 from core.domain.messages import JsonObject, json_fields, json_objects
 from core.llm.scripted.scenario import Conversation, Expectation, Scenario, ScriptedCall, Step
 
 _PLACE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
+RESULT_START = '{"tool_execution"'
 STATE = re.compile(rf"\s*{re.escape(STATE_HEADING)}(.*?){re.escape(STATE_END)}", re.DOTALL)
 
 
@@ -125,16 +126,40 @@ def expectation_failures(expect: Expectation, sent: ChatRequest) -> Iterator[str
     yield from (f"{tool} is offered" for tool in expect.lacks_tools if sent.offers(tool))
 
 
-def without_state(message: dict[str, object]) -> dict[str, object]:
-    """Returns the message without what the program tells of the state of the work."""
-    content = message.get("content")
-    if isinstance(content, str):
-        return {**message, "content": STATE.sub("", content).removesuffix(f"\n\n{ADDED_MARK}")}
-    parts = [
-        {**part, "text": STATE.sub("", str(part["text"]))} if "text" in part else part
-        for part in json_objects(content)
-    ]
-    return {**message, "content": parts} if parts else message
+def as_written(message: dict[str, object]) -> Iterator[dict[str, object]]:
+    """Yields the messages that `core.context.alternation` has joined to this one, without the state of the work."""
+    role, content = message.get("role"), message.get("content")
+    if role not in ("user", "tool"):
+        if message != RUN_ENDED:
+            yield message
+        return
+    parts = json_objects(content)
+    if parts:
+        text = "\n\n".join(str(part["text"]) for part in parts if "text" in part)
+    else:
+        text = content if isinstance(content, str) else ""
+    text = STATE.sub("", text).strip()
+    if role == "tool":
+        result, _, text = text.partition(ADDED_MARK)
+        yield {**message, "content": result.strip()}
+    while end := _result_length(text):
+        yield {**message, "content": text[:end].strip()}
+        text = text[end:]
+    others = [part for part in parts if "text" not in part]
+    if text.strip() or others:
+        said = {"type": "text", "text": text.strip()}
+        yield {"role": "user", "content": [said, *others] if others else text.strip()}
+
+
+def _result_length(text: str) -> int:
+    """Returns where the result of a text dialect at the start of the text ends, or 0 if there is none."""
+    start = len(text) - len(text.lstrip())
+    if not text.startswith(RESULT_START, start):
+        return 0
+    try:
+        return json.JSONDecoder().raw_decode(text, start)[1]
+    except ValueError:
+        return 0
 
 
 def message_text(message: Mapping[str, object]) -> str:
@@ -149,7 +174,7 @@ def message_text(message: Mapping[str, object]) -> str:
 def tool_execution(message: Mapping[str, object]) -> dict[str, object]:
     """Returns the decoded `tool_execution` object of a tool result, or an empty dict for other messages."""
     content = message.get("content")
-    if not isinstance(content, str) or not content.startswith('{"tool_execution"'):
+    if not isinstance(content, str) or not content.startswith(RESULT_START):
         return {}
     try:
         envelope = cast(object, json.loads(content))

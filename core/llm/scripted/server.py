@@ -7,6 +7,7 @@ import zlib
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from itertools import chain
 from typing import cast, overload
 
 from aiohttp import web
@@ -19,13 +20,13 @@ from core.llm.scripted.playback import (
     MatchedStep,
     UnexpectedRequest,
     answer_deltas,
+    as_written,
     delta_length,
     finish_reason,
     match_step,
     message_text,
     usage,
     whole_message,
-    without_state,
 )
 from core.llm.scripted.scenario import Fault, Scenario
 
@@ -261,7 +262,7 @@ def _sent(body: object) -> ChatRequest:
     checked = [_checked(message) for message in cast(list[object], messages)]
     texts = "\n".join(map(message_text, checked))
     return ChatRequest(
-        messages=tuple(map(without_state, checked)),
+        messages=tuple(chain.from_iterable(map(as_written, checked))),
         tools=frozenset(map(_tool_name, tools)),
         state="\n".join(STATE.findall(texts)),
     )
