@@ -18,7 +18,10 @@ _MISTRAL_ID = re.compile(r"[a-zA-Z0-9]{9}")
 _FORMS = (
     (MISTRAL, _MISTRAL_ID),
     (re.compile(r"kimi|moonshot", re.IGNORECASE), KIMI_ID),
-    (re.compile(r"claude|anthropic|gpt|openai", re.IGNORECASE), re.compile(r"[a-zA-Z0-9_-]{1,40}")),
+    (
+        re.compile(r"claude|anthropic|bedrock|gpt-|(?:^|/)o\d", re.IGNORECASE),
+        re.compile(r"[a-zA-Z0-9_-]{1,40}"),
+    ),
 )
 """The ids that a provider accepts, by the model's name. Others get ids back as they came."""
 _MISTRAL_CHARACTERS = 9
