@@ -45,12 +45,13 @@ def find_summary_boundary(
     """Returns the number of older messages that a summary can replace, or 0 if there are none.
 
     The other messages have at most `kept_tokens` tokens, but at least one message is kept, and a tool call is never
-    separated from its results. `sizes` maps the ids of truncated messages to their token counts."""
+    separated from its results and the state that is told with them. `sizes` maps the ids of truncated messages to their
+    token counts."""
     last = left = len(messages)
     room = kept_tokens
     for index in range(len(messages) - 1, -1, -1):
         room -= sizes.get(messages[index].message_id) or message_tokens(messages[index])
-        if messages[index].type == "tool":
+        if messages[index].type in ("tool", "status"):
             continue
         if room < 0 and left < last:
             break

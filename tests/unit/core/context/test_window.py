@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -17,9 +18,10 @@ from core.context.summary import (
 )
 from core.context.tokens import count_message
 from core.context.window import ContextPolicy, ContextWindow, stored_cuts
+from core.dialects.native import NativeDialect
 from core.domain.errors import ContextOverflow, ModelRejected
 from core.domain.events import AgentEvent, MessageAdded
-from core.domain.messages import Message
+from core.domain.messages import Message, ToolCall
 from core.ports import ModelRequest
 from tests.bench.prompt import cache_use
 from tests.integration.core.context.conversations import (
@@ -152,7 +154,7 @@ async def test_a_request_for_a_summary_fits_the_model_with_its_answer(
 
 async def test_cuts_are_told_once_and_taken_up_by_the_next_window() -> None:
     history = list(long_thread(10, words_each=2000))
-    first = window(20_000)
+    first = window(20_000, complete=refused_summary)
     await first.load(history)
     sent = await first.request(BLANK, ())
     notes = first.notes()
@@ -160,7 +162,7 @@ async def test_cuts_are_told_once_and_taken_up_by_the_next_window() -> None:
     assert first.notes() == {}
     reply = message("assistant", {"role": "assistant", "content": "ok"})
     reply.metadata.update(notes)
-    second = window(20_000)
+    second = window(20_000, complete=refused_summary)
     await second.load([*history, reply])
     again = await second.request(BLANK, ())
     assert again.messages[: len(sent.messages)] == sent.messages
@@ -311,6 +313,13 @@ def test_what_stays_begins_with_a_whole_turn() -> None:
     assert find_summary_boundary(messages[:1], 0, {}) == 0
 
 
+def test_a_result_stays_with_the_state_that_is_told_with_it() -> None:
+    state = message("status", {"role": "user", "content": "state"})
+    messages = [*long_thread(3, words_each=300), state]
+    for kept in range(0, 3000, 100):
+        assert messages[find_summary_boundary(messages, kept, {})].type in ("user", "assistant")
+
+
 def test_the_record_keeps_the_newest_and_fits() -> None:
     history: list[Message] = [*long_thread(300, words_each=300), said("the very last words")]
     text = transcript(history, 20_000)
@@ -346,3 +355,45 @@ async def test_a_full_window_rarely_changes_the_beginning_of_its_requests(
     assert 1 <= summaries <= sum(breaks) <= 6 * summaries
     assert sum(breaks) <= turns // 8
     assert cache_use(requests).prefix_share >= share
+
+
+async def test_pictures_that_are_no_longer_shown_are_named_once() -> None:
+    content = {"mime_type": "image/png", "base64": "iVBORw0KGgo=", "file_path": "uploads/a.png"}
+    picture = message("image_context", content, is_llm=False)
+    told: list[AgentEvent] = []
+    held = window(100_000, told=told)
+    await held.load([said("what is on it?"), picture])
+    texts = list[str]()
+    for number in range(20):
+        request = await held.request(BLANK)
+        texts.append(str(request.messages[-1]["content"]))
+        held.add(call_and_result(number, argument="ls", output="ok"))
+    shown = ["image_url" in text for text in texts]
+    gone = ["no longer shown: uploads/a.png" in text for text in texts]
+    assert shown == [True] * shown.count(True) + [False] * shown.count(False)
+    assert gone.index(True) == shown.index(False)
+    assert gone.count(True) == 1
+    (added,) = [one.message for one in told if isinstance(one, MessageAdded)]
+    assert added.type == "status"
+
+
+async def test_a_long_todo_list_in_a_summary_says_what_is_left_out() -> None:
+    async def sum_up(request: ModelRequest) -> str:
+        return "# Facts"
+
+    call = ToolCall(
+        name="create_file",
+        arguments={"file_path": "todo.md", "file_contents": "- [ ] step\n" * 500},
+        call_id="c",
+    )
+    dialect, result = NativeDialect(), {"success": True, "output": "ok", "error": None}
+    written = replace(
+        message("tool", dialect.result_content(call, dict(result))),
+        metadata={"parsing_details": dialect.parsing_details(call)},
+    )
+    held = window(100_000, complete=sum_up, summary_tokens=1_000)
+    await held.load([said("go"), message("assistant", dialect.assistant_content("", [call]))])
+    held.add([written, *call_and_result(2, argument="ls", output=words(5_000))])
+    summary = str((await held.request(BLANK)).messages[1]["content"])
+    assert "# todo.md" in summary
+    assert "[The last 1500 characters are left out; read_file shows them.]" in summary
