@@ -1,7 +1,7 @@
 """Truncates messages so that a conversation fits the model's limit: tool results first, then assistant, then user."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
@@ -22,13 +22,12 @@ _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How a message is truncated: to about `tokens` tokens, with or without the end of its texts.
+    """How a message is truncated: to about `tokens` tokens. The beginning and the end of its texts are kept.
 
     A truncated message loses the model's reasoning, unless it belongs to the turns since the newest message that begins
     new work, because providers demand the reasoning of these."""
 
     tokens: int
-    keeps_tail: bool
     keeps_reasoning: bool = False
 
 
@@ -59,7 +58,7 @@ def truncate_message(message: Message, cut: Cut) -> TruncatedMessage:
             # subtracts the tokens of the truncation notes, so that a second try is rarely needed
             aim -= _NOTE_EXCESS_TOKENS * sum(len(text) > cap for text in texts)
             cap = _cap(texts, int(characters * aim / before))
-        content = _closed(_mapped(body, _Cutter(message.message_id, cut, cap)))
+        content = _closed(_mapped(body, _Cutter(message.message_id, cap)))
         best = TruncatedMessage(cut, content, count_message(content))
         if best.tokens <= cut.tokens or aim <= 0:
             break
@@ -72,7 +71,6 @@ class _Cutter:
     """Truncates texts to `characters_max` characters, including the note that says how much is left out."""
 
     message_id: str
-    cut: Cut
     characters_max: int
 
     def __call__(self, text: str) -> str:
@@ -81,20 +79,13 @@ class _Cutter:
         if left_out <= 0 or len(note) >= len(text):
             return text
         kept = max(0, self.characters_max - len(note))
-        if not self.cut.keeps_tail:
-            return f"{text[:kept]}{self._note(len(text) - kept)}"
         head = kept * 2 // 3
         tail = kept - head
         return f"{text[:head]}{self._note(len(text) - kept)}{text[len(text) - tail :]}"
 
     def _note(self, left_out: int) -> str:
         where = f'{EXPAND_TOOL} with message_id "{self.message_id}" shows the whole message'
-        if not self.cut.keeps_tail:
-            return f"\n[The last {left_out} characters are left out; {where}]"
-        return (
-            f"\n[{left_out} characters are left out here; {where}. Say again in your own words what you need to"
-            " remember of it.]\n"
-        )
+        return f"\n[{left_out} characters are left out here; {where}]\n"
 
 
 def _cap(texts: list[str], room: int) -> int:
@@ -228,6 +219,7 @@ NEWEST_PERCENT = 25
 CUT_TOKENS_MIN = 64
 """A truncation must save at least this many tokens, because the note about it also uses tokens."""
 _ORDER: tuple[MessageType, ...] = ("tool", "assistant", "user")
+"""Messages of these types are truncated, in this order and each from the oldest on."""
 _REPLANS_MAX = 3
 
 
@@ -298,18 +290,20 @@ def _planned(
     sizes = list(sizes)
     starts = (index for index, is_start in enumerate(request_starts(messages)) if is_start)
     newest_start = max(starts, default=-1)
-    newer = list(accumulate(reversed(sizes)))[::-1]
+    newer = list(accumulate(reversed(sizes), initial=0))[-2::-1]
     older = [index for index, tokens in enumerate(newer) if tokens > room * NEWEST_PERCENT // 100]
+    everything = [index for index, one in enumerate(messages) if one.type in _ORDER]
+    order = {kind: place for place, kind in enumerate(_ORDER)}
     plan: dict[int, Cut] = {}
 
     def truncate(indexes: Sequence[int], aim: int) -> None:
         excess, limit = sum(sizes) - aim, FIRST_LIMIT_TOKENS
         while excess > 0 and limit >= LAST_LIMIT_TOKENS:
-            for index, keeps_tail in _steps(messages, indexes):
+            for index in sorted(indexes, key=lambda index: order[messages[index].type]):
                 if index in spent or sizes[index] < limit + CUT_TOKENS_MIN:
                     continue
                 kept = max(limit, sizes[index] - excess - CUT_TOKENS_MIN)
-                plan[index] = Cut(kept, keeps_tail, keeps_reasoning=index > newest_start)
+                plan[index] = Cut(kept, keeps_reasoning=index > newest_start)
                 excess -= sizes[index] - kept
                 sizes[index] = kept
                 if excess <= 0:
@@ -319,16 +313,5 @@ def _planned(
     results = [index for index in older if messages[index].type == "tool"]
     truncate(results, room * LOW_PERCENT // 100)
     if sum(sizes) > room:
-        truncate(range(len(messages)), room * TARGET_PERCENT // 100)
+        truncate(everything, room * TARGET_PERCENT // 100)
     return plan
-
-
-def _steps(messages: Sequence[Message], indexes: Sequence[int]) -> Iterator[tuple[int, bool]]:
-    """Yields the order of truncation as pairs of a message's index and whether its end is kept.
-
-    For each message type, the newest message comes first and keeps its end; the others follow, oldest first."""
-    for kind in _ORDER:
-        of_kind = [index for index in indexes if messages[index].type == kind]
-        if of_kind:
-            yield of_kind[-1], True
-            yield from ((index, False) for index in of_kind[:-1])

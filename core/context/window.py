@@ -179,7 +179,7 @@ class ContextWindow:
         """Returns the request with a summary in place of the whole conversation, after the model refused it again."""
         self._room_max = min(self._room_max, self._sent_tokens) * HARDER_PERCENT // 100
         if not await self._summarise_until(len(self._messages), self._room_max):
-            self._leave_out_all(self._room_max)
+            self._leave_out(len(self._messages), self._room_max)
         return await self._filled(refused.messages[: self._head_length], refused)
 
     @property
@@ -206,7 +206,8 @@ class ContextWindow:
         )
 
     async def _filled(self, head: Sequence[JsonObject], request: ModelRequest) -> ModelRequest:
-        stable = (*head, *await self._contents(self._tail_tokens()))
+        contents = await self._contents(self._tail_tokens())
+        stable = (*head, *conversation(self._messages, contents))
         self._head_length = len(head)
         request = replace(request, messages=stable, stable_messages=len(stable))
         tail = self._tail.message(sees_images=self._sees_images)
@@ -242,9 +243,10 @@ class ContextWindow:
         )
 
     async def _contents(self, tail_tokens: int) -> tuple[JsonObject, ...]:
+        """Makes the conversation fit, and returns the contents of its messages. Raises ContextOverflow."""
         room = self._room_max - tail_tokens
         if room < ROOM_TOKENS_MIN:
-            raise self._overflow(self._overhead)
+            raise self._overflow()
         may_summarise = self._whole_tokens() > self._retry_from
         if may_summarise and self._whole_tokens() > self._policy.summary_tokens:
             await self._summarise(room)
@@ -253,16 +255,18 @@ class ContextWindow:
         if fitted.is_over or (is_full and may_summarise):
             await self._summarise(room, is_needed=fitted.is_over)
             fitted = await self._fit(room)
-        if fitted.is_over:
-            self._leave_out(room)
+        if fitted.is_over and (
+            place := find_summary_boundary(self._messages, room * 2 // 3, self._sizes())
+        ):
+            self._leave_out(place, room)
             fitted = await self._fit(room)
         if fitted.is_over:
-            self._leave_out_all(room)
+            self._leave_out(len(self._messages), room)
             fitted = await self._fit(room)
         self._sent_tokens = fitted.tokens
         if fitted.is_over:
-            raise self._overflow(self._overhead)
-        return tuple(conversation(self._messages, fitted.contents))
+            raise self._overflow()
+        return fitted.contents
 
     def notes(self) -> JsonObject:
         """Returns the truncations made since the last call of this method, as metadata for the model's next message.
@@ -271,11 +275,7 @@ class ContextWindow:
         cuts, self._unnoted = self._unnoted, {}
         if not cuts:
             return {}
-        return {
-            CUTS: {
-                key: [cut.tokens, cut.keeps_tail, cut.keeps_reasoning] for key, cut in cuts.items()
-            }
-        }
+        return {CUTS: {key: [cut.tokens, cut.keeps_reasoning] for key, cut in cuts.items()}}
 
     def _whole_tokens(self) -> int:
         return sum(message_tokens(one) for one in self._messages)
@@ -328,18 +328,11 @@ class ContextWindow:
         self._replace(made, newer)
         return True
 
-    def _leave_out(self, room: int) -> None:
-        """Replaces the oldest messages with a note, if neither truncation nor a summary was enough. Stores nothing."""
-        place = find_summary_boundary(self._messages, room * 2 // 3, self._sizes())
-        if place:
-            older = self._messages[:place]
-            todo = self._todo_after(older)
-            note = omission_note(older, run_id=self._run_id, room=room, todo=todo)
-            self._replace(note, self._messages[place:])
-
-    def _leave_out_all(self, room: int) -> None:
-        todo = self._todo_after(self._messages)
-        self._replace(omission_note(self._messages, run_id=self._run_id, room=room, todo=todo), [])
+    def _leave_out(self, place: int, room: int) -> None:
+        """Replaces that many messages with a note, if neither truncation nor a summary was enough. Stores nothing."""
+        older = self._messages[:place]
+        note = omission_note(older, run_id=self._run_id, room=room, todo=self._todo_after(older))
+        self._replace(note, self._messages[place:])
 
     def _replace(self, message: Message, newer: Sequence[Message]) -> None:
         shift = 1 - (len(self._messages) - len(newer))
@@ -354,11 +347,11 @@ class ContextWindow:
     def _sizes(self) -> dict[str, int]:
         return {key: short.tokens for key, short in self._shown.items()}
 
-    def _overflow(self, tokens: int) -> ContextOverflow:
+    def _overflow(self) -> ContextOverflow:
         return ContextOverflow(
-            f"{self._model} has no room for a conversation: the instructions and the tools come to about {tokens:,}"
-            f" tokens, and the model takes {self._limit.window:,} with its answer. Fewer tools or a model with a larger"
-            " window help."
+            f"{self._model} has no room for a conversation: the instructions and the tools come to about"
+            f" {self._overhead:,} tokens, and the model takes {self._limit.window:,} with its answer. Fewer tools or a"
+            " model with a larger window help."
         )
 
 
@@ -371,8 +364,8 @@ def stored_cuts(messages: Sequence[Message]) -> dict[str, Cut]:
             continue
         for key, value in noted.items():
             match value:
-                case [int(tokens), bool(keeps_tail), *more]:
-                    found[key] = Cut(tokens, keeps_tail, keeps_reasoning=more == [True])
+                case [int(tokens), *_, bool(keeps_reasoning)]:
+                    found[key] = Cut(tokens, keeps_reasoning=keeps_reasoning)
                 case _:
                     log.warning("a cut of message %s cannot be read", key)
     return found

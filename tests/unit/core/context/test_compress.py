@@ -51,19 +51,19 @@ def conversation() -> list[Message]:
 @pytest.mark.parametrize(
     ("steps", "indexes"),
     [
-        (1, [2, 4]),
+        (1, [2]),
         (3, [2, 4]),
-        (4, [2, 3, 4]),
+        (4, [1, 2, 4]),
         (5, [1, 2, 3, 4]),
-        (6, [1, 2, 3, 4, 5]),
+        (6, [0, 1, 2, 3, 4]),
     ],
 )
-def test_tools_are_cut_first_then_the_agent_then_the_people_each_newest_first(
+def test_tools_are_cut_first_then_the_agent_then_the_people_each_oldest_first(
     steps: int, indexes: list[int]
 ) -> None:
     messages = conversation()
     sizes = [one.token_count for one in messages]
-    order = [4, 2, 3, 1, 5, 0]
+    order = [2, 4, 1, 3, 0, 5]
     saved = sum(sizes[index] - 4096 for index in order[: steps - 1])
     room = int((total(messages) - saved - 1000) / 0.9)
     assert cut_indexes(messages, min(room, total(messages) - 1)) == indexes
@@ -85,7 +85,7 @@ def test_the_last_cut_goes_only_as_far_as_it_must() -> None:
     messages = [said("go"), *call_and_result(1, argument="ls", output=words(30_000))]
     room = total(messages) - 100
     fitted = fit_messages(messages, room, {})
-    assert 0.3 * room < fitted.tokens <= room
+    assert 0.8 * room < fitted.tokens <= room
 
 
 def test_the_limit_is_halved_until_it_fits() -> None:
@@ -104,22 +104,18 @@ def test_no_message_is_cut_under_256_tokens_and_then_it_is_said_that_it_does_not
     assert len(fitted.contents) == len(messages)
 
 
-def test_the_newest_keeps_its_end_and_the_others_their_start_alone() -> None:
+def test_a_cut_result_keeps_its_start_and_its_end() -> None:
     texts = ["START " + words(8000, seed=number) + " END" for number in range(2)]
     messages = [said("go")]
     for number, text in enumerate(texts):
         messages += call_and_result(number, argument="ls", output=text)
     fitted = fit_messages(messages, 7000, {})
-    older, newest = (json.loads(str(fitted.contents[index]["content"])) for index in (2, 4))
-    old_output = older["tool_execution"]["result"]["output"]
-    new_output = newest["tool_execution"]["result"]["output"]
-    assert old_output.startswith("START")
-    assert old_output.endswith("shows the whole message]")
-    assert messages[2].message_id in old_output
-    assert "expand_message" in old_output
-    assert new_output.startswith("START")
-    assert new_output.endswith("END")
-    assert "remember" in new_output
+    for index in (2, 4):
+        result = json.loads(str(fitted.contents[index]["content"]))["tool_execution"]
+        output = result["result"]["output"]
+        assert output.startswith("START")
+        assert output.endswith("END")
+        assert f'expand_message with message_id "{messages[index].message_id}"' in output
 
 
 def test_a_cut_stays_cut_and_the_same() -> None:
@@ -132,7 +128,7 @@ def test_a_cut_stays_cut_and_the_same() -> None:
 
 def test_what_is_sent_follows_from_the_message_and_the_cut_alone() -> None:
     _, result = call_and_result(1, argument="ls", output=words(5000))
-    cut = Cut(tokens=512, keeps_tail=False)
+    cut = Cut(tokens=512)
     assert truncate_message(result, cut) == truncate_message(result, cut)
 
 
