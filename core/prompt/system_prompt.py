@@ -17,7 +17,7 @@ class RunPrompt:
     """What a run tells its model.
 
     `system` is the system prompt, which stays the same for the whole thread, so that the provider's prompt cache
-    remains valid. `state` may differ between runs, and is part of the last message of each request.
+    remains valid. `state` may differ between runs, and is told where it has changed.
     """
 
     system: str

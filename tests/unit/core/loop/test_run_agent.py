@@ -12,6 +12,7 @@ from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
 from core.domain.errors import BudgetExceeded, ModelRejected, ToolError
 from core.domain.events import RunFinished, TextStreamed, ToolFinished, TurnStarted
+from core.loop.loop import turns_left
 from core.loop.run_context import LoopPolicy
 from core.tools.replies import ask, complete
 from core.tools.tool import Strategy, Tool, ToolContext
@@ -281,3 +282,9 @@ async def test_each_model_call_is_charged_once() -> None:
     run = MemoryRun(StreamedModel([calls(("echo", '{"text": "a"}')), text("ok")]), tools=[echo])
     finished(await run.start("go"))
     assert len(run.log.usage) == 2
+
+
+def test_a_run_is_told_its_turn_only_near_the_end() -> None:
+    told = [number for number in range(1, 101) if turns_left(number, 100)]
+    assert told == [91, 96, 98, 99, 100]
+    assert turns_left(100, 100) == "This is turn 100 of at most 100."
