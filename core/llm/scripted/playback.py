@@ -15,7 +15,8 @@ from core.llm.scripted.scenario import Conversation, Expectation, Scenario, Scri
 
 _PLACE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 RESULT_START = '{"tool_execution"'
-STATE = re.compile(rf"\s*{re.escape(STATE_HEADING)}(.*?){re.escape(STATE_END)}", re.DOTALL)
+_HEADING, _END = re.escape(STATE_HEADING), re.escape(STATE_END)
+STATE = re.compile(rf"\n{{0,2}}{_HEADING}((?:(?!{_HEADING}).)*?){_END}", re.DOTALL)
 
 
 class UnexpectedRequest(Exception):

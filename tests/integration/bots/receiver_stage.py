@@ -13,6 +13,7 @@ from sqlalchemy import Connection, update
 from bots.bootstrap.inbound import describe_run
 from bots.inbound.access import AccessPolicy
 from bots.inbound.actions import CommandCalled, IncomingMessage
+from bots.inbound.commands import erasure
 from bots.inbound.commands.admin import AdminDeps
 from bots.inbound.commands.budget import BudgetDeps
 from bots.inbound.commands.dispatch import CommandDeps
@@ -114,7 +115,10 @@ def command_deps(
 
 
 @pytest.fixture
-async def stage(world: World, tmp_path: Path) -> AsyncIterator[ReceiverStage]:
+async def stage(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[ReceiverStage]:
+    monkeypatch.setattr(erasure, "CLOSE_POLLS_MAX", 2)  # no run is shown here
     sandboxes = UnsafeProcessProvider(tmp_path / "sandboxes")
     woken: list[str] = []
     receiver = ActionReceiver(
