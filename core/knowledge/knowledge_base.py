@@ -180,19 +180,27 @@ class RunKnowledge:
 
     async def agents(self) -> tuple[KnowledgeEntry, ...]:
         """Returns the agent's entries, newest first."""
-        if self.agent_id is None:
-            return ()
-        kinds: tuple[ScopeKind, ...] = ("agent", "upload") if self.has_own_files else ("upload",)
-        scopes = [Scope(kind, self.agent_id) for kind in kinds]
-        return await self.knowledge_base.store.entries(scopes)
+        return await self.knowledge_base.store.entries(self._agent_scopes)
 
     async def threads(self) -> tuple[KnowledgeEntry, ...]:
         """Returns the thread's entries, newest first."""
-        return await self.knowledge_base.store.entries([Scope("thread", self.thread_id)])
+        return await self.knowledge_base.store.entries([self._thread_scope])
 
     async def has_entries(self) -> bool:
         """Returns whether the agent or the thread has any entries."""
-        return bool(await self.threads() or await self.agents())
+        scopes = [self._thread_scope, *self._agent_scopes]
+        return bool(await self.knowledge_base.store.entries(scopes))
+
+    @property
+    def _thread_scope(self) -> Scope:
+        return Scope("thread", self.thread_id)
+
+    @property
+    def _agent_scopes(self) -> Sequence[Scope]:
+        if self.agent_id is None:
+            return ()
+        kinds: tuple[ScopeKind, ...] = ("agent", "upload") if self.has_own_files else ("upload",)
+        return [Scope(kind, self.agent_id) for kind in kinds]
 
     async def for_prompt(self, question: str = "", *, tokens_max: int = PROMPT_TOKENS) -> str:
         """Returns the block for the system prompt. The agent's entries get at most half of it, the thread's the rest.

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from heapq import nsmallest
-from itertools import islice, starmap
+from itertools import chain, islice, starmap
 from operator import mul
 
 from sqlalchemy import (
@@ -67,11 +67,11 @@ class SqlKnowledge:
         return await self._database.write(_FINISH, lambda c: _finish(c, scope, draft, entry_id))
 
     async def entries(self, scopes: Sequence[Scope]) -> tuple[KnowledgeEntry, ...]:
-        found = [
-            _entry_of(row)
-            for scope in scopes
-            for row in await self._database.read_statement(_READY, _place(scope))
-        ]
+        def work(connection: Connection) -> list[KnowledgeEntry]:
+            rows = (_READY.fetch_rows(connection, _place(scope)) for scope in scopes)
+            return [_entry_of(row) for row in chain.from_iterable(rows)]
+
+        found = await self._database.read(work) if scopes else []
         return tuple(sorted(found, key=lambda one: one.entry_id, reverse=True))
 
     async def head(self, entry_id: str) -> str:
