@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import binascii
 import json
 import mimetypes
 import re
@@ -152,16 +151,26 @@ async def _save_file(encoded: str, said_type: str, what: str, reading: _Reading)
     ending = "" if "." in name else mimetypes.guess_extension(kind) or ""
     path = f"{RESULTS_FOLDER}/{new_id()[-12:]}-{name}{ending}"
     try:
-        content = base64.b64decode(encoded, validate=True)
+        content = decode_base64(encoded)
         async with asyncio.timeout(SAVE_SECONDS):
             await (await reading.context.sandbox()).files.write(path, in_one_piece(content))
-    except (binascii.Error, ValueError):
+    except ValueError:
         reading.say(f"[{about}; left out: it is not valid base64]")
     except (AgentError, ToolError, TimeoutError) as error:
         reading.say(f"[{about}; not saved: {clean_line(str(error), 200) or 'it took too long'}]")
     else:
         reading.files_saved += 1
         reading.say(f"[{about}: saved as {path}]")
+
+
+def decode_base64(encoded: str) -> bytes:
+    """Decodes base64 in every spelling that servers use: in lines, as a data URL, URL-safe, without padding.
+
+    Raises ValueError if it is no base64."""
+    if encoded[:5].lower() == "data:":
+        encoded = encoded.partition(",")[2]
+    plain = "".join(encoded.split()).rstrip("=").translate(_URL_SAFE)
+    return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
 
 
 def _picture(encoded: str, said_type: str, name: str, reading: _Reading) -> str:
@@ -172,8 +181,8 @@ def _picture(encoded: str, said_type: str, name: str, reading: _Reading) -> str:
     if _size(encoded) > IMAGE_BYTES_MAX:
         return f"[{what}, {_size(encoded)} bytes; left out: over {IMAGE_BYTES_MAX} bytes]"
     try:
-        content = base64.b64decode(encoded, validate=True)
-    except (binascii.Error, ValueError):
+        content = decode_base64(encoded)
+    except ValueError:
         return f"[{what}; left out: it is not valid base64]"
     mime_type = _kind_of_picture(content)
     if mime_type is None:
@@ -230,6 +239,7 @@ def _without_base64(value: JsonValue) -> JsonValue:
     return value
 
 
+_URL_SAFE = str.maketrans("-_", "+/")
 _BASE64 = re.compile(r"(?:data:[\w/.+-]{1,80};base64,)?[A-Za-z0-9+/_-]+={0,2}")
 
 

@@ -1,16 +1,17 @@
 """What servers return and ask beyond text: files, long results, progress, and questions for people."""
 
+import base64
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from mcp.types import CallToolResult, TextContent
+from mcp.types import CallToolResult, ImageContent, TextContent
 from pydantic import JsonValue
 
 from core.domain.events import ActivityChanged, AgentEvent
 from core.domain.messages import Message, ToolCall
 from core.loop.calls import CallOutcome, execute_call
-from core.mcp.results import TEXT_CHARACTERS_MAX, tool_output
+from core.mcp.results import TEXT_CHARACTERS_MAX, decode_base64, tool_output
 from core.ports import Sandbox
 from core.tools.tool import ThreadMessages, ToolContext, prepare_call
 from tests.fakes.sandbox_memory import MemorySandboxes
@@ -48,6 +49,27 @@ async def test_files_are_saved_to_the_workspace_and_named(modern: Guest) -> None
     assert report.endswith("-report.zip]")
     assert structure == '{"parts": [{"data": "[3000 bytes of base64 are left out]"}]}'
     assert sorted(sandboxes.machines["thread"].content.values()) == [b"123", b"123" * 1_000]
+
+
+PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(range(200, 256)) * 3
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        base64.b64encode(PICTURE).decode(),
+        base64.encodebytes(PICTURE).decode(),
+        f"data:image/png;base64,{base64.b64encode(PICTURE).decode()}",
+        base64.urlsafe_b64encode(PICTURE).decode(),
+        base64.b64encode(PICTURE).decode().rstrip("="),
+    ],
+)
+async def test_an_image_is_decoded_in_every_spelling_of_base64(encoded: str) -> None:
+    assert decode_base64(encoded) == PICTURE
+    result = CallToolResult(content=[ImageContent(data=encoded, mime_type="image/png")])
+    output = await tool_output(result, server="s", tool="t", context=CONTEXT)
+    (message,) = output.messages
+    assert message.content["base64"] == base64.b64encode(PICTURE).decode()
 
 
 @pytest.mark.parametrize(("tool", "arguments"), [("long", {"characters": 60_000}), ("wide", {})])
