@@ -33,6 +33,26 @@ def clean_line(text: str, characters_max: int) -> str:
     return words if len(words) <= characters_max else f"{words[: characters_max - 1]}…"
 
 
+_SENTENCE_END = re.compile(r"[.!?:;][)\"'`]?(?=\s)|\n|[。！？]")
+
+
+def clean_description(text: str, characters_max: int) -> str:
+    """Returns the text without invisible characters; lines keep their breaks and indents.
+
+    A longer text is truncated after a sentence, with a note that says how many characters are missing."""
+    valid = text[: characters_max * 4].encode("utf-8", "replace").decode("utf-8")
+    normal = valid if _MARKS.search(valid) else unicodedata.normalize("NFC", valid)
+    lines = (_HIDDEN.sub("", line).rstrip() for line in normal.replace("\r\n", "\n").split("\n"))
+    words = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
+    unread = max(0, len(text) - characters_max * 4)
+    if len(words) <= characters_max and not unread:
+        return words
+    ends = [one.end() for one in _SENTENCE_END.finditer(words, 0, characters_max)]
+    end = ends[-1] if ends and ends[-1] * 2 > characters_max else characters_max
+    kept = words[:end].rstrip()
+    return f"{kept} [{len(words) - len(kept) + unread} more characters are left out]"
+
+
 def clean_json(value: JsonValue) -> JsonValue:
     """Returns the JSON value with lone surrogates in strings and keys replaced by question marks."""
     match value:

@@ -415,6 +415,7 @@ def _tool(link: ReconnectingServer, offer: McpTool) -> Tool[McpArguments]:
         effect="reads" if offer.is_read_only else "acts",
         subject=f"mcp/{offer.server}",
         params=offer.params,
+        description=offer.params.__doc__ or "",
         run=partial(_run, link, offer),
         title=partial(_title, offer),
         timeout_seconds=longest_call_seconds(link.config)

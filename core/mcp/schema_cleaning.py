@@ -11,7 +11,7 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from core.context.untrusted_text import clean_json, clean_line
+from core.context.untrusted_text import clean_description, clean_json, clean_line
 from core.domain.messages import JsonObject
 
 SCHEMA_CHARACTERS_MAX = 20_000
@@ -160,7 +160,9 @@ def _kept(key: str, value: JsonValue, depth: int) -> tuple[str, JsonValue] | Non
         case list() if key in _LISTED and value:
             name = "prefixItems" if key == "items" else key
             return name, [_checked(_object(one), depth) for one in value]
-        case str() if key in ("description", "title"):
+        case str() if key == "description":
+            return key, clean_description(value, TEXT_CHARACTERS_MAX)
+        case str() if key == "title":
             return key, clean_line(value, TEXT_CHARACTERS_MAX)
         case _:
             return (key, clean_json(value)) if key in _FIT and _FIT[key](value) else None

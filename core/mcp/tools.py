@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from core.context.untrusted_text import clean_line
+from core.context.untrusted_text import clean_description, clean_line
 from core.mcp.arguments import McpArguments, arguments_model
 from core.mcp.schema_cleaning import (
     UnusableSchema,
@@ -102,7 +102,7 @@ def _offer(config: McpServerConfig, listed: ListedTool, name: str, description_m
         raise UnusableSchema("it can only be called as a task, which is not supported")
     schema, originals = rename_parameters(clean_schema(meta.get(SCHEMA_KEY)))
     shown, rest = split_for_providers(schema)
-    said = clean_line(listed.description or "", description_max) or "It has no description."
+    said = clean_description(listed.description or "", description_max) or "It has no description."
     description = f"[Tool of the MCP server {config.name}, described by it:] {said}{rest}"
     is_read_only = listed.annotations is not None and listed.annotations.read_only_hint is True
     if config.needs_approval == WRITES:

@@ -125,7 +125,7 @@ class ToolOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool(Generic[ParamsT]):
-    """One tool. The params model's docstring is its description for the model.
+    """One tool. The params model's docstring is its description for the model, unless `description` is given.
 
     `effect` orders the calls of one answer. `subject` names what a call uses, as a path such as `files/notes.md` or
     `shell/main`; an empty path means everything.
@@ -146,12 +146,13 @@ class Tool(Generic[ParamsT]):
     needs_approval: Callable[[ParamsT], str | None] | None = None
     timeout_seconds: float = 900
     requires: tuple[Requirement, ...] = ()
+    description: str = ""
 
     def spec(self) -> ToolSpec:
         """Returns the description of the tool that dialects send to the model."""
         return ToolSpec(
             name=self.name,
-            description=" ".join((self.params.__doc__ or "").split()),
+            description=self.description or " ".join((self.params.__doc__ or "").split()),
             parameters=_schema(self.params),
             example=self.example,
             content_parameter=self.content_parameter,

@@ -84,7 +84,13 @@ def test_the_whole_schema_reaches_the_model() -> None:
             {"properties": {"a": {"description": "do\u200b\U000e0041 it\x1b[0m" + "!" * 2_000}}},
             {
                 "type": "object",
-                "properties": {"a": {"description": "do it[0m" + "!" * 991 + "…"}},
+                "properties": {
+                    "a": {
+                        "description": "do it[0m"
+                        + "!" * 992
+                        + " [1008 more characters are left out]"
+                    }
+                },
             },
         ),
     ],
