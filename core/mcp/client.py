@@ -109,8 +109,8 @@ class ReconnectingServer:
                 continue
             except self._sdk.CallLost as error:
                 raise self._lost(connection, str(error)) from error
-            except self._sdk.CallRefused as error:
-                raise ToolError(f"The MCP server {name} refused the call: {error}") from error
+            except self._sdk.CallFailed as error:
+                raise ToolError(f"The MCP server {name} answered with an error: {error}") from error
             self._failures = 0
             return output
         raise AssertionError("unreachable")

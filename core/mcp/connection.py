@@ -14,6 +14,7 @@ from mcp.client.context import ClientRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.types import (
     CONNECTION_CLOSED,
+    PARSE_ERROR,
     REQUEST_TIMEOUT,
     UNSUPPORTED_PROTOCOL_VERSION,
     ElicitRequestParams,
@@ -35,6 +36,7 @@ from core.mcp.elicitation import RunningCall, answer_elicitation, asked_question
 from core.mcp.http_client import HTTP_REFUSED, SESSION_FORGOTTEN
 from core.mcp.oauth import Authorize
 from core.mcp.resources import call_resource_tool, resource_tools
+from core.mcp.result_repair import MALFORMED
 from core.mcp.results import tool_output
 from core.mcp.settings import McpServerConfig, longest_call_seconds, redact, secret_values
 from core.mcp.tools import usable_tools
@@ -70,8 +72,8 @@ class CallLost(Exception):
     """Raised if the connection ended during the call or the server did not answer; the message says which."""
 
 
-class CallRefused(Exception):
-    """Raised if the server answered with a protocol error."""
+class CallFailed(Exception):
+    """Raised if the server answered with a protocol error. The tool may have run before it failed."""
 
 
 @dataclass(slots=True)
@@ -206,7 +208,7 @@ class Connection:
         return (*ours, *found[:TOOLS_MAX])
 
     async def call(self, tool: str, arguments: JsonObject, context: ToolContext) -> ToolOutput:
-        """Calls a tool. Raises ServerUnreachable (the tool was not called), CallLost or CallRefused."""
+        """Calls a tool. Raises ServerUnreachable (the tool was not called), CallLost or CallFailed."""
         client = self._reached()
         answers = arguments.get(ANSWERS)
         running = RunningCall(
@@ -259,7 +261,7 @@ class Connection:
         except TimeoutError as error:
             raise CallLost(f"it did not answer within {seconds:g} s") from error
         except (ValidationError, RuntimeError) as error:
-            raise CallRefused("its answer does not follow the protocol") from error
+            raise CallLost("its answer does not follow the protocol") from error
         except OSError as error:
             raise CallLost(explain_error(error)) from error
         return await tool_output(result, server=self.config.name, tool=tool, context=context)
@@ -280,13 +282,15 @@ class Connection:
             case code if code == HTTP_REFUSED:
                 status = error.error.data
                 is_lost = isinstance(status, int) and status >= 500
-                return (CallLost if is_lost else CallRefused)(error.message)
+                return (CallLost if is_lost else CallFailed)(error.message)
             case _ if self._is_end(error):
                 return CallLost(self._watch.why)
+            case code if code == PARSE_ERROR and error.message == MALFORMED:
+                return CallLost("its answer is malformed")
             case code if code == REQUEST_TIMEOUT:
                 return CallLost(f"it did not answer within {self.config.call_timeout_seconds:g} s")
             case _:
-                return CallRefused(clean_line(error.message, 2_000) or f"error {error.code}")
+                return CallFailed(clean_line(error.message, 2_000) or f"error {error.code}")
 
     def _is_end(self, error: MCPError) -> bool:
         """Returns whether the connection ended. Many servers use the same code for errors of their own."""
@@ -370,7 +374,7 @@ def explain_error(error: BaseException) -> str:
     """Returns a description of an error of the SDK or a transport, without addresses, keys or content."""
     if isinstance(error, BaseExceptionGroup):
         return explain_error(cast(BaseExceptionGroup[BaseException], error).exceptions[0])
-    if isinstance(error, ServerUnreachable | CallLost | CallRefused):
+    if isinstance(error, ServerUnreachable | CallLost | CallFailed):
         return str(error)
     if isinstance(error, httpx2.HTTPStatusError):
         return f"it answered with the status {error.response.status_code}"

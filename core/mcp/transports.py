@@ -33,6 +33,7 @@ from core.context.untrusted_text import clean_json, clean_line
 from core.domain.messages import json_fields
 from core.mcp.http_client import MESSAGE_BYTES_MAX, client_factory
 from core.mcp.oauth import Authorize
+from core.mcp.result_repair import MALFORMED, fit_result
 from core.mcp.settings import McpServerConfig
 from core.mcp.tools import SCHEMA_KEY, TASK_KEY
 from core.tasks import spawn
@@ -209,7 +210,7 @@ def parse_message(raw: bytes) -> JSONRPCMessage | None:
     asked = value.get("id") if isinstance(value, dict) else None
     if not isinstance(asked, int | str) or (isinstance(value, dict) and "method" in value):
         return None
-    error = ErrorData(code=PARSE_ERROR, message="The server's answer is malformed.")
+    error = ErrorData(code=PARSE_ERROR, message=MALFORMED)
     return JSONRPCError(jsonrpc="2.0", id=asked, error=error)
 
 
@@ -350,8 +351,10 @@ class FilteredStream:
             if message.method in _LISTS_CHANGED:
                 self.watch.on_tools_changed()
             return message.method in _PASSED
-        if isinstance(message, JSONRPCResponse) and isinstance(message.result.get("tools"), list):
-            message.result["tools"] = _fit_tools(message.result["tools"])
+        if isinstance(message, JSONRPCResponse):
+            if isinstance(message.result.get("tools"), list):
+                message.result["tools"] = _fit_tools(message.result["tools"])
+            fit_result(message.result)
         return True
 
     @property

@@ -52,7 +52,25 @@ RESULTS = {
     "null": "null",
     "text": '"text"',
     "no content": '{"other": 1}',
-    "unknown content": '{"content": [{"type": "hologram"}]}',
+    "odd parts": json.dumps(
+        {
+            "content": [
+                {"type": "text", "text": "kept"},
+                {"type": "image", "data": "iVBORw0KGgo="},
+                {"type": "text", "text": None},
+                {"type": "text", "text": {"n": 1}},
+                {"type": "hologram"},
+                {"type": "resource", "resource": {"text": "of a resource"}},
+                {"type": "text", "text": "said", "annotations": "none"},
+                "bare",
+                7,
+            ],
+            "isError": "no",
+            "_meta": 3,
+        }
+    ),
+    "one part": '{"content": {"type": "text", "text": "one"}}',
+    "structure alone": '{"structuredContent": {"a": 1}, "content": null}',
     "surrogates": r'{"content": [{"type": "text", "text": "\ud83d and \udc00"}]}',
     "controls": r'{"content": [{"type": "text", "text": "a\u0000\u001b[2Jb\r\nc"}]}',
     "parts": json.dumps({"content": [{"type": "text", "text": "x"}] * 10_000}),

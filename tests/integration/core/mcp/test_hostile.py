@@ -69,13 +69,28 @@ async def test_noise_between_the_messages_is_passed_over(guest_of: MakeGuest) ->
     assert list((await guest_with(guest_of, "noise")).toolbox.tools) == ["mcp_fake_t"]
 
 
-@pytest.mark.parametrize("trick", ["null", "text", "no content", "unknown content"])
+ODD_PARTS = """\
+kept
+[picture, image/png, 8 bytes: shown to you as an image]
+[a part of the type text is left out: it does not follow the protocol]
+{"n": 1}
+[a part of the type hologram is left out: it does not follow the protocol]
+[resource , unknown type]
+of a resource
+said
+bare
+[a part of the type unknown is left out: it does not follow the protocol]"""
+
+
+@pytest.mark.parametrize("trick", ["null", "text", "no content"])
 async def test_a_result_of_no_known_shape_is_an_error_at_once(
     guest_of: MakeGuest, trick: str
 ) -> None:
     guest = await guest_with(guest_of, trick)
     said = await guest.error("t")
     assert "malformed" in said or "does not follow the protocol" in said
+    assert "It may or may not have done what was asked" in said
+    assert "refused" not in said
     assert "did not answer" not in said
 
 
@@ -85,6 +100,9 @@ async def test_a_result_of_no_known_shape_is_an_error_at_once(
         ("surrogates", "? and ?"),
         ("controls", "a[2Jb\nc"),
         ("parts", "\n".join(["x"] * 200) + "\n[9800 more parts are left out]"),
+        ("odd parts", ODD_PARTS),
+        ("one part", "one"),
+        ("structure alone", '{"a": 1}'),
         ("deep text", "[" * 20_000 + '\n{"a": 1}'),
         ("no base64", "[picture, image/png; left out: it is not valid base64]"),
         ("big picture", "[picture, image/png, 4500000 bytes; left out: over 3750000 bytes]"),

@@ -178,13 +178,13 @@ async def test_an_error_about_the_arguments_does_not_cost_the_session(
     assert len(plain.calls) == 1
 
 
-async def test_an_error_with_the_code_of_a_closed_connection_is_a_refusal(
+async def test_an_error_with_the_code_of_a_closed_connection_is_its_own(
     plain: PlainServer, guest_of: MakeGuest
 ) -> None:
     guest = guest_of(plain.config())
     await guest.look()
     plain.own_error = "out of paper"
-    assert "fake refused the call: out of paper" in await guest.error("echo")
+    assert "fake answered with an error: out of paper" in await guest.error("echo")
     assert len(plain.calls) == 1
 
 
@@ -193,7 +193,7 @@ async def test_a_refusal_says_when_to_try_again(plain: PlainServer, guest_of: Ma
     await guest.look()
     plain.is_busy = True
     said = await guest.error("echo")
-    assert "refused the call: it answered with the status 429 and asks to wait 30 s" in said
+    assert "answered with an error: it answered with the status 429 and asks to wait 30 s" in said
 
 
 async def test_a_server_that_asks_for_authorization_says_where(

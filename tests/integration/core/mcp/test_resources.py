@@ -51,7 +51,7 @@ async def test_a_prompt_is_offered_with_its_arguments_and_filled_in(modern: Gues
     assert got == "[user]\nReview this in a kind tone: ok"
     missing = await modern.error("get_prompt", name="review", arguments={"tone": "dry"})
     assert missing == "The prompt needs more arguments: review(text, tone?): Asks for a review."
-    assert "refused the call" in await modern.error("get_prompt", name="none", arguments={})
+    assert "answered with an error" in await modern.error("get_prompt", name="none", arguments={})
     assert "name" in await modern.error("get_prompt", arguments={"text": "ok"})
 
 

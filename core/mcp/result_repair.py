@@ -1,0 +1,100 @@
+"""Repairs results of MCP servers that break the protocol, so that one odd part does not lose the others."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+from mcp.types import BlobResourceContents, ContentBlock, TextResourceContents
+from pydantic import TypeAdapter, ValidationError
+
+from core.context.untrusted_text import clean_line
+from core.domain.messages import json_fields
+
+MALFORMED = "The server's answer is malformed."
+_BLOCK: TypeAdapter[Any] = TypeAdapter(ContentBlock)
+_RESOURCE: TypeAdapter[Any] = TypeAdapter(TextResourceContents | BlobResourceContents)
+_DISPENSABLE = ("mimeType", "name", "uri")
+"""Fields of a part that the protocol requires and that a reader can do without."""
+
+
+def fit_result(result: dict[str, Any]) -> None:
+    """Replaces the parts of a result that the SDK would reject, and the whole result with them.
+
+    A part keeps what can be read of it; otherwise a text part says that it is left out. Results of other requests than
+    calls, prompts and resources are not changed."""
+    if "content" in result or "structuredContent" in result:
+        result["content"] = [_fit_block(part) for part in _as_list(result.get("content"))]
+        _drop_unless(result, "isError", bool)
+        _drop_unless(result, "_meta", dict)
+    for name, fit in (("messages", _fit_prompt_message), ("contents", _fit_resource)):
+        if isinstance(result.get(name), list):
+            result[name] = [fit(one) for one in result[name]]
+
+
+def _as_list(content: object) -> list[Any]:
+    if content is None:
+        return []
+    return cast(list[Any], content) if isinstance(content, list) else [content]
+
+
+def _drop_unless(fields: dict[str, Any], name: str, kind: type) -> None:
+    if not isinstance(fields.get(name), kind):
+        fields.pop(name, None)
+
+
+def _fit_prompt_message(message: object) -> dict[str, Any]:
+    fields = json_fields(message)
+    role = "assistant" if fields.get("role") == "assistant" else "user"
+    return {"role": role, "content": _fit_block(fields.get("content"))}
+
+
+def _fit_block(part: object) -> dict[str, Any]:
+    if isinstance(part, str):
+        return _text_block(part)
+    fields = json_fields(part)
+    if isinstance(fields.get("resource"), dict):
+        fields = {**fields, "resource": _fit_resource(fields["resource"])}
+    # pydantic would take a part without a type for a link
+    tries = (fields, _known_fields(fields)) if isinstance(fields.get("type"), str) else ()
+    return _first_valid(_BLOCK, *tries) or _text_block(_without_protocol(fields))
+
+
+def _fit_resource(resource: object) -> dict[str, Any]:
+    fields = json_fields(resource)
+    known = _known_fields(fields)
+    return _first_valid(_RESOURCE, fields, known) or {
+        "uri": str(known["uri"]),
+        "text": _without_protocol(fields),
+    }
+
+
+def _known_fields(fields: Mapping[str, object]) -> dict[str, object]:
+    """Returns the fields that are read, with an empty text for those that are missing."""
+    wanted = ("type", "text", "data", "blob", "resource", "title", "description", *_DISPENSABLE)
+    kept = {name: fields[name] for name in wanted if isinstance(fields.get(name), str | dict)}
+    return {**dict.fromkeys(_DISPENSABLE, ""), **kept}
+
+
+def _first_valid(adapter: TypeAdapter[Any], *tries: Mapping[str, object]) -> dict[str, Any] | None:
+    for fields in tries:
+        try:
+            adapter.validate_python(fields, by_name=False)
+        except ValidationError:
+            continue
+        return dict(fields)
+    return None
+
+
+def _without_protocol(fields: Mapping[str, object]) -> str:
+    """Returns the text of a part that breaks the protocol, or a note that it is left out."""
+    text = fields.get("text")
+    if isinstance(text, str):
+        return text
+    if isinstance(text, dict | list | int | float):
+        return json.dumps(text, ensure_ascii=False)
+    kind = clean_line(str(fields.get("type") or "unknown"), 60)
+    return f"[a part of the type {kind} is left out: it does not follow the protocol]"
+
+
+def _text_block(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
