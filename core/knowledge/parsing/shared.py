@@ -15,9 +15,11 @@ from unicodedata import category, east_asian_width
 from core.knowledge.document import DocumentKind, ParseLimits, Unreadable
 
 _BOMS = (
-    ((codecs.BOM_UTF8,), "utf-8-sig"),
-    ((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE), "utf-32"),
-    ((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE), "utf-16"),
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 _EAST_ASIAN = (
     # encoding, the character set with its common characters, and the lead bytes of these characters in that set
@@ -35,21 +37,30 @@ _RUNS_MAX = 500
 
 def decode_text(content: bytes, declared: str = "") -> str:
     """Decodes text. `declared` is the encoding that the file names. Raises Unreadable for binary content."""
-    for marks, encoding in _BOMS:
-        if content.startswith(marks):
-            return content.decode(encoding, errors="replace")
+    encoding, mark = detect_encoding(content, declared)
+    return content[len(mark) :].decode(encoding, errors="replace")
+
+
+def detect_encoding(content: bytes, declared: str = "") -> tuple[str, bytes]:
+    """Returns the encoding of a text and its byte order mark, which may be empty. The text may end inside a character.
+
+    `declared` is the encoding that the file names. Raises Unreadable for binary content."""
+    for mark, encoding in _BOMS:
+        if content.startswith(mark):
+            return encoding, mark
     if b"\0" in content[:_SAMPLE_BYTES]:
         if (wide := _wide(content)) is None:
             raise Unreadable("unsupported")
-        return content.decode(wide, errors="replace")
-    text = content.decode("utf-8", errors="replace")
+        return wide, b""
+    text = codecs.getincrementaldecoder("utf-8")("replace").decode(content)
     damaged = text.count("\ufffd") - content.count("\ufffd".encode())
     if damaged * 10 <= len(content) - len(text):  # at most a few of many characters
-        return text
+        return "utf-8", b""
     with suppress(UnicodeError, LookupError):
         name = codecs.lookup(declared).name
-        return content.decode("cp1252" if name == "iso8859-1" else name)
-    return _east_asian(content) or content.decode("cp1252", errors="replace")
+        content.decode(name)
+        return ("cp1252" if name == "iso8859-1" else name), b""
+    return _east_asian(content) or "cp1252", b""
 
 
 def _wide(content: bytes) -> str | None:
@@ -68,16 +79,16 @@ def _wide(content: bytes) -> str | None:
 
 
 def _east_asian(content: bytes) -> str | None:
-    """Decodes with the East Asian encoding in which nearly all characters are common, or returns None."""
+    """Returns the East Asian encoding in which nearly all characters are common, or None."""
     best, best_share = None, _EVERYDAY_SHARE_MIN
     for encoding, everyday, leads in _EAST_ASIAN:
         try:
-            text = content.decode(encoding)
+            text = codecs.getincrementaldecoder(encoding)().decode(content)
         except UnicodeDecodeError:
             continue
         share = _everyday_share(text, everyday, leads)
         if share > best_share:
-            best, best_share = text, share
+            best, best_share = encoding, share
     return best
 
 

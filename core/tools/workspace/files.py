@@ -1,7 +1,6 @@
 """Tools that read and write workspace files. Paths are relative to /workspace."""
 
 import asyncio
-import codecs
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
@@ -10,6 +9,8 @@ from dataclasses import dataclass
 from pydantic import BaseModel, Field
 
 from core.domain.errors import FileChanged, ToolError
+from core.knowledge.document import Unreadable
+from core.knowledge.parsing.shared import detect_encoding
 from core.ports import NO_FILE, FileEntry, Files, file_version
 from core.tools.tool import Tool, ToolContext, ToolOutput
 from core.tools.workspace.paths import (
@@ -30,47 +31,81 @@ async def read_editable_bytes(files: Files, path: str) -> bytes:
     return b"".join([piece async for piece in files.read(path, length=EDIT_BYTES_MAX + 1)])
 
 
-def decode_text(content: bytes, path: str) -> tuple[str, str]:
-    """Returns a file's text and its encoding. Raises ToolError if the file is binary, too large, or not valid text."""
+@dataclass(frozen=True, slots=True)
+class TextEncoding:
+    """How a text file is stored: the name of its encoding, and its byte order mark, which may be empty."""
+
+    name: str
+    mark: bytes = b""
+
+    def encode(self, text: str, path: str) -> bytes:
+        """Returns the bytes of a text. Bytes that were no text when the file was decoded come out as they were.
+
+        Raises ToolError if the encoding lacks characters; no replacement is written."""
+        try:
+            return self.mark + text.encode(self.name, "surrogateescape")
+        except UnicodeEncodeError as error:
+            lacking = sorted(one for one in set(text) if not self._has(one))[:LACKING_NAMED_MAX]
+            raise ToolError(
+                f"{path} is {self.name} text, which cannot hold the character"
+                f" {', '.join(map(ascii, lacking)) or ascii(text[error.start])}. Nothing was written. Leave the"
+                " character out, or convert the file to UTF-8 first."
+            ) from error
+
+    def _has(self, character: str) -> bool:
+        try:
+            return bool(character.encode(self.name, "surrogateescape"))
+        except UnicodeEncodeError:
+            return False
+
+
+LACKING_NAMED_MAX = 10
+
+
+def decode_text(content: bytes, path: str) -> tuple[str, TextEncoding]:
+    """Returns a file's text and how it is stored, so that the text encodes to the same bytes again.
+
+    Raises ToolError if the file is binary or too large, or if its bytes would not come out as they were."""
     if len(content) > EDIT_BYTES_MAX:
         raise ToolError(
             f"{path} is larger than {EDIT_BYTES_MAX} bytes; edit it with a command such as sed."
         )
-    encoding = detect_encoding(content, path)
+    encoding = find_encoding(content, path)
+    text = content[len(encoding.mark) :].decode(encoding.name, "surrogateescape")
     try:
-        return content.decode(encoding), encoding
-    except UnicodeDecodeError as error:
-        raise ToolError(f"{path} is not valid {encoding} text; edit it with a program.") from error
-
-
-def encode_text(text: str, encoding: str, path: str) -> bytes:
-    """Encodes text for a file. Raises ToolError if the encoding lacks a character; no replacement is written."""
-    try:
-        return text.encode(encoding)
-    except UnicodeEncodeError as error:
-        character = ascii(text[error.start])
+        is_kept = encoding.encode(text, path) == content
+    except ToolError:
+        is_kept = False
+    if not is_kept:
         raise ToolError(
-            f"{path} is {encoding} text, which cannot hold the character {character}. Nothing was written. Leave the"
-            " character out, or convert the file to UTF-8 first."
+            f"{path} holds bytes that are not {encoding.name} text and would change; edit it with a program."
+        )
+    return text, encoding
+
+
+def encode_new_text(text: str, path: str) -> bytes:
+    """Returns the bytes of a text that the model wrote. Raises ToolError for half a character."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise ToolError(
+            f"{path} is utf-8 text, which cannot hold the character {text[error.start]!a}. Nothing was written."
         ) from error
 
 
-def detect_encoding(head: bytes, path: str) -> str:
-    """Returns the encoding of a text file, detected from its first bytes. Raises ToolError if the file is binary."""
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    if head.startswith(codecs.BOM_UTF8):
-        return "utf-8-sig"
-    if b"\x00" in head[:HEAD_BYTES]:
+def shown_text(text: str) -> str:
+    """Returns the text of a file for a model: bytes that are no text become replacement characters."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def find_encoding(head: bytes, path: str) -> TextEncoding:
+    """Returns how a text file is stored, detected from its first bytes. Raises ToolError if the file is binary."""
+    try:
+        return TextEncoding(*detect_encoding(head))
+    except Unreadable as error:
         raise ToolError(
             f"{path} is a binary file, not text. Use a program that knows its format, or attach it for the people."
-        )
-    try:
-        # the incremental decoder accepts a head that ends inside a character
-        codecs.getincrementaldecoder("utf-8")().decode(head)
-    except UnicodeDecodeError:
-        return "latin-1"
-    return "utf-8"
+        ) from error
 
 
 def find_occurrences(text: str, piece: str, *, places_max: int) -> list[int]:
@@ -116,10 +151,9 @@ class CreateParams(FilePathParams):
 
 async def run_create(params: CreateParams, context: ToolContext) -> str:
     mode = int(params.permissions, 8) & 0o777
+    content = encode_new_text(params.file_contents, params.file_path)
     try:
-        size = await write_text(
-            context, params.file_path, params.file_contents, mode, expected=NO_FILE
-        )
+        size = await write_bytes(context, params.file_path, content, mode=mode, expected=NO_FILE)
     except FileChanged as error:
         raise ToolError(
             f"{params.file_path} exists already and was left as it is. Use full_file_rewrite to replace it or"
@@ -142,12 +176,11 @@ async def run_rewrite(params: RewriteParams, context: ToolContext) -> str:
     mode = int(params.permissions, 8) & 0o777
     path = params.file_path
     known = context.known_versions.get(path)
-    same = file_version(
-        encode_text(params.file_contents, "utf-8", path)
-    )  # after a crash it may be written twice
+    content = encode_new_text(params.file_contents, path)
+    same = file_version(content)  # after a crash it may be written twice
     for expected in dict.fromkeys((known or NO_FILE, NO_FILE, same)):
         with suppress(FileChanged):
-            size = await write_text(context, path, params.file_contents, mode, expected=expected)
+            size = await write_bytes(context, path, content, mode=mode, expected=expected)
             return f"Wrote {path} ({size} bytes).{preview_note(path, context)}"
     why = (
         "you have not read it yet" if known is None else "it has changed since you read or wrote it"
@@ -193,7 +226,7 @@ async def edit_text(
     for _ in range(EDIT_ATTEMPTS_MAX):
         try:
             content = await read_editable_bytes(files, path)
-            text, encoding = decode_text(content, path)
+            text, encoding = await asyncio.to_thread(decode_text, content, path)
         except ToolError as error:
             raise with_path_in_error(path, error) from error
         if known and file_version(content) != known:
@@ -202,9 +235,8 @@ async def edit_text(
             )
         after, line = await asyncio.to_thread(edit, text)
         with suppress(FileChanged):
-            await write_text(
-                context, path, after, mode=None, encoding=encoding, expected=file_version(content)
-            )
+            new = await asyncio.to_thread(encoding.encode, after, path)
+            await write_bytes(context, path, new, mode=None, expected=file_version(content))
             return Edit(before=content, after=after, line=line)
     raise ToolError(
         f"{path} was not edited, because a program keeps changing it. Stop the program first."
@@ -287,18 +319,11 @@ def _listed(entry: FileEntry) -> str:
     )
 
 
-async def write_text(
-    context: ToolContext,
-    path: str,
-    text: str,
-    mode: int | None,
-    *,
-    encoding: str = "utf-8",
-    expected: str | None = None,
+async def write_bytes(
+    context: ToolContext, path: str, content: bytes, *, mode: int | None, expected: str | None
 ) -> int:
-    """Writes text to a file and returns the number of bytes. `mode` and `expected` are those of `Files.write`."""
+    """Writes a file and returns the number of bytes. `mode` and `expected` are those of `Files.write`."""
     files = (await context.sandbox()).files
-    content = encode_text(text, encoding, path)
     try:
         size = await files.write(path, in_one_piece(content), mode=mode, expected=expected)
     except FileChanged:

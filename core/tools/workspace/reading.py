@@ -27,7 +27,7 @@ from core.tools.tool import Tool, ToolContext, ToolOutput
 from core.tools.workspace.files import (
     EDIT_BYTES_MAX,
     HEAD_BYTES,
-    detect_encoding,
+    find_encoding,
     in_one_piece,
     read_editable_bytes,
 )
@@ -89,15 +89,13 @@ async def run_read(params: ReadParams, context: ToolContext) -> str | ToolOutput
 
 
 def _is_text(head: bytes, path: str) -> bool:
-    """Returns whether the file is text in an encoding that its beginning proves."""
     try:
-        return not head.startswith(_CONTAINERS) and detect_encoding(head, path) != "latin-1"
+        return not head.startswith((*_CONTAINERS, *_PICTURES)) and bool(find_encoding(head, path))
     except ToolError:
         return False
 
 
 async def _parsed(files: Files, path: str, head: bytes) -> Document:
-    """Parses a document, or text in an encoding that must be guessed."""
     if head.startswith(_PICTURES):
         raise ToolError(f"{path} is a picture; see_image shows it to you.")
     limits = ParseLimits()
@@ -219,9 +217,12 @@ async def read_numbered_lines(
     decoder: codecs.IncrementalDecoder | None = None
     number, rest = 1, ""
     async for piece in pieces:
+        skipped = 0
         if decoder is None:
-            decoder = codecs.getincrementaldecoder(detect_encoding(piece, path))(errors="replace")
-        *lines, rest = (rest + decoder.decode(piece)).split("\n")
+            encoding = await asyncio.to_thread(find_encoding, piece, path)
+            decoder = codecs.getincrementaldecoder(encoding.name)(errors="replace")
+            skipped = len(encoding.mark)
+        *lines, rest = (rest + decoder.decode(piece[skipped:])).split("\n")
         if lines and number + len(lines) < start_line:
             number += len(lines)
             yield number - 1, ""

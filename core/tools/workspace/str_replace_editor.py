@@ -1,5 +1,6 @@
 """The `str_replace_editor` tool, which views and edits text files and can undo its edits."""
 
+import asyncio
 import hashlib
 import re
 from contextlib import aclosing
@@ -14,13 +15,14 @@ from core.tools.workspace.files import (
     EDIT_BYTES_MAX,
     CreateParams,
     ReplaceParams,
-    decode_text,
     edit_text,
+    find_encoding,
     in_one_piece,
     preview_note,
     read_editable_bytes,
     replace_once,
     run_create,
+    shown_text,
 )
 from core.tools.workspace.paths import (
     PATH_DESCRIPTION,
@@ -186,7 +188,8 @@ async def _view(params: EditorParams, context: ToolContext, files: Files) -> str
     if entries[0].size_bytes > EDIT_BYTES_MAX:
         return await _ranged(params, files)
     content = await read_editable_bytes(files, params.path)
-    text, _ = decode_text(content, params.path)
+    encoding = await asyncio.to_thread(find_encoding, content, params.path)
+    text = content[len(encoding.mark) :].decode(encoding.name, "replace")
     context.known_versions[params.path] = file_version(content)
     lines = text.split("\n")
     first, last = _range(params.view_range, len(lines))
@@ -315,7 +318,7 @@ async def _insert(params: EditorParams, context: ToolContext, files: Files) -> s
 
 def _snippet(text: str, first: int, last: int) -> str:
     """Returns the edited lines with a few lines of context around them."""
-    lines = text.split("\n")
+    lines = shown_text(text).split("\n")
     return _numbered(lines, max(1, first - SNIPPET_LINES), min(len(lines), last + SNIPPET_LINES))
 
 

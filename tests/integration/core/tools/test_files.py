@@ -196,12 +196,21 @@ async def test_a_missing_piece_or_file_is_told(bench: Bench) -> None:
     assert error == "b: There is no such file or folder. list_files shows what there is."
 
 
+CHINESE = "他 的 工作 是 看 中 文 \n" * 20
+JAPANESE = "これは日本語の文章です。今日は天気がいいですね。\n" * 20
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
         ("caf\xe9 one\n".encode("latin-1"), "caf\xe9 two\n".encode("latin-1")),
         ("\ufeffé one\n".encode(), "\ufeffé two\n".encode()),
         ("é one\n".encode("utf-16"), "é two\n".encode("utf-16")),
+        (b"\xfe\xff" + "é one\n".encode("utf-16-be"), b"\xfe\xff" + "é two\n".encode("utf-16-be")),
+        ("Price “5 €” one\n".encode("cp1252"), "Price “5 €” two\n".encode("cp1252")),
+        (f"{CHINESE}one\n".encode("gb18030"), f"{CHINESE}two\n".encode("gb18030")),
+        (f"{CHINESE}one\n".encode("big5"), f"{CHINESE}two\n".encode("big5")),
+        (f"{JAPANESE}one\n".encode("shift_jis"), f"{JAPANESE}two\n".encode("shift_jis")),
     ],
 )
 async def test_an_edit_keeps_the_encoding(bench: Bench, before: bytes, after: bytes) -> None:
@@ -212,9 +221,23 @@ async def test_an_edit_keeps_the_encoding(bench: Bench, before: bytes, after: by
 
 async def test_an_edit_never_loses_a_character(bench: Bench) -> None:
     await bench.put("a", "caf\xe9 one".encode("latin-1"))
-    error = await bench.error("str_replace", file_path="a", old_str="one", new_str="5 €")
-    assert "latin-1 text, which cannot hold the character '\\u20ac'" in error
+    error = await bench.error("str_replace", file_path="a", old_str="one", new_str="→ ∑")
+    assert "cp1252 text, which cannot hold the character '\\u2192', '\\u2211'" in error
     assert await bench.get("a") == "caf\xe9 one".encode("latin-1")
+
+
+async def test_an_edit_keeps_the_bytes_that_are_no_text(bench: Bench) -> None:
+    whole = "é 中文 – ".encode() * 30 + b"\xff\n"
+    await bench.put("a", whole + b"one\n")
+    shown = await bench.output("str_replace_editor", command="view", path="a")
+    assert shown.split("\n")[0].endswith("é 中文 – \ufffd")
+    await bench.output("str_replace", file_path="a", old_str="one", new_str="→")
+    assert await bench.get("a") == whole + "→\n".encode()
+    edited = await bench.output(
+        "str_replace_editor", command="str_replace", path="a", old_str="→", new_str="two"
+    )
+    assert "é 中文 – \ufffd" in edited
+    assert await bench.get("a") == whole + b"two\n"
 
 
 async def test_a_late_byte_of_another_encoding_can_still_be_edited(bench: Bench) -> None:
