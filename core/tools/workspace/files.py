@@ -137,6 +137,20 @@ EDIT_ATTEMPTS_MAX = 20
 OCCURRENCES_NAMED_MAX = 10
 OCCURRENCES_COUNTED_MAX = 1000
 LISTED_ENTRIES_MAX = 500
+EXACT_CHARACTERS_MAX = 2000
+_CRLF = re.compile("\r\n")
+_LOOKALIKES = str.maketrans(
+    {
+        **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032\u00b4\u0060", "'"),
+        **dict.fromkeys("\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb", '"'),
+        **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
+        **dict.fromkeys(
+            "\t\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u3000", " "
+        ),
+    }
+)
+"""Characters that models write in place of others that look like them. Each becomes one character, so that places stay
+the same."""
 
 
 class CreateParams(FilePathParams):
@@ -244,17 +258,34 @@ async def edit_text(
 
 
 def replace_once(text: str, params: ReplaceParams) -> tuple[str, int]:
-    """Returns the text after the replacement, and the number of the line where it begins."""
-    line = _only_place(text, params)
-    return text.replace(params.old_str, params.new_str), line
+    """Returns the text after the replacement, and the number of the line where it begins.
+
+    `old_str` matches with either line end; the file's own line ends are written."""
+    plain = text.replace("\r\n", "\n")
+    old = params.old_str.replace("\r\n", "\n")
+    at = _only_place(plain, old, params.file_path)
+    start, end = (_stored_place(text, place) for place in (at, at + len(old)))
+    new = with_line_ends_of(text, params.new_str)
+    return f"{text[:start]}{new}{text[end:]}", plain.count("\n", 0, at) + 1
 
 
-def _only_place(text: str, params: ReplaceParams) -> int:
-    """Returns the number of the line where `old_str` begins. Raises ToolError unless `old_str` occurs exactly once."""
-    path, places = (
-        params.file_path,
-        find_occurrences(text, params.old_str, places_max=OCCURRENCES_COUNTED_MAX),
-    )
+def with_line_ends_of(text: str, added: str) -> str:
+    """Returns `added` with the line ends that most lines of the text have."""
+    plain = added.replace("\r\n", "\n")
+    return plain.replace("\n", "\r\n") if text.count("\r\n") * 2 > text.count("\n") else plain
+
+
+def _stored_place(text: str, place: int) -> int:
+    """Returns the position in the text of a position in the text with plain line ends."""
+    for count, found in enumerate(_CRLF.finditer(text)):
+        if found.start() - count >= place:
+            return place + count
+    return place + text.count("\r\n")
+
+
+def _only_place(text: str, old: str, path: str) -> int:
+    """Returns the position of `old` in the text. Raises ToolError unless it occurs exactly once."""
+    places = find_occurrences(text, old, places_max=OCCURRENCES_COUNTED_MAX)
     if len(places) > 1:
         lines = ", ".join(str(text.count("\n", 0, at) + 1) for at in places[:OCCURRENCES_NAMED_MAX])
         more = " and more" if len(places) > OCCURRENCES_NAMED_MAX else ""
@@ -264,13 +295,15 @@ def _only_place(text: str, params: ReplaceParams) -> int:
             " text around the place you mean."
         )
     if places:
-        return text.count("\n", 0, places[0]) + 1
-    if "\r\n" in text and params.old_str.replace("\n", "\r\n") in text:
+        return places[0]
+    at = text.translate(_LOOKALIKES).find(old.translate(_LOOKALIKES))
+    if at >= 0:
+        found = shown_text(text[at : at + len(old)][:EXACT_CHARACTERS_MAX])
         raise ToolError(
-            f"old_str is not in {path}: its lines end in \\r\\n, yours in \\n. Nothing was changed. Replace a part of"
-            " one line at a time, or convert the file first."
+            f"old_str is not in {path}, but line {text.count(chr(10), 0, at) + 1} has it with other quotes, dashes or"
+            f" spaces. Nothing was changed. Copy them from the text of the file, which is:\n{found}"
         )
-    near = find_line_ignoring_spaces(text, params.old_str)
+    near = find_line_ignoring_spaces(text, old)
     hint = f" Line {near} differs from it in its spaces only." if near else ""
     raise ToolError(
         f"old_str is not in {path}. Nothing was changed.{hint} Read the file and copy the text exactly, spaces"

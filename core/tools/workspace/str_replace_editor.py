@@ -23,6 +23,7 @@ from core.tools.workspace.files import (
     replace_once,
     run_create,
     shown_text,
+    with_line_ends_of,
 )
 from core.tools.workspace.paths import (
     PATH_DESCRIPTION,
@@ -301,9 +302,8 @@ async def _insert(params: EditorParams, context: ToolContext, files: Files) -> s
         count = len(lines) - (lines[-1] == "")
         if at > count:
             raise ToolError(f"insert_line is {at}, but the file has {count} lines.")
-        end = "\r" if "\r\n" in text else ""
-        added = [f"{line.removesuffix(end)}{end}" for line in new.split("\n")]
-        return "\n".join([*lines[:at], *added, *lines[at:]]), at + 1
+        added = with_line_ends_of(text, f"{new}\n").removesuffix("\n")
+        return "\n".join([*lines[:at], added, *lines[at:]]), at + 1
 
     known = context.known_versions.get(params.path)
     if known is None and at:

@@ -178,12 +178,40 @@ async def test_a_piece_that_is_nearly_everywhere_is_looked_for_in_linear_time(be
     assert time.process_time() - began < 3
 
 
-async def test_other_line_ends_are_pointed_at(bench: Bench) -> None:
-    await bench.put("a", b"one\r\ntwo\r\n")
-    error = await bench.error("str_replace", file_path="a", old_str="one\ntwo", new_str="x")
-    assert "its lines end in \\r\\n" in error
-    await bench.output("str_replace", file_path="a", old_str="two", new_str="2")
-    assert await bench.get("a") == b"one\r\n2\r\n"
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+async def test_an_edit_matches_either_line_end_and_keeps_the_own(bench: Bench, end: str) -> None:
+    """The last line ends otherwise, and stays so."""
+    await bench.put("a", f"zero{end}one{end}two{end}three\r\n".encode())
+    await bench.output("str_replace", file_path="a", old_str="one\ntwo", new_str="1\n2")
+    await bench.output("str_replace", file_path="a", old_str="2\r\nthree", new_str="2\r\n3")
+    assert await bench.get("a") == f"zero{end}1{end}2{end}3\r\n".encode()
+    await bench.output(
+        "str_replace_editor", command="str_replace", path="a", old_str="zero", new_str="0\n0"
+    )
+    await bench.output(
+        "str_replace_editor", command="insert", path="a", insert_line=0, new_str="top"
+    )
+    assert await bench.get("a") == f"top{end}0{end}0{end}1{end}2{end}3\r\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("before", "old"),
+    [
+        ("It’s “here”.", """It's "here"."""),
+        ("a – b", "a - b"),
+        ("10\u00a0km", "10 km"),
+        ('x = "y"', "x = “y”"),
+    ],
+)
+async def test_a_piece_with_other_quotes_dashes_or_spaces_is_shown(
+    bench: Bench, before: str, old: str
+) -> None:
+    await bench.put("a", f"top\n{before}\n".encode())
+    error = await bench.error("str_replace", file_path="a", old_str=old, new_str="z")
+    assert "line 2 has it with other quotes, dashes or spaces" in error
+    assert error.endswith(f"which is:\n{before}")
+    await bench.output("str_replace", file_path="a", old_str=error.split("\n")[-1], new_str="z")
+    assert await bench.get("a") == b"top\nz\n"
 
 
 async def test_a_missing_piece_or_file_is_told(bench: Bench) -> None:
