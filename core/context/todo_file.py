@@ -119,11 +119,17 @@ def todo_text_in_history(messages: Sequence[Message]) -> str | None:
 
 def todo_call(message: Message) -> tuple[str, JsonObject] | None:
     """Returns the name and arguments of the call if the message is the result of a successful write to todo.md."""
+    call = successful_call(message, _WRITERS)
+    return call if call is not None and writes_todo(*call) else None
+
+
+def successful_call(message: Message, names: frozenset[str]) -> tuple[str, JsonObject] | None:
+    """Returns the name and arguments of the call if the message is the result of a successful call of these tools."""
     details = message.metadata.get("parsing_details")
     content = message.content.get("content")
     if (
         not isinstance(details, dict)
-        or details.get("function_name") not in _WRITERS
+        or details.get("function_name") not in names
         or not isinstance(content, str)
     ):
         return None
@@ -139,7 +145,7 @@ def todo_call(message: Message) -> tuple[str, JsonObject] | None:
     if not isinstance(name, str) or not isinstance(arguments, dict):
         return None
     is_done = isinstance(result, dict) and result.get("success") is True
-    return (name, arguments) if is_done and writes_todo(name, arguments) else None
+    return (name, arguments) if is_done else None
 
 
 log = logging.getLogger(__name__)

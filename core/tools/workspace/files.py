@@ -2,13 +2,18 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable
+import shlex
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import count
 
 from pydantic import BaseModel, Field
 
+from core.context.todo_file import successful_call
 from core.domain.errors import FileChanged, ToolError
+from core.domain.messages import JsonObject, Message
 from core.knowledge.document import Unreadable
 from core.knowledge.parsing.shared import detect_encoding
 from core.ports import NO_FILE, FileEntry, Files, file_version
@@ -138,6 +143,13 @@ OCCURRENCES_NAMED_MAX = 10
 OCCURRENCES_COUNTED_MAX = 1000
 LISTED_ENTRIES_MAX = 500
 EXACT_CHARACTERS_MAX = 2000
+CLOCK_DIFFERENCE = timedelta(seconds=2)
+"""How much the clock of a sandbox may be ahead of this machine's."""
+
+USES_FILE = frozenset(
+    ("create_file", "full_file_rewrite", "str_replace", "read_file", "str_replace_editor")
+)
+RUNS_COMMANDS = frozenset(("execute_command", "check_command_output", "python_execute"))
 _CRLF = re.compile("\r\n")
 _LOOKALIKES = str.maketrans(
     {
@@ -177,32 +189,88 @@ async def run_create(params: CreateParams, context: ToolContext) -> str:
 
 
 class RewriteParams(FilePathParams):
-    """Replace a file as a whole with new contents; it is made where there is none. A file that you have not read, or
-    that something else has changed since, is not replaced."""
+    """Replace a file as a whole with new contents; it is made where there is none. A file that somebody else made or
+    changed and that you have not read since is not replaced."""
 
     file_contents: str = Field(description="The whole new contents.")
-    permissions: str = Field(
-        default="644", pattern="^[0-7]{3,4}$", description="Octal permissions."
+    permissions: str | None = Field(
+        default=None,
+        pattern="^[0-7]{3,4}$",
+        description="Octal permissions. Without them, a file keeps what it has.",
     )
 
 
 async def run_rewrite(params: RewriteParams, context: ToolContext) -> str:
-    mode = int(params.permissions, 8) & 0o777
-    path = params.file_path
+    path, content = params.file_path, encode_new_text(params.file_contents, params.file_path)
+    mode = None if params.permissions is None else int(params.permissions, 8) & 0o777
     known = context.known_versions.get(path)
-    content = encode_new_text(params.file_contents, path)
     same = file_version(content)  # after a crash it may be written twice
     for expected in dict.fromkeys((known or NO_FILE, NO_FILE, same)):
         with suppress(FileChanged):
             size = await write_bytes(context, path, content, mode=mode, expected=expected)
             return f"Wrote {path} ({size} bytes).{preview_note(path, context)}"
+    files = (await context.sandbox()).files
+    found = file_version(await read_editable_bytes(files, path))
+    if await _is_own_change(path, files, context):
+        with suppress(FileChanged):
+            size = await write_bytes(context, path, content, mode=mode, expected=found)
+            return f"Wrote {path} ({size} bytes).{preview_note(path, context)}"
     why = (
         "you have not read it yet" if known is None else "it has changed since you read or wrote it"
     )
+    beside = await _write_beside(path, content, mode, context)
     raise ToolError(
-        f"{path} exists and was left as it is, because {why}. Read it before you replace it, or delete it if nothing of"
-        " it is wanted."
+        f"{path} exists and was left as it is, because {why}. Your text is in {beside}. Read {path}; if nothing of it"
+        f" is wanted, put your text in its place with a command: mv {shlex.quote(beside)} {shlex.quote(path)}"
     )
+
+
+async def _is_own_change(path: str, files: Files, context: ToolContext) -> bool:
+    """Returns whether the file's newest change was made, or was seen, by a call of an earlier run or turn."""
+    if context.messages is None:
+        return False
+    (entry,) = await files.list(path)
+    changed_at = datetime.fromtimestamp(entry.modified_at, UTC)
+    return is_change_explained(path, changed_at, await context.messages.read_all())
+
+
+def is_change_explained(path: str, changed_at: datetime, history: Sequence[Message]) -> bool:
+    """Returns whether the stored calls of a thread explain the newest change of a file: a call that read or wrote the
+    file ended after the change, or the change fell in the turn of a command.
+
+    Neither explains what people upload, or change between runs."""
+    turn_began_at = last_at = datetime.max.replace(tzinfo=UTC)
+    for message in history:
+        if message.type == "assistant":
+            turn_began_at = last_at
+        last_at = message.created_at
+        if changed_at - CLOCK_DIFFERENCE > message.created_at:
+            continue
+        call = successful_call(message, USES_FILE | RUNS_COMMANDS)
+        if call is not None and (
+            turn_began_at <= changed_at if call[0] in RUNS_COMMANDS else _used_path(*call) == path
+        ):
+            return True
+    return False
+
+
+def _used_path(name: str, arguments: JsonObject) -> str | None:
+    path = arguments.get("path" if name == "str_replace_editor" else "file_path")
+    try:
+        return workspace_path(path) if isinstance(path, str) else None
+    except ToolError:
+        return None
+
+
+async def _write_beside(path: str, content: bytes, mode: int | None, context: ToolContext) -> str:
+    """Writes a text that may not replace a file to a new file beside it, and returns its path."""
+    for number in count(1):
+        beside = f"{path}.new{number if number > 1 else ''}"
+        for expected in (NO_FILE, file_version(content)):
+            with suppress(FileChanged):
+                await write_bytes(context, beside, content, mode=mode, expected=expected)
+                return beside
+    raise AssertionError("unreachable")
 
 
 class ReplaceParams(FilePathParams):
@@ -277,9 +345,9 @@ def with_line_ends_of(text: str, added: str) -> str:
 
 def _stored_place(text: str, place: int) -> int:
     """Returns the position in the text of a position in the text with plain line ends."""
-    for count, found in enumerate(_CRLF.finditer(text)):
-        if found.start() - count >= place:
-            return place + count
+    for number, found in enumerate(_CRLF.finditer(text)):
+        if found.start() - number >= place:
+            return place + number
     return place + text.count("\r\n")
 
 

@@ -1,13 +1,20 @@
 """The file tools on real sandboxes: create_file, full_file_rewrite, str_replace, delete_file, list_files."""
 
 import asyncio
+import json
 import time
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import JsonValue
 
 from core.domain.errors import ToolError
+from core.domain.messages import Message
+from core.tools.tool import ThreadMessages
 from core.tools.workspace.paths import workspace_path
 from tests.integration.core.tools.conftest import Bench
 from tests.integration.core.tools.shared_bench import IN_MODULE_LOOP
@@ -94,8 +101,12 @@ async def test_a_rewrite_does_not_undo_what_something_else_has_done(bench: Bench
     await bench.output("execute_command", command="printf two >a.txt", blocking=True)
     refused = await bench.error("full_file_rewrite", file_path="a.txt", file_contents="three")
     assert "it has changed since you read or wrote it" in refused
+    assert "Your text is in a.txt.new." in refused
     again = await bench.error("full_file_rewrite", file_path="a.txt", file_contents="three")
     assert (again, await bench.get("a.txt")) == (refused, b"two")
+    assert await bench.get("a.txt.new") == b"three"
+    other = await bench.error("full_file_rewrite", file_path="a.txt", file_contents="3")
+    assert "Your text is in a.txt.new2." in other
     await bench.output("read_file", file_path="a.txt")
     await bench.output("full_file_rewrite", file_path="a.txt", file_contents="three")
     await bench.output("execute_command", command="rm a.txt", blocking=True)
@@ -119,6 +130,79 @@ async def test_a_file_that_was_not_read_is_not_rewritten(bench: Bench, name: str
     await bench.output("delete_file", file_path=name)
     await bench.output("full_file_rewrite", file_path=name, file_contents="mine")
     assert await bench.get(name) == b"mine"
+
+
+@pytest.mark.parametrize("permissions", ["755", "600", "644"])
+async def test_a_rewrite_keeps_the_permissions(bench: Bench, permissions: str) -> None:
+    await bench.output("create_file", file_path="s", file_contents="#!", permissions=permissions)
+    await bench.output("full_file_rewrite", file_path="s", file_contents="#!/bin/sh")
+    assert await mode_of(bench, "s") == permissions
+
+
+def result_of(name: str, **arguments: JsonValue) -> tuple[Message, Message]:
+    """The stored messages of a turn with one call."""
+    execution: JsonValue = {
+        "function_name": name,
+        "arguments": arguments,
+        "result": {"success": True, "output": "", "error": None},
+    }
+    return (
+        Message(type="assistant", content={}, is_llm_message=True, thread_id="thread"),
+        Message(
+            type="tool",
+            content={"content": json.dumps({"tool_execution": execution})},
+            is_llm_message=True,
+            thread_id="thread",
+            metadata={"parsing_details": {"function_name": name}},
+        ),
+    )
+
+
+def in_next_run(bench: Bench, history: Sequence[Message]) -> Bench:
+    async def find(_message_id: str) -> Message | None:
+        return None
+
+    async def read_all() -> Sequence[Message]:
+        return history
+
+    messages = ThreadMessages(find=find, read_all=read_all)
+    return Bench(bench.sandbox, replace(bench.context, messages=messages, known_versions={}))
+
+
+REQUEST = Message(type="user", content={}, is_llm_message=True, thread_id="thread")
+
+
+async def test_the_next_run_rewrites_what_the_agent_has_made(bench: Bench) -> None:
+    history = [replace(REQUEST, created_at=datetime.now(UTC))]
+    written: dict[str, JsonValue] = {"file_path": "todo.md", "file_contents": "- [ ] a"}
+    await bench.output("create_file", **written)
+    history += result_of("create_file", **written)
+    await asyncio.sleep(0.02)  # file systems count in ticks
+    await bench.output("execute_command", command="echo one >by-shell", blocking=True)
+    history += result_of("execute_command", command="echo one >by-shell")
+    later = in_next_run(bench, history)
+    await later.output("full_file_rewrite", file_path="todo.md", file_contents="- [x] a")
+    await later.output("full_file_rewrite", file_path="by-shell", file_contents="two")
+    assert (await bench.get("todo.md"), await bench.get("by-shell")) == (b"- [x] a", b"two")
+
+
+async def test_the_next_run_does_not_rewrite_what_people_have_changed(bench: Bench) -> None:
+    """One file is uploaded before the request, the other is changed after the last run."""
+    await bench.put("report.md", b"uploaded")
+    await bench.output("create_file", file_path="notes.md", file_contents="mine")
+    history = [
+        replace(REQUEST, created_at=datetime.now(UTC)),
+        *result_of("create_file", file_path="notes.md", file_contents="mine"),
+        *result_of("execute_command", command="true"),
+    ]
+    await bench.output(
+        "execute_command", command="echo theirs >notes.md; touch -d '+1 hour' notes.md", timeout=9
+    )
+    later = in_next_run(bench, history)
+    for path in ("report.md", "notes.md"):
+        error = await later.error("full_file_rewrite", file_path=path, file_contents="new")
+        assert f"Your text is in {path}.new." in error
+    assert await bench.get("notes.md") == b"theirs\n"
 
 
 async def test_half_a_character_is_refused_and_not_replaced(bench: Bench) -> None:

@@ -26,7 +26,7 @@ PARAMETERS = {
     "terminate_command": "session_name*",
     "list_commands": "",
     "create_file": "file_path* file_contents* permissions=644",
-    "full_file_rewrite": "file_path* file_contents* permissions=644",
+    "full_file_rewrite": "file_path* file_contents* permissions",
     "str_replace": "file_path* old_str* new_str*",
     "delete_file": "file_path*",
     "read_file": "file_path* start_line=1 end_line page=1",
