@@ -39,12 +39,19 @@ class open_parent_folder:  # noqa: N801 - a context manager
     root).
 
     Links are followed while they stay inside. Raises CallError if one leads out, OSError if a folder is missing.
+    Unless `is_exact`, a name that is not there stands for the one name that looks the same.
     """
 
     def __init__(
-        self, root: str, path: str, *, makes_folders: bool = False, follows_last: bool = True
+        self,
+        root: str,
+        path: str,
+        *,
+        makes_folders: bool = False,
+        follows_last: bool = True,
+        is_exact: bool = False,
     ) -> None:
-        self._walk = _Walk(root, path, makes_folders, follows_last)
+        self._walk = _Walk(root, path, makes_folders, follows_last, is_exact)
 
     def __enter__(self) -> tuple[int, str]:
         try:
@@ -59,8 +66,11 @@ class open_parent_folder:  # noqa: N801 - a context manager
 
 
 class _Walk:
-    def __init__(self, root: str, path: str, makes_folders: bool, follows_last: bool) -> None:
+    def __init__(
+        self, root: str, path: str, makes_folders: bool, follows_last: bool, is_exact: bool
+    ) -> None:
         self._root = root
+        self._is_exact = is_exact
         self._names = _parts(path)
         self._makes_folders = makes_folders
         self._follows_last = follows_last
@@ -70,6 +80,8 @@ class _Walk:
     def to_last(self) -> str:
         while self._names:
             name = self._names.pop(0)
+            if not self._is_exact:
+                name = _present_name(self.folders[-1], name)
             if name == "..":
                 if len(self.folders) == 1:
                     raise CallError(LEADS_OUT)
@@ -119,6 +131,29 @@ class _Walk:
                 os.close(self.folders.pop())
         self._names = _parts(target) + self._names
         return True
+
+
+def _present_name(folder: int, name: str) -> str:
+    """Returns the name, or the only one in the folder that looks the same if the name is not there.
+
+    macOS and web pages write names with decomposed letters and no-break spaces, which models do not repeat."""
+    if name.isascii() and " " not in name:
+        return name
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        import unicodedata  # only here: imports above slow down the start
+
+        def plain(one: str) -> str:
+            return unicodedata.normalize("NFC", one).translate(
+                {0xA0: " ", 0x2009: " ", 0x202F: " "}
+            )
+
+        similar = [one for one in os.listdir(folder) if plain(one) == plain(name)]
+        return similar[0] if len(similar) == 1 else name
+    except OSError:
+        pass  # whatever opens the name next tells the error
+    return name
 
 
 def _parts(path: str) -> list[str]:
@@ -183,7 +218,11 @@ class FileOperations:
         self._refuse_stale(call)
         if self.full_message:
             raise CallError(self.full_message)
-        with open_parent_folder(self._root, self._path(call), makes_folders=True) as (parent, name):
+        # without an expected version it is a new file, which must not take the place of a similar one
+        is_exact = call.request.get("expected") is None
+        with open_parent_folder(
+            self._root, self._path(call), makes_folders=True, is_exact=is_exact
+        ) as (parent, name):
             if name == "." or _is_folder(name, parent):
                 raise CallError("The path is a folder.")
             _Replacement(call, os.dup(parent), name, self._refuse_stale)

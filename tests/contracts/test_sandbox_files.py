@@ -101,6 +101,47 @@ async def test_an_odd_name_is_a_name(sandbox: Sandbox, name: str) -> None:
     assert await sandbox.files.list("folder") == ()
 
 
+@pytest.mark.parametrize(
+    ("stored", "asked"),
+    [
+        ("cafe\u0301 d/re\u0301sume\u0301.txt", "café d/résumé.txt"),
+        ("10.30\u202fAM.png", "10.30 AM.png"),
+        ("two\u00a0words/a\u00a0b", "two words/a b"),
+        ("résumé", "re\u0301sume\u0301"),
+    ],
+)
+async def test_a_name_that_looks_the_same_is_found(
+    sandbox: Sandbox, stored: str, asked: str
+) -> None:
+    await sandbox.files.write(stored, pieces(b"one"))
+    assert await content(sandbox, asked) == b"one"
+    (entry,) = await sandbox.files.list(asked)
+    assert entry.kind == "file"
+    with pytest.raises(FileChanged):
+        await sandbox.files.write(asked, pieces(b"new"), expected=NO_FILE)
+    await sandbox.files.write(asked, pieces(b"two"), expected=file_version(b"one"))
+    assert await content(sandbox, stored) == b"two"
+    await sandbox.files.delete(asked)
+    with pytest.raises(FileMissing):
+        await content(sandbox, stored)
+
+
+async def test_a_new_file_does_not_take_the_place_of_one_that_looks_the_same(
+    sandbox: Sandbox,
+) -> None:
+    await sandbox.files.write("a\u00a0b", pieces(b"one"))
+    await sandbox.files.write("a b", pieces(b"two"))
+    assert await content(sandbox, "a\u00a0b") == b"one"
+    assert await content(sandbox, "a b") == b"two"
+
+
+async def test_of_several_names_that_look_the_same_none_is_meant(sandbox: Sandbox) -> None:
+    for name in ("a\u00a0b", "a\u202fb"):
+        await sandbox.files.write(name, pieces(b"x"))
+    with pytest.raises(FileMissing):
+        await content(sandbox, "a b")
+
+
 async def test_a_name_that_is_no_utf8_can_be_listed_and_read(sandbox: Sandbox) -> None:
     await run(sandbox, "printf odd > $'caf\\xe9.txt'")
     (entry,) = await sandbox.files.list("")
