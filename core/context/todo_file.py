@@ -25,6 +25,8 @@ _MARKUP_CHARACTERS_MAX = 2 * ITEM_CHARACTERS_MAX
 
 DEFAULT_TITLE = "todo.md"
 _WRITERS = frozenset(("create_file", "full_file_rewrite", "str_replace", "delete_file"))
+RUNS_COMMANDS = frozenset(("execute_command", "check_command_output", "python_execute"))
+_MAY_WRITE = RUNS_COMMANDS | {"str_replace_editor"}
 _ITEM = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+\[([ xX~/>!-])\]\s+(.*)")
 _HEADING = re.compile(r"\s{0,3}(#{1,6})\s+(.*)")
 _FENCE = re.compile(r"\s{0,3}(```|~~~)")
@@ -153,10 +155,11 @@ READ_SECONDS = 5.0
 
 
 class TodoTracker:
-    """Emits the checklist after calls that write todo.md, in order, so that the newest checklist comes last."""
+    """Emits the checklist after calls of a run that write todo.md, in order, so that the newest comes last."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
+        self._text: str | None = None  # as last read in this run
 
     async def look(
         self,
@@ -164,15 +167,20 @@ class TodoTracker:
         sandbox: Callable[[], Awaitable[Sandbox]],
         emit: Callable[[AgentEvent], None],
     ) -> None:
-        """Emits the checklist if the successful call wrote todo.md.
+        """Emits the checklist if the call changed todo.md.
 
-        Errors are only logged, because the checklist is only for display."""
-        if not writes_todo(call.name, call.arguments):
+        Commands, which may fail after a change, are followed by a look only if they name the file or the run has
+        used it. Errors are only logged, because the checklist is only for display."""
+        is_write = writes_todo(call.name, call.arguments)
+        is_near = self._text is not None or TODO_KEY in str(call.arguments).lower()
+        if not is_write and not (call.name in _MAY_WRITE and is_near):
             return
         try:
             async with self._lock, asyncio.timeout(READ_SECONDS):
-                text = await _todo_text(await sandbox())
-                emit(await asyncio.to_thread(parse_checklist, text))
+                text, before = await _todo_text(await sandbox()), self._text or ""
+                self._text = text
+                if text != before:
+                    emit(await asyncio.to_thread(parse_checklist, text))
         except (AgentError, TimeoutError) as error:
             log.warning("todo.md was not read: %s", type(error).__name__)
 

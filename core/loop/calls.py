@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from core.context.todo_file import TodoTracker
 from core.context.tokens import count_text, first_tokens
 from core.context.untrusted_text import clean_line
 from core.domain.approval import TOO_LONG, Approval
@@ -75,7 +74,6 @@ class CallRunner:
     calls: list[ToolCall] = field(default_factory=list[ToolCall])
     awaiting: dict[int, PreparedCall] = field(default_factory=dict[int, PreparedCall])
     outcomes: dict[int, CallOutcome] = field(default_factory=dict[int, CallOutcome])
-    _todo: TodoTracker = field(default_factory=TodoTracker)
     _recorded: set[int] = field(default_factory=set[int])
     _tasks: list[tuple[PreparedCall, asyncio.Task[None]]] = field(
         default_factory=list[tuple[PreparedCall, asyncio.Task[None]]]
@@ -207,10 +205,9 @@ class CallRunner:
             outcome = await self._watched(record.call_id, call, prepared)
         self.outcomes[record.index] = outcome
         self.reply = self.reply or outcome.reply
-        if outcome.outcome == "completed":
-            await self._todo.look(
-                call, self.context.tool_context.sandbox, self.context.run_log.emit
-            )
+        if outcome.outcome != "error":
+            tools = self.context.tool_context
+            await tools.todo.look(call, tools.sandbox, self.context.run_log.emit)
         self.context.run_log.finish_call(replace(record, state="finished", result=outcome.result))
         current = asyncio.current_task()
         if any(not task.done() for _, task in self._tasks if task is not current):

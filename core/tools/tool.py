@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import ErrorDetails
 
+from core.context.todo_file import TodoTracker
 from core.dialects.arguments import fit_arguments
 from core.dialects.dialect import ToolSpec
 from core.domain.approval import CallToApprove
@@ -93,7 +94,8 @@ class ToolContext:
 
     `sandbox` starts the thread's sandbox on first use. `emit` publishes an event of the run, for example for the status
     message. `outside` holds the external services (search, page reader, ...). `metrics` records the run's metrics.
-    `known_versions` holds the `file_version` of each workspace file as the model last read or wrote it."""
+    `known_versions` holds the `file_version` of each workspace file as the model last read or wrote it. `todo` follows
+    todo.md through the calls of the run."""
 
     thread_id: str
     run_id: str
@@ -107,6 +109,7 @@ class ToolContext:
     metrics: RunMetrics = NO_METRICS
     budget: ToolBudget = ToolBudget()
     known_versions: dict[str, str] = field(default_factory=dict[str, str])
+    todo: TodoTracker = field(default_factory=TodoTracker)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

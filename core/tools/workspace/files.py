@@ -11,7 +11,7 @@ from itertools import count
 
 from pydantic import BaseModel, Field
 
-from core.context.todo_file import successful_call
+from core.context.todo_file import RUNS_COMMANDS, successful_call
 from core.domain.errors import FileChanged, ToolError
 from core.domain.messages import JsonObject, Message
 from core.knowledge.document import Unreadable
@@ -149,7 +149,6 @@ CLOCK_DIFFERENCE = timedelta(seconds=2)
 USES_FILE = frozenset(
     ("create_file", "full_file_rewrite", "str_replace", "read_file", "str_replace_editor")
 )
-RUNS_COMMANDS = frozenset(("execute_command", "check_command_output", "python_execute"))
 _CRLF = re.compile("\r\n")
 _LOOKALIKES = str.maketrans(
     {

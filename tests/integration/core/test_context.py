@@ -20,7 +20,7 @@ from core.prompt.system_prompt import RunPrompt
 from core.run.execute import execute
 from core.tools.catalogue import all_tools
 from core.tools.tool import ToolSet
-from tests.fakes.sandbox_memory import MemorySandboxes
+from tests.fakes.sandbox_memory import MemorySandboxes, Terminal, printing
 from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
 from tests.integration.core.context.conversations import words
@@ -202,6 +202,38 @@ async def test_the_checklist_of_todo_md_is_told_while_the_agent_works(world: Wor
     summary = str(world.model.requests[-1].messages[1]["content"])
     assert "# todo.md" in summary
     assert "[x] a" in summary
+
+
+async def test_the_checklist_follows_commands_that_change_todo_md(world: World) -> None:
+    """As models tick items with `sed`. Commands beside it cost no further event."""
+    names = ("create_file", "execute_command", "str_replace_editor", "complete")
+    tools = {name: all_tools()[name] for name in names}
+
+    async def tick(terminal: Terminal) -> int:
+        terminal.files["todo.md"] = terminal.files["todo.md"].replace(b"[ ] a", b"[x] a")
+        return 1
+
+    ticking = "sed -i 's/\\[ ] a/[x] a/' todo.md && false"
+    sandboxes = MemorySandboxes({ticking: tick, "echo beside": printing("beside")})
+    world.with_deps(toolbox=ToolSet(tools), sandboxes=sandboxes)
+
+    def run(command: str) -> tuple[str, str]:
+        return "execute_command", json.dumps({"command": command, "blocking": True})
+
+    made = json.dumps({"file_path": "todo.md", "file_contents": "# Trip\n- [ ] a\n- [ ] b\n"})
+    view = json.dumps({"command": "view", "path": "todo.md"})
+    world.model.turns = [
+        calls(("create_file", made)),
+        calls(run("echo beside")),
+        calls(("str_replace_editor", view)),
+        calls(run(ticking)),
+        calls(run("echo beside")),
+        text("ok"),
+    ]
+    run_id = await world.run("go")
+    told = [one for one in await world.events(run_id) if isinstance(one, ChecklistChanged)]
+    states = [[item.state for item in one.items] for one in told]
+    assert states == [["active", "pending"], ["done", "active"]]
 
 
 class Chat:
