@@ -35,6 +35,7 @@ from core.mcp.arguments import ANSWERS
 from core.mcp.elicitation import RunningCall, answer_elicitation, asked_questions, question_output
 from core.mcp.http_client import HTTP_REFUSED, SESSION_FORGOTTEN
 from core.mcp.oauth import Authorize
+from core.mcp.refused_tools import TOOLS_MAX
 from core.mcp.resources import call_resource_tool, resource_tools
 from core.mcp.result_repair import MALFORMED
 from core.mcp.results import tool_output
@@ -42,6 +43,7 @@ from core.mcp.settings import McpServerConfig, longest_call_seconds, redact, sec
 from core.mcp.tools import usable_tools
 from core.mcp.transports import ConnectionState, open_transport
 from core.tasks import cancel, spawn, wait_for_first
+from core.tools.catalogue import all_tools
 from core.tools.tool import ToolContext, ToolOutput
 
 log = logging.getLogger(__name__)
@@ -51,7 +53,7 @@ LIST = Failpoint("mcp.list")
 CALL = Failpoint("mcp.call")
 
 PAGES_MAX = 50
-TOOLS_MAX = 2_000
+LISTED_MAX = 2_000
 LIST_SECONDS = 30.0
 CLOSE_SECONDS = 8.0
 PROGRESS_CHARACTERS_MAX = 120
@@ -194,7 +196,7 @@ class Connection:
                         if (
                             not page.next_cursor
                             or page.next_cursor == cursor
-                            or len(found) > TOOLS_MAX
+                            or len(found) > LISTED_MAX
                         ):
                             break
                         cursor = page.next_cursor
@@ -205,7 +207,7 @@ class Connection:
                 f"its tools could not be listed: {self._unreachable(error)}"
             ) from error
         self._ours = frozenset(one.name for one in ours)
-        return (*ours, *found[:TOOLS_MAX])
+        return (*ours, *found[:LISTED_MAX])
 
     async def call(self, tool: str, arguments: JsonObject, context: ToolContext) -> ToolOutput:
         """Calls a tool. Raises ServerUnreachable (the tool was not called), CallLost or CallFailed."""
@@ -442,8 +444,12 @@ async def check_server(
         return ServerCheck(problem=clean_line(redact(str(error), secrets), REASON_CHARACTERS_MAX))
     await connection.close()
     offers, left_out = await usable_tools(config, listed)
+    room = TOOLS_MAX - len(all_tools())
+    if len(offers) > room:
+        why = f"a model accepts {TOOLS_MAX} with the agent's own, name those you want in enabled_tools"
+        left_out = (f"{len(offers) - room} in runs with all own tools: {why}", *left_out)
     return ServerCheck(
-        tools=tuple(_shown(one.tool, secrets, NAME_CHARACTERS_MAX) for one in offers),
+        tools=tuple(_shown(one.tool, secrets, NAME_CHARACTERS_MAX) for one in offers[:room]),
         listed=len(listed),
         left_out=tuple(_shown(one, secrets, REASON_CHARACTERS_MAX) for one in left_out),
     )

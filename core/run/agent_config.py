@@ -21,6 +21,7 @@ from core.domain.threads import Run, Thread, ThreadInput, Usage
 from core.knowledge.knowledge_base import RunKnowledge
 from core.knowledge.query_expansion import model_asker
 from core.loop.run_context import RunContext, TakeSteering, TurnStart
+from core.mcp.refused_tools import fit_tools, without_refused_tools
 from core.model_usage import build_usage_pricer
 from core.ports import Sandbox
 from core.prompt.system_prompt import RunPrompt
@@ -121,7 +122,7 @@ async def _toolbox(agent: AgentDefinition, deps: RunDeps) -> ToolSet:
     """Returns the run's tools: the built-in ones that the agent may use, and those that its MCP servers offer now."""
     servers = _servers(agent)
     box = deps.defaults.toolbox.only(agent.tools.has)
-    return box.with_tools(await deps.agents.mcp_tools(servers))
+    return fit_tools(box.with_tools(await deps.agents.mcp_tools(servers)))
 
 
 def _servers(agent: AgentDefinition) -> frozenset[str] | None:
@@ -284,7 +285,9 @@ def build_run_context(
         ),
         policy=replace(deps.limits.policy, granted=loaded.granted),
         run_log=recorder,
-        ask_model=deps.models.ask_model,
+        ask_model=without_refused_tools(
+            deps.models.ask_model, deps.models.refused_tools, deps.defaults.toolbox.tools
+        ),
         take_steering=take_steering,
         begin_turn=partial(_begin_turn, reserve, budget),
         switch=switch,

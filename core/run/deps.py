@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from core.agents.roster import Roster
@@ -12,6 +12,7 @@ from core.domain.budget import Budget, Ledger, PriceOf
 from core.domain.plans import PlanStore
 from core.knowledge.knowledge_base import KnowledgeBase
 from core.loop.run_context import AskModel, LoopPolicy
+from core.mcp.refused_tools import RefusedTools
 from core.observability import RunMetrics
 from core.ports import ChatHistory, EventBus, FileSource, SandboxProvider, StopSignals
 from core.prompt.system_prompt import RunPrompt
@@ -91,10 +92,11 @@ class RunLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAccess:
-    """Calls models and knows their prices."""
+    """Calls models and knows their prices. `refused_tools` holds the tools that their providers do not accept."""
 
     ask_model: AskModel
     price_of: PriceOf
+    refused_tools: RefusedTools = field(default_factory=RefusedTools)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,10 @@ import logging
 
 import pytest
 
+from core.mcp.connection import check_server
+from core.mcp.refused_tools import TOOLS_MAX
 from core.mcp.settings import McpServerConfig
-from core.tools.catalogue import build_tool_set
+from core.tools.catalogue import all_tools, build_tool_set
 from tests.integration.core.mcp.conftest import Guest, MakeGuest, stdio
 
 
@@ -116,3 +118,9 @@ async def test_only_so_many_pictures_are_taken(guest_of: MakeGuest) -> None:
     outcome = await (await guest_with(guest_of, "pictures")).call("t")
     assert len(outcome.messages) == 4
     assert str(outcome.result["output"]).count("only 4 pictures are taken from one result") == 6
+
+
+async def test_the_check_of_a_server_names_what_does_not_fit_beside_the_own_tools() -> None:
+    check = await check_server(hostile("many"), {})
+    assert len(check.tools) + len(all_tools()) == TOOLS_MAX
+    assert "in runs with all own tools: a model accepts 128" in check.left_out[0]

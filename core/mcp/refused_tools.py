@@ -1,0 +1,90 @@
+"""Leaves out the tools of MCP servers that a model's provider does not accept, so that they do not end every run."""
+
+import logging
+import re
+from collections.abc import AsyncGenerator, Collection, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+
+from core.domain.errors import ModelRejected
+from core.domain.messages import JsonObject, json_fields
+from core.loop.run_context import AskModel
+from core.ports import ModelDelta, ModelRequest
+from core.tools.tool import ToolSet
+
+log = logging.getLogger(__name__)
+
+TOOLS_MAX = 128
+"""OpenAI rejects requests with more tools, and so do services that follow it."""
+
+RefusedTools = dict[tuple[str, str], JsonObject]
+"""The tools that were refused since the program started, by model and name. A tool that its server has changed since
+is offered again."""
+
+_QUOTED = re.compile(r"['\"`]([A-Za-z0-9_.-]{1,128})(?=['\"`])")
+_PLACE = re.compile(r"(?:function_?declarations|(?<!\w)tools)(?:\[|\.)(\d{1,4})", re.IGNORECASE)
+
+
+def fit_tools(tools: ToolSet) -> ToolSet:
+    """Returns the tool set with at most TOOLS_MAX tools. The last ones, which are those of servers, are left out."""
+    left_out = list(tools.tools)[TOOLS_MAX:]
+    if not left_out:
+        return tools
+    log.warning(
+        "a model accepts at most %d tools; choose with enabled_tools. These are left out: %s",
+        TOOLS_MAX,
+        ", ".join(left_out)[:2_000],
+    )
+    return tools.only(lambda name: name not in left_out)
+
+
+def without_refused_tools(
+    ask: AskModel, refused: RefusedTools, own_tools: Collection[str]
+) -> AskModel:
+    """Returns a function that asks the model again without the tool that the provider's error names.
+
+    The tool is added to `refused`. Own tools are never left out; an error that names none is raised."""
+
+    async def ask_again(request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
+        while True:
+            kept = tuple(
+                tool
+                for tool in request.tools
+                if refused.get((request.model, _name_of(tool)), None) != tool
+            )
+            has_begun = False
+            try:
+                async with aclosing(ask(replace(request, tools=kept))) as deltas:
+                    async for delta in deltas:
+                        has_begun = True
+                        yield delta
+                return
+            except ModelRejected as error:
+                tool = None if has_begun else find_refused_tool(error.detail, kept, own_tools)
+                if tool is None:
+                    raise
+                log.warning(
+                    "the tool %s is left out, because the provider of %s refuses it: %s",
+                    _name_of(tool),
+                    request.model,
+                    error.detail,
+                )
+                refused[request.model, _name_of(tool)] = tool
+
+    return ask_again
+
+
+def find_refused_tool(
+    detail: str, tools: Sequence[JsonObject], own_tools: Collection[str]
+) -> JsonObject | None:
+    """Returns the tool of a server that a provider's error names, or whose place in the request it tells, else None."""
+    offered = {_name_of(tool): tool for tool in tools}
+    named = [name for name in _QUOTED.findall(detail) if name in offered]
+    if not named and (places := [int(one) for one in _PLACE.findall(detail)]):
+        # Gemini names the only group of tools before the place of the tool in it
+        named = list(offered)[places[-1] : places[-1] + 1]
+    return offered[named[0]] if named and named[0] not in own_tools else None
+
+
+def _name_of(tool: JsonObject) -> str:
+    return str(json_fields(tool.get("function")).get("name") or "")
