@@ -329,7 +329,7 @@ def _fitted(
 ) -> JsonValue:
     if isinstance(value, str):
         value = _converted(value, options)
-    elif value is not None and {kind for one in options for kind in _kinds(one)} == {"string"}:
+    elif _is_text_wanted(value, options, depth):
         return _as_text(value)
     if depth == VALUE_DEPTH_MAX:
         return value
@@ -340,6 +340,13 @@ def _fitted(
     if isinstance(value, dict) and len(objects) == 1:
         return fit_arguments(value, objects[0], root, depth + 1)
     return value
+
+
+def _is_text_wanted(value: JsonValue, options: Sequence[JsonObject], depth: int) -> bool:
+    """Whether a value that is no text is meant as one. An object inside a list is not, because it has more to say."""
+    is_nested = depth > 0 and isinstance(value, dict | list)
+    kinds = {kind for option in options for kind in _kinds(option)}
+    return value is not None and not is_nested and kinds == {"string"}
 
 
 def _as_text(value: JsonValue) -> str:

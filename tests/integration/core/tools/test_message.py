@@ -104,7 +104,7 @@ async def test_options_are_given_in_any_of_the_forms(bench: Bench) -> None:
         ("ask", {"text": ""}, "at least 1 character"),
         ("ask", {"text": "x", "options": [str(n) for n in range(501)]}, "at most 500"),
         ("ask", {"text": "x", "options": ["x", {"a": 1}]}, "valid string"),
-        ("ask", {"text": "x", "attachments": [1, True]}, "valid string"),
+        ("ask", {"text": "x", "attachments": [["a.md"]]}, "valid string"),
         ("ask", {"text": "x", "attachments": {"a": 1}}, "valid tuple"),
         ("complete", {"attachments": [f"{n}.md" for n in range(21)]}, "at most 20"),
         ("complete", {"attachments": "[" * 100_000}, "at most 4096 characters"),
