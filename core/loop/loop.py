@@ -31,6 +31,7 @@ from core.tasks import Stopped, unwrap_exception_group
 log = logging.getLogger(__name__)
 
 CALLS_TOLD_MAX = 3
+WITHDRAWN = "The request was deleted before it was read."
 TURNS_LEFT_TOLD = frozenset((0, 1, 2, 4, 9))
 """A run is told its turn when so many turns follow it."""
 REST_WANTED = (
@@ -101,6 +102,8 @@ async def _ended_turn(
             start = await turn.context.begin_turn()
         wants_rest = window.newest is not None and bool(window.newest.metadata.get(CUT_OFF))
         window.add(start.heard)
+        if window.newest is None:  # the only request was deleted while its run began
+            return RunFinished(status="stopped", finish_reason="stopped", message=WITHDRAWN)
         async with turn.context.switch.stoppable():
             rest = (REST_WANTED,) if wants_rest else ()
             notes = (*rest, *watch.notes(start.heard), *await commands.notes())

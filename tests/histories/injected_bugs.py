@@ -260,7 +260,8 @@ def _silent_limit() -> Injection:
     """A run that a limit has ended cannot go on."""
 
     def cut_off(reason: FinishReason, message: str, **_others: object) -> RunFinished:
-        return RunFinished(status="completed", finish_reason=reason, message=message)
+        del reason
+        return RunFinished(status="completed", finish_reason="stop", message=message)
 
     return loop, "_cut_off", cut_off
 
@@ -321,12 +322,12 @@ BUGS: Mapping[str, Callable[[], Injection]] = {
     "no-delivery-sweep": _no_delivery_sweep,
 }
 SEEDS: Mapping[str, int] = {
-    "lost-fence-check": 169,
+    "lost-fence-check": 243,
     "missed-outbox-row": 1,
     "double-claim": 12,
     "blind-second-post": 5,
-    "overtaking-answers": 41,
-    "dropped-answer": 5,
+    "overtaking-answers": 7,
+    "dropped-answer": 6,
     "ignored-denial": 11,
     "lost-results": 1,
     "old-edit-wins": 21,
@@ -336,14 +337,14 @@ SEEDS: Mapping[str, int] = {
     "unsigned-follow-ups": 0,
     "sign-of-an-old-question": 4,
     "endless-tries": 2,
-    "talk-is-taken": 8,
-    "lone-user-unheard": 2,
-    "talk-is-lost": 3,
+    "talk-is-taken": 2,
+    "lone-user-unheard": 24,
+    "talk-is-lost": 58,
     "late-change": 21,
-    "old-talk": 218,
+    "old-talk": 270,
     "remembered-words": 20,
     "option-in-other-words": 18,
-    "silent-limit": 21,
+    "silent-limit": 35,
     "dropped-file": 2,
     "withdrawn-text": 6,
     "no-delivery-sweep": 0,

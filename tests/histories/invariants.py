@@ -516,6 +516,8 @@ def _of_context(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
         )
     }
     by_token = {sent.message.text: sent for sent in seen.user_messages}
+    # an edit moves the time until which the talk counts as read
+    edited = {sent.message.address for sent in seen.user_messages if sent.edits}
     for request in seen.requests:
         text = json.dumps(request.messages)
         if any(called.name == "forget" for called in seen.commands):
@@ -534,6 +536,8 @@ def _of_context(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
                 seen.is_before(key, other) for other in later
             )
             if remark.is_addressed or message.ref in inputs or not later or not message.words:
+                continue
+            if message.address in edited:
                 continue
             if (seen.reads_chat or is_stored) and not re.search(rf"\b{message.text}\b", text):
                 yield f"a request of run {request.run_id} lacks {message.text}"
