@@ -2,15 +2,17 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextLimit:
-    """A model's context window in tokens, and how many of these tokens are reserved for the answer."""
+    """A model's context window in tokens, and how many of these tokens are reserved for the answer. `source` completes
+    the sentence "the size of the window is"."""
 
     window: int
     reserved: int
+    source: str = field(default="known for this model", compare=False)
 
     @property
     def room(self) -> int:
@@ -18,7 +20,8 @@ class ContextLimit:
         return max(1, self.window - self.reserved)
 
 
-_UNKNOWN = ContextLimit(window=41_000, reserved=10_000)
+ASSUMED = "assumed, because the model is unknown"
+_UNKNOWN = ContextLimit(window=41_000, reserved=10_000, source=ASSUMED)
 _FAMILIES = (
     ("gpt-3\\.5", ContextLimit(window=16_385, reserved=4_096)),
     ("gpt-4(-0613|-0314)?$", ContextLimit(window=8_192, reserved=2_048)),
@@ -39,7 +42,8 @@ def find_context_limit(model: str, known: Mapping[str, ContextLimit] | None = No
     if known and (limit := known.get(model)):
         return limit
     name = model.rpartition("/")[2].lower()
-    return next((limit for family, limit in _FAMILIES if re.search(family, name)), _UNKNOWN)
+    found = next((limit for family, limit in _FAMILIES if re.search(family, name)), None)
+    return replace(found, source="usual for the model's family") if found else _UNKNOWN
 
 
 def with_overrides(
@@ -51,4 +55,5 @@ def with_overrides(
     size = window or limit.window
     if reserved is None:
         reserved = limit.reserved if window is None else min(limit.reserved, size // ANSWER_SHARE)
-    return ContextLimit(window=size, reserved=min(reserved, size - 1))
+    source = limit.source if window is None else "set by the operator"
+    return ContextLimit(window=size, reserved=min(reserved, size - 1), source=source)

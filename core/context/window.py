@@ -57,6 +57,12 @@ PICTURES_GONE = (
 )
 
 
+SETTINGS = (
+    "THREADHAND_CONTEXT_TOKENS sets the size of the window, and THREADHAND_ANSWER_TOKENS the part of"
+    " it that is kept for the response."
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextPolicy:
     """Limits for conversations, in tokens.
@@ -115,6 +121,7 @@ class ContextWindow:
         self._unnoted: dict[str, Cut] = {}
         self._retry_from = 0
         self._sent_tokens = 0
+        self._refused_tokens = 0
         self._head_length = 0
         self._sees_images = True
 
@@ -172,15 +179,19 @@ class ContextWindow:
 
     async def shorten(self, refused: ModelRequest) -> ModelRequest:
         """Returns the request with a shorter conversation, after the model refused it as too long."""
-        self._room_max = min(self._room_max, self._sent_tokens) * HARDER_PERCENT // 100
+        self._lower_room()
         return await self._filled(refused.messages[: self._head_length], refused)
 
     async def start_over(self, refused: ModelRequest) -> ModelRequest:
         """Returns the request with a summary in place of the whole conversation, after the model refused it again."""
-        self._room_max = min(self._room_max, self._sent_tokens) * HARDER_PERCENT // 100
+        self._lower_room()
         if not await self._summarise_until(len(self._messages), self._room_max):
             self._leave_out(len(self._messages), self._room_max)
         return await self._filled(refused.messages[: self._head_length], refused)
+
+    def _lower_room(self) -> None:
+        self._refused_tokens = self._overhead + self._sent_tokens + self._tail_tokens()
+        self._room_max = min(self._room_max, self._sent_tokens) * HARDER_PERCENT // 100
 
     @property
     def newest(self) -> Message | None:
@@ -199,11 +210,8 @@ class ContextWindow:
 
     def refused(self, error: ContextOverflow) -> ContextOverflow:
         """Returns the error to show to people if the model refused even a summary of the conversation."""
-        return ContextOverflow(
-            f"{self._model} refuses the conversation as too long, even in its shortest form."
-            " `THREADHAND_CONTEXT_TOKENS` sets the real size of its window; or choose another model.",
-            detail=error.detail,
-        )
+        self._lower_room()
+        return self._overflow(detail=error.detail)
 
     async def _filled(self, head: Sequence[JsonObject], request: ModelRequest) -> ModelRequest:
         contents = await self._contents(self._tail_tokens())
@@ -246,7 +254,7 @@ class ContextWindow:
         """Makes the conversation fit, and returns the contents of its messages. Raises ContextOverflow."""
         room = self._room_max - tail_tokens
         if room < ROOM_TOKENS_MIN:
-            raise self._overflow()
+            raise self._overflow(tail_tokens)
         may_summarise = self._whole_tokens() > self._retry_from
         if may_summarise and self._whole_tokens() > self._policy.summary_tokens:
             await self._summarise(room)
@@ -265,7 +273,7 @@ class ContextWindow:
             fitted = await self._fit(room)
         self._sent_tokens = fitted.tokens
         if fitted.is_over:
-            raise self._overflow()
+            raise self._overflow(tail_tokens, fitted.tokens)
         return fitted.contents
 
     def notes(self) -> JsonObject:
@@ -347,12 +355,26 @@ class ContextWindow:
     def _sizes(self) -> dict[str, int]:
         return {key: short.tokens for key, short in self._shown.items()}
 
-    def _overflow(self) -> ContextOverflow:
-        return ContextOverflow(
-            f"{self._model} has no room for a conversation: the instructions and the tools come to about"
-            f" {self._overhead:,} tokens, and the model takes {self._limit.window:,} with its answer. Fewer tools or a"
-            " model with a larger window help."
+    def _overflow(
+        self, tail_tokens: int = 0, conversation_tokens: int = 0, *, detail: str = ""
+    ) -> ContextOverflow:
+        limit = self._limit
+        window = f"its window of {limit.window:,} tokens (a size that is {limit.source})"
+        parts = {
+            "the instructions and the tools": self._overhead,
+            "the response": limit.reserved,
+            "the images, the browser page and the notes": tail_tokens,
+            "the conversation in its shortest form": conversation_tokens,
+        }
+        largest = max(parts, key=parts.__getitem__)
+        sentence = (
+            f"{self._model} refuses the conversation as too long, even in its shortest form: the last request had about"
+            f" {self._refused_tokens:,} tokens of {window}."
+            if self._refused_tokens
+            else f"{self._model} has no room for a conversation: of {window}, about {parts[largest]:,} are for"
+            f" {largest}."
         )
+        return ContextOverflow(sentence, detail=f"{detail} {SETTINGS}".strip())
 
 
 def stored_cuts(messages: Sequence[Message]) -> dict[str, Cut]:

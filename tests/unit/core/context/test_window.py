@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from core.context.limits import ContextLimit, find_context_limit, with_overrides
+from core.context.limits import ASSUMED, ContextLimit, find_context_limit, with_overrides
 from core.context.message_text import for_model
 from core.context.summary import (
     count_turns,
@@ -53,13 +53,15 @@ def window(
     told: list[AgentEvent] | None = None,
     summary_tokens: int = 10_000_000,
     reserved: int = 0,
+    overhead: int = 0,
+    source: str = "known for this model",
 ) -> ContextWindow:
-    limits = {"m": ContextLimit(window=room, reserved=reserved)}
+    limits = {"m": ContextLimit(window=room, reserved=reserved, source=source)}
     return ContextWindow(
         model="m",
         run_id="run",
         policy=ContextPolicy(limits=limits, summary_tokens=summary_tokens, kept_tokens=5000),
-        overhead_tokens=0,
+        overhead_tokens=overhead,
         complete=complete,
         emit=(told if told is not None else []).append,
     )
@@ -217,21 +219,43 @@ async def test_a_summary_in_a_language_of_many_tokens_fits_a_small_window() -> N
     assert sum(count_message(one) for one in request.messages) < 3000
 
 
-async def test_without_room_beside_the_tools_the_figures_are_told() -> None:
-    held = window(1000)
+@pytest.mark.parametrize(
+    ("room", "overhead", "reserved", "part"),
+    [
+        (41_000, 40_000, 500, "40,000 are for the instructions and the tools"),
+        (41_000, 5_608, 39_000, "39,000 are for the response"),
+    ],
+)
+async def test_without_room_the_error_names_the_largest_part_and_the_window(
+    room: int, overhead: int, reserved: int, part: str
+) -> None:
+    held = window(room, overhead=overhead, reserved=reserved)
     await held.load([said("go")])
-    with pytest.raises(ContextOverflow, match=r"no room for a conversation.*takes 1,000"):
+    with pytest.raises(ContextOverflow) as raised:
         await held.request(BLANK, ())
+    assert part in str(raised.value)
+    assert "41,000 tokens (a size that is known for this model)" in str(raised.value)
+    assert "THREADHAND_CONTEXT_TOKENS" in raised.value.detail
 
 
-async def test_a_refusal_of_what_should_fit_is_told_without_figures() -> None:
-    held = window(41_000)
+@pytest.mark.parametrize("is_final", [True, False])
+async def test_a_refused_request_is_reported_with_its_size_and_the_source_of_the_limit(
+    *, is_final: bool
+) -> None:
+    held = window(41_000, overhead=5_608, source=ASSUMED)
     await held.load([said("hello")])
-    await held.request(BLANK, ())
-    error = held.refused(ContextOverflow("too long", detail="the service's words"))
-    assert "too long" in str(error)
-    assert "tokens" not in str(error)
-    assert error.detail
+    request = await held.request(BLANK, ())
+    if is_final:
+        error = held.refused(ContextOverflow("too long", detail="the service's words"))
+        assert "the service's words" in error.detail
+    else:
+        with pytest.raises(ContextOverflow) as raised:
+            await held.shorten(request)
+        error = raised.value
+    assert "m refuses the conversation as too long" in str(error)
+    assert "about 5,6" in str(error)
+    assert "41,000 tokens (a size that is assumed, because the model is unknown)" in str(error)
+    assert "THREADHAND_CONTEXT_TOKENS" in error.detail
 
 
 async def test_the_newest_browser_stands_behind_everything_that_stays() -> None:
