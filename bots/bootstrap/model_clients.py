@@ -13,6 +13,7 @@ from bots.bootstrap.observability import InstrumentedModel
 from bots.settings import Settings
 from bots.settings.models import provider_key_name
 from core.agents.definition import AgentDefinition
+from core.context.truncation import fit_request
 from core.context.window import ContextPolicy
 from core.dialects.dialect import Dialect
 from core.dialects.selection import select_dialect, write_tools_as_text
@@ -21,8 +22,9 @@ from core.domain.errors import ConfigurationError, ModelRejected
 from core.domain.model_options import NO_OPTIONS
 from core.knowledge.semantic_search import SemanticSearch
 from core.llm.embeddings import ModelEmbedder
-from core.llm.error_mapping import NO_TOOL_CALLS
+from core.llm.error_mapping import NO_IMAGES, NO_TOOL_CALLS
 from core.llm.litellm_client import LiteLLMClient
+from core.llm.message_rules import without_images
 from core.llm.model_table import ModelTable, load_model_table
 from core.llm.openai_client import OpenAIChatClient, OpenAIEmbeddingClient
 from core.llm.reasoning import without_thinking_after_others
@@ -51,6 +53,8 @@ _NEEDS_THINKING = re.compile(r"expected .?thinking\b|start with a thinking block
 NO_KEY_MESSAGE = "This agent's model has no API key. Please tell the person who runs this bot."
 NO_MODEL_MESSAGE = "No model is set up yet. Please tell the person who runs this bot."
 
+ANY_CONTEXT = ContextPolicy()
+
 ProviderClient = OpenAIChatClient | LiteLLMClient
 
 
@@ -70,6 +74,7 @@ class ProviderClients:
         self._settings = settings
         self._clients: dict[str, ProviderClient] = {}
         self._without_tool_calls: set[str] = set()
+        self._without_images: set[str] = set()
         self._think_before_calls: set[str] = set()
 
     def client_for(self, model: str) -> ProviderClient:
@@ -86,15 +91,21 @@ class ProviderClients:
             raise ModelRejected(message, detail=str(error)) from error
         if request.tools and request.model in self._without_tool_calls:
             request = write_tools_as_text(request)
+        if request.model in self._without_images:
+            request = replace(request, messages=without_images(request.messages))
         request = self._with_options(request)
         if request.model in self._think_before_calls:
             request = without_thinking_after_others(request)
         return client.stream(request)
 
     def adapt_to_refusal(self, request: ModelRequest, error: ModelRejected) -> bool:
-        """Returns whether to send the request again, because its model takes no tool calls, or none without thinking.
-        From then on, and until the program ends, requests to the model describe the tools in their text, or turn its
-        thinking off where others made the last calls."""
+        """Returns whether to send the request again, because its model takes no images, no tool calls, or none without
+        thinking. From then on, and until the program ends, requests to the model have a note in place of images,
+        describe the tools in their text, or turn its thinking off where others made the last calls."""
+        if str(error) == NO_IMAGES and request.model not in self._without_images:
+            self._without_images.add(request.model)
+            log.warning("%s takes no images: %s", request.model, error.detail)
+            return True
         if _NEEDS_THINKING.search(error.detail):
             self._think_before_calls.add(request.model)
             return True
@@ -161,8 +172,11 @@ def without_models_that_lack_a_key(settings: Settings) -> tuple[Settings, list[s
     return settings.model_copy(update=changes), missing
 
 
-def build_model_client(settings: Settings, metrics: RunMetrics = NO_METRICS) -> ModelClient:
+def build_model_client(
+    settings: Settings, policy: ContextPolicy = ANY_CONTEXT, metrics: RunMetrics = NO_METRICS
+) -> ModelClient:
     """Builds the client of the configured model and its fallbacks. Without a model, only its calls fail.
+    `policy` gives the context windows of the fallbacks.
 
     Raises ConfigurationError if a model has no API key.
     """
@@ -173,6 +187,11 @@ def build_model_client(settings: Settings, metrics: RunMetrics = NO_METRICS) -> 
 
     watched = InstrumentedModel(clients, metrics)
 
+    def fit_fallback(request: ModelRequest) -> ModelRequest:
+        if request.tools and select_dialect(request.model, settings.dialect).name != "native":
+            request = write_tools_as_text(request)
+        return fit_request(request, policy.limit_of(request.model).room)
+
     def ask(request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         return stream_with_retries(
             watched,
@@ -182,6 +201,7 @@ def build_model_client(settings: Settings, metrics: RunMetrics = NO_METRICS) -> 
             fallback_seconds=settings.model_fallback_seconds,
             deadline_seconds=settings.model_deadline_seconds,
             adapt=clients.adapt_to_refusal,
+            fit=fit_fallback,
         )
 
     return ModelClient(

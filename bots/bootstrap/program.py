@@ -270,11 +270,13 @@ async def run_program(
         if sandboxes.occupancy is not None:
             observability.metrics.observe_sandboxes(sandboxes.occupancy)
             observability.health.checks["sandboxes"] = sandbox_check(sandboxes.occupancy)
-        model_client = build_model_client(settings, observability.run_metrics)
+        model_specs = await load_model_specs(settings)
+        model_client = build_model_client(
+            settings, model_specs.context_policy, observability.run_metrics
+        )
         stack.push_async_callback(model_client.close)
         mcp_tools = build_mcp_tools(settings)
         stack.push_async_callback(mcp_tools.close)
-        model_specs = await load_model_specs(settings)
         roster = build_roster(settings, stores.agents, mcp_tools.server_names)
         charge = build_usage_pricer(model_specs.price_of, observability.run_metrics)
         agent_knowledge = KnowledgeFileSync(

@@ -88,8 +88,9 @@ async def _open_sessions(settings: Settings) -> AsyncGenerator[tuple[ToolSet, Op
         if provider is not None:
             stack.push_async_callback(provider.close)
         sessions = build_mcp_sessions(settings, stores, provider)
-        charge = build_usage_pricer((await load_model_specs(settings)).price_of, NO_METRICS)
-        client = build_model_client(settings) if settings.model else None
+        specs = await load_model_specs(settings)
+        charge = build_usage_pricer(specs.price_of, NO_METRICS)
+        client = build_model_client(settings, specs.context_policy) if settings.model else None
         if client is not None:
             stack.push_async_callback(client.close)
         outside = build_web_services(settings)

@@ -8,8 +8,10 @@ from itertools import accumulate
 from pydantic import JsonValue
 
 from core.context.alternation import request_starts
-from core.context.tokens import count_message, message_tokens
+from core.context.tokens import count_message, count_tools, message_tokens
+from core.domain.errors import ContextOverflow
 from core.domain.messages import REASONING_KEY, JsonObject, Message, MessageType
+from core.ports import ModelRequest
 
 EXPAND_TOOL = "expand_message"
 TRIES_MAX = 5
@@ -84,8 +86,8 @@ class _Cutter:
         return f"{text[:head]}{self._note(len(text) - kept)}{text[len(text) - tail :]}"
 
     def _note(self, left_out: int) -> str:
-        where = f'{EXPAND_TOOL} with message_id "{self.message_id}" shows the whole message'
-        return f"\n[{left_out} characters are left out here; {where}]\n"
+        where = f'; {EXPAND_TOOL} with message_id "{self.message_id}" shows the whole message'
+        return f"\n[{left_out} characters are left out here{where if self.message_id else ''}]\n"
 
 
 def _cap(texts: list[str], room: int) -> int:
@@ -271,6 +273,30 @@ def fit_messages(
         made=made,
         is_over=tokens > room,
     )
+
+
+def fit_request(request: ModelRequest, room: int) -> ModelRequest:
+    """Returns the request with its longest messages truncated, so that it has at most `room` tokens with its tools.
+
+    The system prompt is never truncated. Raises ContextOverflow if the request cannot fit."""
+    messages, limit = request.messages, FIRST_LIMIT_TOKENS
+    while (tokens := count_tools(request.tools) + sum(map(count_message, messages))) > room:
+        if limit < LAST_LIMIT_TOKENS:
+            detail = f"about {tokens} tokens, and the model has room for {room}"
+            raise ContextOverflow(f"The request is too long for {request.model}.", detail=detail)
+        messages = tuple(_shortened(one, limit) for one in messages)
+        limit //= 2
+    return replace(request, messages=messages)
+
+
+def _shortened(content: JsonObject, tokens_max: int) -> JsonObject:
+    if content.get("role") == "system" or count_message(content) <= tokens_max:
+        return content
+    # the request holds no message ids, so the model is not told how to expand the message
+    message = Message(
+        type="tool", content=content, is_llm_message=True, thread_id="", message_id=""
+    )
+    return truncate_message(message, Cut(tokens_max, keeps_reasoning=True)).content
 
 
 def _contents(

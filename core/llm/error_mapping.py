@@ -47,6 +47,7 @@ UNREADABLE_CALL = (
 ENDLESS = "The model repeated itself without end. Try again, or choose another model."
 
 NO_TOOL_CALLS = "This model accepts no tool calls. The operator has to set `THREADHAND_DIALECT=xml` or another model."
+NO_IMAGES = "This model accepts no images."
 
 _BY_STATUS: Mapping[int, tuple[type[ModelError], str]] = {
     401: (ModelRejected, KEY_REJECTED),
@@ -94,11 +95,17 @@ _NO_TOOLS = (
     r"|unsupported param(?:eter)?\W{1,3}tools\b"
     r"|(?<!_)(?:tools?|(?:tool|function)[ _](?:use|calls?|calling))\W{1,3}(?:is|are) not (?:supported|enabled)"
 )
+_NO_IMAGES = (
+    r"(?i)(?:not|n't) (?:currently )?support (?:images?\b|image_url|vision|multi-?modal)|that support image input"
+    r"|image_url\W{0,3} is only supported|unknown variant \W{0,2}image_url|not a multi-?modal model"
+    r"|(?:images?|vision|image (?:url|input)s?) (?:is|are) not (?:supported|enabled)"
+)
 _BY_WORDS: Sequence[tuple[re.Pattern[str], type[ModelError], str]] = (
     (re.compile(_SLIP), AnswerRejected, UNREADABLE_CALL),
     (re.compile(_KEY), ModelRejected, KEY_REJECTED),
     (re.compile(_CREDIT), ModelRejected, NO_CREDIT),
     (re.compile(_NO_TOOLS), ModelRejected, NO_TOOL_CALLS),
+    (re.compile(_NO_IMAGES), ModelRejected, NO_IMAGES),
     (
         re.compile(r"(?i)(?:prompt|input|request) (?:was|is) (?:flagged|blocked)"),
         ModelRejected,

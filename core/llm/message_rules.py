@@ -9,6 +9,10 @@ from core.domain.messages import JsonObject
 from core.llm.call_ids import MISTRAL, with_usable_call_ids
 
 _WITHOUT_SYSTEM = re.compile(r"(?:^|[/:])(?:code)?gemma", re.IGNORECASE)
+_NOT_SHOWN: JsonObject = {
+    "type": "text",
+    "text": "(An image stands here, which you cannot see. Say so where it matters.)",
+}
 _SHOWN: JsonObject = {"type": "text", "text": "These are the images."}
 _LOOKS: JsonObject = {"role": "assistant", "content": "(I look at the images.)"}
 """Stands between a tool result and a user message for Mistral, which wants an assistant message there."""
@@ -25,8 +29,22 @@ def accepted_messages(
     if _WITHOUT_SYSTEM.search(model):
         usable = _without_system(usable)
     if usable and usable[-1].get("role") == "tool" and not has_images_in_results:
-        return [*usable[:-1], *_without_images(model, usable[-1])]
+        return [*usable[:-1], *_with_images_after(model, usable[-1])]
     return usable
+
+
+def without_images(messages: Sequence[JsonObject]) -> tuple[JsonObject, ...]:
+    """Returns the messages with a note in place of each image, for a model that accepts no images."""
+    return tuple(
+        {**one, "content": [_NOT_SHOWN if _is_image(part) else part for part in parts]}
+        if isinstance(parts := one.get("content"), list)
+        else one
+        for one in messages
+    )
+
+
+def _is_image(part: JsonValue) -> bool:
+    return isinstance(part, dict) and part.get("type") == "image_url"
 
 
 def _without_system(messages: Sequence[JsonObject]) -> Sequence[JsonObject]:
@@ -41,10 +59,10 @@ def _without_system(messages: Sequence[JsonObject]) -> Sequence[JsonObject]:
             return messages
 
 
-def _without_images(model: str, result: JsonObject) -> Sequence[JsonObject]:
+def _with_images_after(model: str, result: JsonObject) -> Sequence[JsonObject]:
     content = result.get("content")
     parts = content if isinstance(content, list) else []
-    images = [one for one in parts if isinstance(one, dict) and one.get("type") == "image_url"]
+    images = [one for one in parts if _is_image(one)]
     if not images:
         return [result]
     text = "\n\n".join(str(one["text"]) for one in parts if isinstance(one, dict) and "text" in one)

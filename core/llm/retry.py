@@ -1,4 +1,4 @@
-"""Retries model requests while the service is unavailable, and then tries the fallback models.
+"""Retries model requests while the service is unavailable, and tries the fallback models after that or a refusal.
 
 Does not use stamina, because stamina retries functions and cannot tell whether a stream has already started."""
 
@@ -9,12 +9,19 @@ from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
 
-from core.domain.errors import ModelRejected, ModelUnavailable
+from core.domain.errors import (
+    AnswerRejected,
+    ContextOverflow,
+    ModelError,
+    ModelRejected,
+    ModelUnavailable,
+)
 from core.llm import error_mapping
 from core.ports import LLM, ModelDelta, ModelFinished, ModelRequest, ModelRetried
 
 log = logging.getLogger(__name__)
 Adapt = Callable[[ModelRequest, ModelRejected], bool]
+Fit = Callable[[ModelRequest], ModelRequest]
 
 FALLBACK_PERCENT = 30
 """While there are fallback models, a silent model has this share of the time: 90 s of five minutes. A model that has
@@ -35,6 +42,7 @@ async def stream_with_retries(
     scale_seconds: float = 1,
     wait_seconds_max: float = 60,
     adapt: Adapt = lambda _request, _error: False,
+    fit: Fit = lambda request: request,
 ) -> AsyncGenerator[ModelDelta, None]:
     """Yields the answer of the requested model, or of the first fallback that answers, and a delta before each retry.
 
@@ -43,10 +51,12 @@ async def stream_with_retries(
     and are at least as long as the service requests. All attempts share `deadline_seconds`, from which the time in
     which an answer streams is not taken. A model is abandoned after `attempts_max` attempts or BREAKS_MAX broken
     answers, or if there are fallbacks and it has used FALLBACK_PERCENT of the time, or `fallback_seconds` without the
-    first delta, whatever signs of life it shows. The last model's error is raised.
-    If a fallback answers, its name is in the first and the last delta. A refused request is sent again once if `adapt`
-    returns that the client will change it."""
-    models = [request.model, *fallbacks]
+    first delta, whatever signs of life it shows. A refused request is sent again once if `adapt` returns that the
+    client will change it; otherwise the model is abandoned at once, unless the model itself wrote what was refused.
+    A fallback is sent what `fit` returns, and its name is in the first and the last delta. If no model answers, the
+    error that the caller can do most about is raised."""
+    models = list(dict.fromkeys((request.model, *fallbacks)))
+    errors: list[ModelError] = []
     patience = _Patience(request, first_seconds, fallback_seconds, deadline_seconds)
     while models:
         model = models.pop(0)
@@ -54,18 +64,29 @@ async def stream_with_retries(
         for attempt in range(1, attempts_max + 1):
             sent = replace(request, model=model, on_received=patience.received)
             try:
+                fitted = sent if model == request.model else fit(sent)
                 with patience.attempt():
-                    async with aclosing(llm.stream(sent)) as deltas:
+                    async with aclosing(llm.stream(fitted)) as deltas:
                         while (delta := await patience.next(deltas)) is not None:
                             yield _signed(delta, model, request, is_first=patience.deltas == 1)
                 return
-            except ModelRejected as error:
-                patience.check_resend(error, sent, adapt)
+            except AnswerRejected:
+                raise
+            except (ModelRejected, ContextOverflow) as error:
+                if patience.allows_resend(error, sent, adapt):
+                    continue
+                errors.append(error)
+                if not models or patience.is_over:
+                    raise _most_useful(errors) from None
+                log.warning("%s refuses the request: %s", model, error.detail or error)
+                yield ModelRetried(text=f"{model} refuses the request: trying {models[0]}")
+                break
             except ModelUnavailable as error:
+                errors.append(error)
                 wait = _wait_seconds(error, attempt, scale_seconds, wait_seconds_max)
                 is_given_up = attempt == attempts_max or not patience.allows_retry(wait)
                 if is_given_up and (not models or patience.is_over):
-                    raise
+                    raise _most_useful(errors) from None
                 fault = patience.fault(error)
                 log.warning("%s %s (attempt %d): %s", model, fault, attempt, error.detail)
                 waited = f"{patience.waited_seconds:.0f} s"
@@ -206,11 +227,12 @@ class _Patience:
         in_time = self.waited_seconds + wait_seconds <= self._silent_until
         return in_time and self._breaks_left > 0
 
-    def check_resend(self, error: ModelRejected, sent: ModelRequest, adapt: Adapt) -> None:
-        """Raises the error unless the request is worth sending again."""
-        if self._was_resent or self.deltas or not adapt(sent, error):
-            raise error
-        self._was_resent = True
+    def allows_resend(self, error: ModelError, sent: ModelRequest, adapt: Adapt) -> bool:
+        """Whether the client will change the refused request, so that it is worth sending again."""
+        if self._was_resent or self.deltas or not isinstance(error, ModelRejected):
+            return False
+        self._was_resent = adapt(sent, error)
+        return self._was_resent
 
     def fault(self, error: ModelUnavailable) -> str:
         if self.deltas:
@@ -221,6 +243,14 @@ class _Patience:
 def _late() -> ModelUnavailable:
     late = "no part of an answer in time"
     return ModelUnavailable(error_mapping.TIMED_OUT, detail=late, is_late=True)
+
+
+def _most_useful(errors: Sequence[ModelError]) -> ModelError:
+    """Returns an overflow, which a shorter request can cure, else the first refusal, else the last error."""
+    curable = (
+        one for kind in (ContextOverflow, ModelRejected) for one in errors if isinstance(one, kind)
+    )
+    return next(curable, errors[-1])
 
 
 def _signed(delta: ModelDelta, model: str, request: ModelRequest, *, is_first: bool) -> ModelDelta:

@@ -7,7 +7,13 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from core.domain.errors import ModelError, ModelRejected, ModelUnavailable
+from core.domain.errors import (
+    AnswerRejected,
+    ContextOverflow,
+    ModelError,
+    ModelRejected,
+    ModelUnavailable,
+)
 from core.llm.error_mapping import parse_retry_after
 from core.llm.retry import stream_with_retries
 from core.ports import ModelDelta, ModelFinished, ModelRequest, ModelRetried, TextDelta
@@ -80,15 +86,42 @@ async def test_after_the_last_attempt_the_fallbacks_are_asked_and_then_the_error
     assert llm.asked == ["first", "first", "second", "second"]
 
 
+@pytest.mark.parametrize("error", [ModelRejected("No."), ContextOverflow("Too long.")])
+@pytest.mark.parametrize("begun", [[], [TextDelta(text="Hi")]])
+@in_virtual_time
+async def test_a_refused_request_goes_to_the_fallback_at_once(
+    begun: list[ModelDelta], error: ModelError
+) -> None:
+    llm = FakeLLM([[*begun, error], [FINISHED]])
+    told = ModelRetried(text="first refuses the request: trying second")
+    assert await read(llm, "second") == [*begun, told, replace(FINISHED, model="second")]
+    assert llm.asked == ["first", "second"]
+
+
 @pytest.mark.parametrize(
-    "play", [[ModelRejected("No.")], [TextDelta(text="Hi"), ModelRejected("No.")]]
+    ("errors", "raised"),
+    [
+        ([ModelRejected("No."), DOWN], "No."),
+        ([ContextOverflow("Too long."), ModelRejected("No.")], "Too long."),
+        ([DOWN, ContextOverflow("Too long.")], "Too long."),
+        ([ModelRejected("No."), ModelRejected("Never.")], "No."),
+    ],
 )
 @in_virtual_time
-async def test_what_cannot_pass_is_not_asked_again(
-    play: list[ModelDelta | ModelError],
-):
-    llm = FakeLLM([play, [FINISHED]])
-    with pytest.raises(ModelError):
+async def test_if_no_model_answers_the_most_useful_error_is_raised(
+    errors: list[ModelError], raised: str
+) -> None:
+    llm = FakeLLM([[one] for one in errors])
+    with pytest.raises(ModelError, match=raised):
+        async for _ in stream_with_retries(llm, REQUEST, fallbacks=("second",), attempts_max=1):
+            pass
+    assert llm.asked == ["first", "second"]
+
+
+@in_virtual_time
+async def test_an_answer_that_the_service_cannot_read_is_left_to_its_model() -> None:
+    llm = FakeLLM([[AnswerRejected("No.")], [FINISHED]])
+    with pytest.raises(AnswerRejected):
         async for _ in stream_with_retries(
             llm, REQUEST, fallbacks=("second",), scale_seconds=0.001
         ):
