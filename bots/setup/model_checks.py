@@ -74,16 +74,19 @@ def check_model_keys(settings: Settings) -> tuple[Finding, ...]:
         return (Finding("fail", "model", "is not chosen, so runs cannot start.", NO_MODEL),)
     if problem := _key_problem(settings.model, settings):
         return (problem,)
-    return (Finding("ok", "model", f"{settings.model} has its endpoint or key."),)
+    return (
+        Finding("ok", "model", f"{settings.model} has its endpoint, or its key if it needs one."),
+    )
 
 
 def _key_problem(model: str, settings: Settings) -> Finding | None:
-    name = provider_key_name(model)
-    has_key = name in settings.provider_keys if name else bool(settings.provider_keys)
-    if has_key or settings.llm_api_key or settings.llm_base_url:
-        return None
-    remedy = f"Set {name or 'the key of its provider'}, or THREADHAND_LLM_API_KEY."
-    return Finding("fail", "model", f"{model} has no key.", remedy)
+    """Returns the finding if runs would refuse the model for its key. Ollama, for example, needs none."""
+    try:
+        build_provider_client(model, settings)
+    except ConfigurationError as error:
+        remedy = f"Set {provider_key_name(model)}, or THREADHAND_LLM_API_KEY."
+        return Finding("fail", "model", str(error), remedy)
+    return None
 
 
 async def _check_list(client: ServiceClient, model: str, settings: Settings) -> tuple[Finding, ...]:

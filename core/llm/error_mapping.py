@@ -47,6 +47,7 @@ UNREADABLE_CALL = (
 ENDLESS = "The model repeated itself without end. Try again, or choose another model."
 
 NO_TOOL_CALLS = "This model accepts no tool calls. The operator has to set `THREADHAND_DIALECT=xml` or another model."
+NO_MODULE = "A Python package that this model needs is not installed. The operator has to install it; the log names it."
 NO_IMAGES = "This model accepts no images."
 
 _BY_STATUS: Mapping[int, tuple[type[ModelError], str]] = {

@@ -20,7 +20,7 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any, Protocol, TypeVar, cast
 
-from core.domain.errors import ModelError, ModelUnavailable
+from core.domain.errors import ModelError, ModelRejected, ModelUnavailable
 from core.domain.messages import JsonObject, json_fields
 from core.domain.threads import Usage
 from core.failpoints import Failpoint
@@ -46,6 +46,8 @@ _CODES: Mapping[str, ErrorResponse] = {
     "BudgetExceededError": ErrorResponse(status=402),
 }
 """Maps litellm's exception classes to error responses. Other exceptions are classified by their HTTP status."""
+_PACKAGES: Mapping[str, str] = {"google": "litellm[google]"}
+"""Maps a Python module to the package to install, if it has another name. Vertex needs Google's modules."""
 
 _TELL_THEIR_END = frozenset(
     ("openai", "azure", "anthropic", "openrouter", "deepseek", "gemini", "mistral", "groq", "xai")
@@ -245,6 +247,10 @@ class LiteLLMClient:
         chain: list[BaseException] = [error]
         while (cause := chain[-1].__context__) is not None:
             chain.append(cause)
+        if missing := next((one for one in chain if isinstance(one, ModuleNotFoundError)), None):
+            package = _PACKAGES.get(str(missing.name).partition(".")[0], missing.name)
+            detail = f"{missing}: pip install '{package}'"
+            return ModelRejected(error_mapping.NO_MODULE, detail=detail)
         base = _CODES.get(type(error).__name__) or _base(chain)
         told = _provider_error(chain)
         told = replace(told, message=told.message or str(error))

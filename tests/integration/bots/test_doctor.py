@@ -188,6 +188,13 @@ async def test_a_missing_model_key_is_named(env_file: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "model", ["ollama/llama3", "bedrock/anthropic.claude-3", "vertex_ai/gemini-2.0-flash"]
+)
+async def test_a_provider_without_api_keys_needs_none(env_file: Path, model: str) -> None:
+    assert (await found(env_file, MODEL=model, LLM_API_KEY=""))["model"].state == "ok"
+
+
+@pytest.mark.parametrize(
     ("model", "name"),
     [
         ("claude-sonnet-4-5", "ANTHROPIC_API_KEY"),

@@ -7,13 +7,20 @@ one instead), and the signatures of OpenRouter, whose models the program therefo
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
 from core.dialects.dialect import CallComplete, DisplayText, ToolSpec
 from core.dialects.native import NativeDialect
-from core.domain.errors import AnswerRejected, ContextOverflow, ModelError, ModelUnavailable
+from core.domain.errors import (
+    AnswerRejected,
+    ContextOverflow,
+    ModelError,
+    ModelRejected,
+    ModelUnavailable,
+)
 from core.domain.messages import REASONING_KEY, JsonObject, ToolCall
 from core.llm import error_mapping
 from core.llm.litellm_client import LiteLLMClient
@@ -228,3 +235,15 @@ async def test_the_thinking_of_a_known_late_thinker_is_not_even_streamed(kind: s
     assert "".join(one.text for one in said) == fixture["expect"]["text"]
     assert not any(one.replaces_earlier for one in said)
     assert isinstance(next(one for one in deltas), ThinkingDelta)
+
+
+@pytest.mark.skipif(find_spec("google.auth") is not None, reason="Google's package is installed")
+@pytest.mark.parametrize("model", ["vertex_ai/gemini-2.0-flash", "vertex_ai/claude-sonnet-4-5"])
+async def test_a_missing_package_is_named_and_the_model_is_not_asked_again(model: str) -> None:
+    client = LiteLLMClient()
+    request = ModelRequest(model=model, messages=({"role": "user", "content": "hi"},))
+    with pytest.raises(ModelRejected) as raised:
+        _ = [one async for one in client.stream(request)]
+    await client.close()
+    assert str(raised.value) == error_mapping.NO_MODULE
+    assert "litellm[google]" in raised.value.detail
