@@ -13,6 +13,7 @@ from core.ports import (
     ModelRequest,
     ModelRetried,
     ReasoningSnapshot,
+    ResponseText,
     TextDelta,
     ThinkingDelta,
     ToolCallDelta,
@@ -60,9 +61,10 @@ def written_text(delta: ModelDelta) -> str:
             return ""
 
 
-async def read_text(deltas: AsyncGenerator[ModelDelta, None]) -> str:
-    """Returns the text of a whole answer, and closes the stream."""
+async def read_text(deltas: AsyncGenerator[ModelDelta, None]) -> ResponseText:
+    """Returns the text of a response, and closes the stream."""
     said: list[str] = []
+    is_cut_off = False
     async with aclosing(deltas):
         async for delta in deltas:
             if isinstance(delta, ModelRetried) or (
@@ -71,7 +73,9 @@ async def read_text(deltas: AsyncGenerator[ModelDelta, None]) -> str:
                 said.clear()
             if isinstance(delta, TextDelta):
                 said.append(delta.text)
-    return "".join(said)
+            if isinstance(delta, ModelFinished):
+                is_cut_off = delta.finish_reason == "length"
+    return ResponseText("".join(said), is_cut_off)
 
 
 def build_usage_pricer(price_of: PriceOf, metrics: RunMetrics) -> Callable[[str, Usage], Usage]:

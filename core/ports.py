@@ -100,6 +100,14 @@ ModelDelta = (
 delta name it in `model`."""
 
 
+@dataclass(frozen=True, slots=True)
+class ResponseText:
+    """The text of a model's response. `is_cut_off`: the response reached its length limit."""
+
+    text: str
+    is_cut_off: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageState:
     """The state of the browser's active tab. Everything except the numbers comes from the page and is untrusted.

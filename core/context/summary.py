@@ -13,10 +13,10 @@ from core.context.tokens import count_text, message_tokens, with_token_count
 from core.context.truncation import EXPAND_TOOL, fit_messages
 from core.context.untrusted_text import wrap_untrusted
 from core.domain.messages import JsonObject, Message
-from core.ports import ModelRequest
+from core.ports import ModelRequest, ResponseText
 
-Complete = Callable[[ModelRequest], Awaitable[str]]
-"""Sends one request to the model and returns the complete text of the answer. Raises ModelError."""
+Complete = Callable[[ModelRequest], Awaitable[ResponseText]]
+"""Sends one request to the model and returns the text of the response. Raises ModelError."""
 
 OUTPUT_TOKENS_MAX = 8_000
 REQUEST_TOKENS_MAX = 2_000
@@ -37,6 +37,13 @@ _LOST = (
     "[The {count} messages that came before are left out because the conversation is too long for the model. No person"
     " wrote this. {expand} shows them one by one; the last of them are: {ids}]"
 )
+
+
+_CUT_OFF = "[The notes reached their length limit here. What should follow is missing.]"
+
+
+class UnusableSummary(Exception):
+    """The model's summary is empty or was cut off."""
 
 
 def find_summary_boundary(
@@ -69,14 +76,21 @@ async def summarise(
     room: int,
     answer_tokens: int,
     run_id: str,
+    is_last_attempt: bool,
     todo: str | None = None,
 ) -> Message:
     """Returns a `summary` message that replaces the older messages.
 
     `todo` is the content of todo.md after these messages. `room` is the number of tokens that a conversation may have,
     and `answer_tokens` is the most that the model may write, or 0 if that is unknown.
-    Raises ModelError if the model call fails, and ValueError if the answer is empty."""
+    The last attempt asks for a shorter text and lets the model write more, because thinking may have used up the limit.
+    If its text is cut off all the same, the text is used up to its last whole paragraph.
+    Raises ModelError if the model call fails, and UnusableSummary if the text is empty or cut off."""
     own = min(OUTPUT_TOKENS_MAX, room // ROOM_SHARE, answer_tokens or room)
+    words = own // (4 if is_last_attempt else 2)
+    prompt = (
+        f"{_prompt()}\n\nWrite {words:,} words at most, because a longer text would be cut off."
+    )
     left = max(1, room - own - PROMPT_TOKENS)
     text = await asyncio.to_thread(
         lambda: wrap_untrusted(
@@ -86,12 +100,15 @@ async def summarise(
     )
     request = ModelRequest(
         model=model,
-        messages=({"role": "system", "content": _prompt()}, {"role": "user", "content": text}),
-        output_tokens_max=own,
+        messages=({"role": "system", "content": prompt}, {"role": "user", "content": text}),
+        output_tokens_max=min(2 * own, answer_tokens or own) if is_last_attempt else own,
     )
-    text = _cut_to(own, (await complete(request)).strip())
+    response = await complete(request)
+    text = _cut_to(own, response.text.strip())
+    if response.is_cut_off or len(text) < len(response.text.strip()):
+        text = _whole_paragraphs(text) if is_last_attempt else ""
     if not text:
-        raise ValueError("the summary is empty")
+        raise UnusableSummary
     note = _NOTE.format(count=len(older), expand=EXPAND_TOOL)
     return _standing_for(older, f"{note}\n\n{text}", run_id, room, todo)
 
@@ -110,6 +127,14 @@ def _cut_to(tokens_max: int, text: str) -> str:
     while (tokens := count_text(text)) > tokens_max:
         text = text[: len(text) * tokens_max // (tokens + 1)]
     return text
+
+
+def _whole_paragraphs(text: str) -> str:
+    """Returns a text that was cut off without its last paragraph and without headings that nothing follows."""
+    paragraphs = text.split("\n\n")[:-1]
+    while paragraphs and paragraphs[-1].lstrip().startswith("#") and "\n" not in paragraphs[-1]:
+        paragraphs.pop()
+    return "\n\n".join((*paragraphs, _CUT_OFF)) if paragraphs else ""
 
 
 def messages_since_summary(messages: Sequence[Message]) -> list[Message]:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from core.context.alternation import conversation, with_passing_message
 from core.context.limits import ContextLimit, find_context_limit, with_overrides
@@ -18,6 +19,7 @@ from core.context.request_tail import (
 )
 from core.context.summary import (
     Complete,
+    UnusableSummary,
     find_summary_boundary,
     messages_since_summary,
     omission_note,
@@ -47,8 +49,8 @@ WORTH_PERCENT = 20
 """An optional summary is made only if it replaces at least this share of the conversation."""
 FULL_PERCENT = 70
 """If more of the room is used after a truncation, a summary follows, because the next truncation would come soon."""
-RETRY_GROWTH_PERCENT = 120
-"""After a failed summary, the next attempt waits until the conversation has grown to this percentage of its size."""
+RETRY_GROWTH_PERCENT = 100
+"""After a failed summary, the next one waits until the conversation has got this percentage of its size in addition."""
 
 
 NO_STATE: Mapping[str, str] = {}
@@ -119,7 +121,9 @@ class ContextWindow:
         self._tail = RequestTail()
         self._shown: Mapping[str, TruncatedMessage] = {}
         self._unnoted: dict[str, Cut] = {}
-        self._retry_from = 0
+        self._added_tokens = 0
+        self._summary_from = 0
+        self._may_repeat_summary = True
         self._sent_tokens = 0
         self._refused_tokens = 0
         self._head_length = 0
@@ -156,6 +160,7 @@ class ContextWindow:
         for message in messages:
             if message.is_llm_message:
                 self._messages.append(message)
+                self._added_tokens += message_tokens(message)
             elif message.type == "browser_state":
                 self._browser = (len(self._messages), message)
             elif message.type == "image_context":
@@ -255,12 +260,11 @@ class ContextWindow:
         room = self._room_max - tail_tokens
         if room < ROOM_TOKENS_MIN:
             raise self._overflow(tail_tokens)
-        may_summarise = self._whole_tokens() > self._retry_from
-        if may_summarise and self._whole_tokens() > self._policy.summary_tokens:
+        if self._whole_tokens() > self._policy.summary_tokens:
             await self._summarise(room)
         fitted = await self._fit(room)
         is_full = bool(fitted.made) and fitted.tokens > room * FULL_PERCENT // 100
-        if fitted.is_over or (is_full and may_summarise):
+        if fitted.is_over or is_full:
             await self._summarise(room, is_needed=fitted.is_over)
             fitted = await self._fit(room)
         if fitted.is_over and (
@@ -315,26 +319,43 @@ class ContextWindow:
             await self._summarise_until(place, room)
 
     async def _summarise_until(self, place: int, room: int) -> bool:
-        """Replaces that many messages with a summary. Returns False if no summary could be made."""
+        """Replaces that many messages with a summary. Returns False if no summary could be made, or if a summary has
+        failed and the conversation has not grown much since."""
+        if self._added_tokens < self._summary_from:
+            return False
         older, newer = self._messages[:place], self._messages[place:]
         self._emit(ActivityChanged(text="Summing up the earlier conversation"))
         try:
-            made = await summarise(
-                older,
-                complete=self._complete,
-                model=self._model,
-                room=room,
-                answer_tokens=self._limit.reserved,
-                run_id=self._run_id,
-                todo=self._todo_after(older),
-            )
-        except (ModelError, ValueError) as error:
+            made = await self._summary_of(older, room)
+        except (ModelError, UnusableSummary) as error:
             log.warning("no summary for run %s: %s", self._run_id, type(error).__name__)
-            self._retry_from = self._whole_tokens() * RETRY_GROWTH_PERCENT // 100
+            growth = self._whole_tokens() * RETRY_GROWTH_PERCENT // 100
+            self._summary_from = self._added_tokens + growth
             return False
         self._emit(MessageAdded(message=made))
         self._replace(made, newer)
         return True
+
+    async def _summary_of(self, older: Sequence[Message], room: int) -> Message:
+        """Returns a summary of the messages. Once in a run, asks a second time if the first one cannot be used.
+
+        Raises ModelError or UnusableSummary."""
+        make = partial(
+            summarise,
+            older,
+            complete=self._complete,
+            model=self._model,
+            room=room,
+            answer_tokens=self._limit.reserved,
+            run_id=self._run_id,
+            todo=self._todo_after(older),
+        )
+        if self._may_repeat_summary:
+            try:
+                return await make(is_last_attempt=False)
+            except UnusableSummary:
+                self._may_repeat_summary = False
+        return await make(is_last_attempt=True)
 
     def _leave_out(self, place: int, room: int) -> None:
         """Replaces that many messages with a note, if neither truncation nor a summary was enough. Stores nothing."""

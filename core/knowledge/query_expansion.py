@@ -32,7 +32,8 @@ def model_asker(
             messages=({"role": "user", "content": question},),
             output_tokens_max=output_tokens_max,
         )
-        return (await read_text(record_model_usage(ask_model(request), request, on_usage))).strip()
+        response = await read_text(record_model_usage(ask_model(request), request, on_usage))
+        return response.text.strip()
 
     return ask
 

@@ -24,7 +24,7 @@ from core.loop.repetition import STUCK_MESSAGE, RepetitionDetector
 from core.loop.run_context import RunContext
 from core.loop.turn import CUT_OFF, NothingSaid, Turn, TurnResult
 from core.model_usage import read_text, record_model_usage
-from core.ports import ModelDelta, ModelRequest, ModelRetried
+from core.ports import ModelDelta, ModelRequest, ModelRetried, ResponseText
 from core.stores import UsageEntry
 from core.tasks import Stopped, unwrap_exception_group
 
@@ -221,7 +221,7 @@ async def _asked(
             request = await window.without_pictures(request)
 
 
-async def _completed(request: ModelRequest, *, context: RunContext) -> str:
+async def _completed(request: ModelRequest, *, context: RunContext) -> ResponseText:
     """Calls the model outside a turn and returns the text. Records the usage in the ledger."""
 
     def charge(model: str, usage: Usage) -> None:

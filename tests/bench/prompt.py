@@ -24,7 +24,7 @@ from core.domain.events import AgentEvent, MessageAdded
 from core.domain.messages import JsonObject, Message, MessageType, ToolCall
 from core.llm.openai_answer import to_json
 from core.loop.loop import turns_left
-from core.ports import ModelRequest
+from core.ports import ModelRequest, ResponseText
 from core.prompt.system_prompt import RunPrompt, base_prompt, date_text
 from core.tools.catalogue import all_tools, build_tool_set, tools_without_service
 from core.web_access.services import WebServices
@@ -122,7 +122,7 @@ def _turn(number: int) -> list[Message]:
 
 
 def _window(emit: list[AgentEvent]) -> ContextWindow:
-    async def complete(request: ModelRequest) -> str:
+    async def complete(request: ModelRequest) -> ResponseText:
         raise AssertionError("these conversations fit")
 
     return ContextWindow(

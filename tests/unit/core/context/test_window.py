@@ -1,6 +1,7 @@
 """A conversation that is held within the window, without holding up anybody else."""
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -22,7 +23,7 @@ from core.dialects.native import NativeDialect
 from core.domain.errors import ContextOverflow, ModelRejected
 from core.domain.events import AgentEvent, MessageAdded
 from core.domain.messages import Message, ToolCall
-from core.ports import ModelRequest
+from core.ports import ModelRequest, ResponseText
 from tests.bench.prompt import cache_use
 from tests.integration.core.context.conversations import (
     answered,
@@ -49,7 +50,7 @@ async def refused_summary(request: ModelRequest) -> str:
 def window(
     room: int,
     *,
-    complete: Callable[[ModelRequest], Awaitable[str]] = no_summary,
+    complete: Callable[[ModelRequest], Awaitable[str | ResponseText]] = no_summary,
     told: list[AgentEvent] | None = None,
     summary_tokens: int = 10_000_000,
     reserved: int = 0,
@@ -57,12 +58,17 @@ def window(
     source: str = "known for this model",
 ) -> ContextWindow:
     limits = {"m": ContextLimit(window=room, reserved=reserved, source=source)}
+
+    async def respond(request: ModelRequest) -> ResponseText:
+        written = await complete(request)
+        return ResponseText(written) if isinstance(written, str) else written
+
     return ContextWindow(
         model="m",
         run_id="run",
         policy=ContextPolicy(limits=limits, summary_tokens=summary_tokens, kept_tokens=5000),
         overhead_tokens=overhead,
-        complete=complete,
+        complete=respond,
         emit=(told if told is not None else []).append,
     )
 
@@ -207,6 +213,57 @@ async def test_a_single_message_that_cannot_fit_gives_way_to_a_summary_or_a_note
     assert "count them" in str(only)
     expected = "forty pictures" if isinstance(summary, str) else "are left out because"
     assert expected in str(only)
+
+
+async def summaries_of_a_long_run(
+    answers: Callable[[int], str | ResponseText], *, turns: int = 60
+) -> tuple[list[ModelRequest], list[Message]]:
+    """Returns the requests for summaries in a run that outgrows its window, and the summaries that were stored."""
+    asked: list[ModelRequest] = []
+    told: list[AgentEvent] = []
+
+    async def sum_up(request: ModelRequest) -> str | ResponseText:
+        asked.append(request)
+        return answers(len(asked))
+
+    held = window(12_000, complete=sum_up, told=told, reserved=3_000, summary_tokens=8_000)
+    await held.load([said("go")])
+    for number in range(turns):
+        await held.request(BLANK)
+        held.add(call_and_result(number, argument="ls", output=words(900, seed=number)))
+    added = [one.message for one in told if isinstance(one, MessageAdded)]
+    return asked, [one for one in added if one.type == "summary"]
+
+
+async def test_empty_summaries_are_soon_given_up() -> None:
+    asked, stored = await summaries_of_a_long_run(lambda _: ResponseText("", is_cut_off=True))
+    assert not stored
+    assert 3 <= len(asked) <= 9
+    thinking = [one.output_tokens_max or 0 for one in asked]
+    assert thinking[0] < thinking[1] <= 3_000
+
+
+async def test_a_summary_that_was_cut_off_is_asked_for_again_and_shorter() -> None:
+    def answer(number: int) -> str | ResponseText:
+        return ResponseText("# Facts\n\nhalf", is_cut_off=True) if number == 1 else "# Facts\n\nall"
+
+    asked, stored = await summaries_of_a_long_run(answer, turns=12)
+    targets = [re.findall(r"Write ([\d,]+) words", str(one.messages[0])) for one in asked[:2]]
+    (first,), (second,) = targets
+    assert int(second.replace(",", "")) < int(first.replace(",", ""))
+    assert "all" in str(stored[0].content)
+    assert "half" not in str(stored[0].content)
+
+
+async def test_a_summary_that_is_cut_off_again_ends_with_its_last_whole_paragraph() -> None:
+    cut_off = ResponseText("# Facts\n\nThe sky is blue.\n\n# Results\n\nThe pa", is_cut_off=True)
+    asked, stored = await summaries_of_a_long_run(lambda _: cut_off, turns=12)
+    assert len(asked) == len(stored) + 1
+    text = str(stored[0].content["content"])
+    assert "The sky is blue." in text
+    assert "What should follow is missing" in text
+    assert "# Results" not in text
+    assert "The pa" not in text
 
 
 async def test_a_summary_in_a_language_of_many_tokens_fits_a_small_window() -> None:
