@@ -15,10 +15,18 @@ from bots.observability.logs import add_log_secrets
 from bots.settings import Settings
 from core.domain.errors import ConfigurationError
 from core.domain.sandbox_records import SandboxRecords
+from core.domain.threads import Address
 from core.knowledge.parsing.parser_process import confine_children
 from core.observability import SandboxOccupancy
 from core.ports import SandboxProvider
-from core.prompt.system_prompt import RunPrompt, base_prompt, date_text
+from core.prompt.system_prompt import (
+    RunPrompt,
+    answer_limit_text,
+    base_prompt,
+    date_text,
+    place_text,
+)
+from sandbox.installed import PACKAGES, PROGRAMS, describe_installed
 from sandbox.lifecycle_policy import LifecyclePolicy
 from sandbox.limits import MEBIBYTE, SandboxLimits
 from sandbox.local.egress_policy import EgressConfig, EgressPolicy, parse_egress_policy
@@ -41,7 +49,7 @@ THROUGH_THE_PROXY = (
 )
 OF_THE_MACHINE = "it has the network of this machine"
 
-WITH_BROWSER = "It has a browser for {pages}; Python has matplotlib and pandas, at least /opt/toolbox/bin/python3."
+WITH_BROWSER = "It has a browser for {pages}."
 ALL_PAGES = "all that it can reach"
 PAGES_INSIDE = "pages of the workspace and servers inside"
 NO_WAY_OUT = "it has no way to the internet"
@@ -58,8 +66,7 @@ class SandboxDeps:
     """The sandbox provider in use, if any, and descriptions of it for the operator and the model.
 
     `prompt_text` describes the sandbox in the system prompt. `has_browser` is the best guess before the first sandbox
-    starts. `found_text()` describes the programs found in sandboxes and returns an empty string before the first
-    start.
+    starts. `installed_text` tells the model of programs and packages, as far as they are known.
     """
 
     name: str
@@ -67,7 +74,7 @@ class SandboxDeps:
     warnings: tuple[str, ...] = ()
     prompt_text: str = NO_SANDBOX
     has_browser: bool = False
-    found_text: Callable[[], str] = str
+    installed_text: str = ""
     occupancy: Callable[[], SandboxOccupancy] | None = None
 
 
@@ -97,7 +104,7 @@ async def build_sandboxes(
             tried = await jails.probe()
             if tried.ok:
                 jails.lifecycle.start()
-                return _local(jails, egress.policy)
+                return _local(jails, egress.policy, tried)
             await jails.close()
             return _tools_off(tried)
         case "unsafe-process":
@@ -134,7 +141,9 @@ def confine_parsers(settings: Settings) -> str:
     return ""
 
 
-def _local(jails: "LocalSandboxProvider", policy: EgressPolicy) -> SandboxDeps:
+def _local(
+    jails: "LocalSandboxProvider", policy: EgressPolicy, tried: "ProbeResult"
+) -> SandboxDeps:
     text, off = IN_SANDBOX.format(network=_proxy_text(policy)), jails.browser_unavailable_reason
     if not off:
         text += f" {WITH_BROWSER.format(pages=ALL_PAGES if policy.is_open else PAGES_INSIDE)}"
@@ -144,6 +153,7 @@ def _local(jails: "LocalSandboxProvider", policy: EgressPolicy) -> SandboxDeps:
         warnings=(f"The browser tools are off: {off}",) if off else (),
         prompt_text=text,
         has_browser=not off,
+        installed_text=describe_installed(tried.installed),
         occupancy=jails.occupancy,
     )
 
@@ -159,7 +169,12 @@ async def _docker(settings: Settings) -> SandboxDeps:
     if tried.ok:
         await provider.start_background_work()
         text = IN_SANDBOX.format(network=NO_WAY_OUT)
-        return SandboxDeps(name="docker", provider=provider, prompt_text=text)
+        return SandboxDeps(
+            name="docker",
+            provider=provider,
+            prompt_text=text,
+            installed_text=describe_installed(tried.installed),
+        )
     await provider.close()
     return _tools_off(tried)
 
@@ -197,7 +212,6 @@ async def _modal(
     settings: Settings, records: SandboxRecords, *, are_left_running: bool
 ) -> SandboxDeps:
     """Builds the Modal provider. A failed probe is only a warning, because Modal may respond by the first run."""
-    from sandbox.modal.image import MODULES, PROGRAMS
     from sandbox.modal.provider import ModalSandboxProvider
 
     plan = replace(build_modal_plan(settings), is_left_running=are_left_running)
@@ -207,6 +221,7 @@ async def _modal(
     if tried.ok:
         provider.start_background_work()
     network = plan.network()
+    browser = WITH_BROWSER.format(pages=ALL_PAGES if settings.modal_egress else PAGES_INSIDE)
     lack = f"Sandboxes will not start: {tried.reason} {tried.remedy}"
     return SandboxDeps(
         name="modal",
@@ -215,12 +230,9 @@ async def _modal(
             *(() if tried.ok else (lack,)),
             *([NAMES_AND_NETWORKS] if network.names and network.networks else []),
         ),
-        prompt_text=IN_SANDBOX.format(network=_modal_network_text(settings.modal_egress)),
+        prompt_text=f"{IN_SANDBOX.format(network=_modal_network_text(settings.modal_egress))} {browser}",
         has_browser=True,
-        found_text=lambda: (
-            f"It has {', '.join(PROGRAMS)}. Python has {', '.join(MODULES)}."
-            f" It has a browser for {ALL_PAGES if settings.modal_egress else PAGES_INSIDE}."
-        ),
+        installed_text=describe_installed((*PROGRAMS, *PACKAGES)),
     )
 
 
@@ -264,7 +276,11 @@ def _modal_network_text(egress: tuple[str, ...]) -> str:
     return f"of the internet it can reach {', '.join(egress)} alone"
 
 
-def build_prompt(sandboxes: SandboxDeps) -> RunPrompt:
-    """Returns the prompt of a new run: the sandbox, the programs found in it, and the date."""
+def build_prompt(sandboxes: SandboxDeps, address: Address, answer_tokens: int) -> RunPrompt:
+    """Returns the prompt of a new run: the date, the sandbox and what is installed in it, the place of the
+    conversation, and the most tokens that the model may write in one response."""
     prompt = RunPrompt(system=base_prompt(sandbox=sandboxes.prompt_text))
-    return prompt.with_state(f"{date_text(datetime.now(UTC))} {sandboxes.found_text()}")
+    prompt = prompt.with_state("time", date_text(datetime.now(UTC)))
+    prompt = prompt.with_state("place", place_text(address))
+    prompt = prompt.with_state("installed", sandboxes.installed_text)
+    return prompt.with_state("answer limit", answer_limit_text(answer_tokens))

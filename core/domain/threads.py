@@ -49,6 +49,13 @@ class Address:
     channel_id: str
     thread_key: str
 
+    @property
+    def is_direct(self) -> bool:
+        """Whether it is a direct message, which other people cannot read."""
+        if self.platform == "slack":
+            return self.channel_id.startswith("D")
+        return self.thread_key == "dm"
+
 
 APP_PREFIX = "app:"
 APP_REQUESTS_MAX = 2

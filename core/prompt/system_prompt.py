@@ -1,13 +1,14 @@
 """Builds the system prompt from the base prompt and optional layers, and the state of a run that models are told."""
 
 import re
-from collections.abc import Container
-from dataclasses import dataclass, replace
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
 from importlib.resources import files
 
 from core.context.untrusted_text import wrap_untrusted
+from core.domain.threads import Address
 
 _NAMES = re.compile(r"`([a-z_]+)`")
 
@@ -17,11 +18,12 @@ class RunPrompt:
     """What a run tells its model.
 
     `system` is the system prompt, which stays the same for the whole thread, so that the provider's prompt cache
-    remains valid. `state` may differ between runs, and is told where it has changed.
+    remains valid. `state` maps names to texts that may differ between runs. Each is told once, and again when it has
+    changed.
     """
 
     system: str
-    state: str = ""
+    state: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def with_system(self, title: str, text: str) -> "RunPrompt":
         """Returns the prompt with a section at the end of the system prompt, unless the text is empty."""
@@ -37,14 +39,14 @@ class RunPrompt:
         ]
         return replace(self, system="\n".join(kept))
 
-    def with_state(self, text: str) -> "RunPrompt":
-        """Returns the prompt with a paragraph at the end of the state."""
-        return replace(self, state=_joined(self.state, text.strip()))
+    def with_state(self, name: str, text: str) -> "RunPrompt":
+        """Returns the prompt with this text as the part of the state that has this name."""
+        return replace(self, state={**self.state, name: text.strip()})
 
     def with_knowledge(self, text: str) -> "RunPrompt":
         """Returns the prompt with excerpts of documents as untrusted data, unless the text is empty."""
         marked = wrap_untrusted(text, source="the knowledge base") if text.strip() else ""
-        return self.with_state(_section("From the knowledge base", marked))
+        return self.with_state("knowledge", _section("From the knowledge base", marked))
 
 
 def base_prompt(*, sandbox: str) -> str:
@@ -55,6 +57,23 @@ def base_prompt(*, sandbox: str) -> str:
 def date_text(now: datetime) -> str:
     """Returns a sentence with the date, the time and the time zone."""
     return f"It is {now:%A}, {now:%Y-%m-%d %H:%M} {now:%Z}."
+
+
+def place_text(address: Address) -> str:
+    """Returns a sentence about the place of a conversation."""
+    match address.platform:
+        case "api":
+            return "This conversation comes through the HTTP API; it is in no chat."
+        case "slack" | "discord" as platform:
+            place = "a direct message" if address.is_direct else "a thread of a channel"
+            return f"This conversation is {place} on {platform.capitalize()}."
+
+
+def answer_limit_text(tokens: int) -> str:
+    """Returns a sentence about the length of one response of the model."""
+    return (
+        f"One answer of yours may have at most {tokens:,} tokens, with its calls and your thinking."
+    )
 
 
 def _section(title: str, text: str) -> str:

@@ -85,15 +85,21 @@ async def build_agent_config(
             if agent.knowledge:
                 await deps.agents.index_knowledge(agent.agent_id)
     toolbox = await _toolbox(agent, deps)
-    base = deps.defaults.prompt().for_tools(toolbox.tools, all_tools())
+    options = deps.agents.roster.options_in(thread.address.channel_id, agent)
+    reserved = deps.limits.context_policy.limit_of(model).reserved
+    answer_tokens = min(reserved, options.answer_tokens or reserved)
+    base = deps.defaults.prompt(thread.address, answer_tokens)
+    base = base.for_tools(toolbox.tools, all_tools())
     if missing := _missing_servers(agent, deps):
         base = base.with_state(
-            f"{missing} Do not stand in for them; say so if the task needs them."
+            "missing MCP servers",
+            f"{missing} Do not stand in for them; say so if the task needs them.",
         )
         recorder.emit(ErrorRaised(message=missing))
     for name, text in sorted(deps.agents.mcp_instructions(_servers(agent)).items()):
         fenced = wrap_untrusted(text, source=f"the MCP server {name}")
-        base = base.with_state(f"What the MCP server {name} says about its tools:\n\n{fenced}")
+        told = f"What the MCP server {name} says about its tools:\n\n{fenced}"
+        base = base.with_state(f"MCP server {name}", told)
     return AgentConfig(
         agent=agent,
         model=model,

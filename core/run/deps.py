@@ -10,6 +10,7 @@ from core.context.window import ContextPolicy
 from core.dialects.dialect import Dialect
 from core.domain.budget import Budget, Ledger, PriceOf
 from core.domain.plans import PlanStore
+from core.domain.threads import Address
 from core.knowledge.knowledge_base import KnowledgeBase
 from core.loop.run_context import AskModel, LoopPolicy
 from core.mcp.refused_tools import RefusedTools
@@ -61,10 +62,12 @@ class ChatAccess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentDefaults:
-    """The values for agents that do not set their own. `dialect_setting` is the name that `dialect` was selected by."""
+    """The values for agents that do not set their own. `dialect_setting` is the name that `dialect` was selected by.
+
+    `prompt` takes the place of the conversation, and the most tokens that the model may write in one response."""
 
     model: str
-    prompt: Callable[[], RunPrompt]
+    prompt: Callable[[Address, int], RunPrompt]
     dialect: Dialect
     dialect_setting: str
     toolbox: ToolSet

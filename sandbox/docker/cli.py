@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 import hashlib
+import shlex
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from sandbox.installed import SCRIPT
 from sandbox.limits import SandboxLimits
 
 USER = "1000:1000"
@@ -55,11 +57,11 @@ class DockerCommands:
         ]  # fmt: skip
 
     def trial_run(self) -> list[str]:
-        """Runs bash and Python of the image once with all the flags."""
-        python = "import sys; sys.exit(sys.version_info < (3, 9))"
+        """Runs bash and Python of the image once with all the flags, and prints what is installed."""
+        python = f"import sys; sys.version_info >= (3, 9) or sys.exit(1)\n{SCRIPT}"
         return [
             "run", "--rm", *self.hardening_flags(), "--user", USER, "--entrypoint", "bash", self.image,
-            "-c", f"python3 -I -S -c '{python}'",
+            "-c", f"python3 -c {shlex.quote(python)}",
         ]  # fmt: skip
 
     def create_volume(self, thread_id: str) -> list[str]:

@@ -13,6 +13,7 @@ from core.tasks import cancel, repeat, spawn
 from sandbox.client.connection import Connection
 from sandbox.client.sandbox_client import SandboxClient
 from sandbox.docker.cli import AttachedProcess, DockerCli, DockerCommands, DockerResult
+from sandbox.installed import find_names
 from sandbox.lifecycle_policy import LifecyclePolicy, next_step
 from sandbox.local.probe import ProbeResult
 from sandbox.local.shared_access import RemoteSandbox, SharedAccess
@@ -105,7 +106,7 @@ class DockerSandboxProvider:
                 reason=f"A container with all the flags does not run: {tried.error_line}.",
                 remedy="Set THREADHAND_DOCKER_IMAGE to one with bash and Python 3.9 or newer.",
             )
-        return ProbeResult(ok=True)
+        return ProbeResult(ok=True, installed=find_names(tried.stderr))
 
     async def start_background_work(self) -> None:
         """Removes containers left by killed processes and starts stopping idle ones. Raises OSError, TimeoutError."""

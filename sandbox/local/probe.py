@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandbox.installed import SCRIPT, find_names
 from sandbox.local import jail, seccomp
 from sandbox.local.jail import JailConfig, start_bwrap
 from sandbox.local.programs import SandboxToolbox
@@ -34,11 +35,14 @@ ANY_REMEDY = "Use another sandbox provider on this machine."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeResult:
-    """`reason` and `remedy` are sentences for the operator, empty if the provider works."""
+    """`reason` and `remedy` are sentences for the operator, empty if the provider works.
+
+    `installed` names what sandboxes have of `sandbox.installed`."""
 
     ok: bool
     reason: str = ""
     remedy: str = ""
+    installed: frozenset[str] = frozenset()
 
 
 def try_jail(executable: Path, plan: JailConfig, *, uid: int, drops_user: bool) -> ProbeResult:
@@ -61,6 +65,14 @@ def try_toolbox(
         return tried
     reason = tried.reason.replace("bubblewrap refused", "The browser does not start")
     return ProbeResult(ok=False, reason=reason, remedy="Run: scripts/setup --toolbox")
+
+
+def list_installed(
+    executable: Path, plan: JailConfig, *, uid: int, drops_user: bool
+) -> frozenset[str]:
+    """Returns what a command in a jail finds of `sandbox.installed`. Blocks for about 100 ms."""
+    command = ["python3", "-c", SCRIPT]
+    return _run_in_jail(command, executable, plan, uid, drops_user).installed
 
 
 def _run_in_jail(
@@ -90,6 +102,6 @@ def _run_in_jail(
             process.communicate()
             stderr = "it does not finish"
     if process.returncode == 0:
-        return ProbeResult(ok=True)
+        return ProbeResult(ok=True, installed=find_names(stderr))
     remedy = next((text for sign, text in REMEDIES.items() if sign in stderr), ANY_REMEDY)
     return ProbeResult(ok=False, reason=f"bubblewrap refused: {stderr[-400:]}", remedy=remedy)

@@ -20,7 +20,7 @@ from sandbox.local.cgroups import Cgroups, find_cgroups, total_memory_bytes
 from sandbox.local.egress_policy import EgressConfig
 from sandbox.local.jail import Jail, JailConfig, runs_as_root, start_jail
 from sandbox.local.lifecycle import ENDED_ALONE, JailLifecycle, WorkspaceArchiver
-from sandbox.local.probe import ProbeResult, try_jail, try_toolbox
+from sandbox.local.probe import ProbeResult, list_installed, try_jail, try_toolbox
 from sandbox.local.programs import MissingRequirement, SandboxToolbox, find_toolbox
 from sandbox.local.shared_access import RemoteSandbox, SharedAccess
 from sandbox.local.watchdog import MonitoredJail, Watchdog
@@ -102,10 +102,17 @@ class LocalSandboxProvider:
     async def probe(self) -> ProbeResult:
         """Runs a jail once with all flags. If that fails, `open` fails too."""
         try:
-            await self._prepared_programs()
+            jail_programs = await self._prepared_programs()
         except MissingRequirement as missing:
             return ProbeResult(ok=False, reason=missing.reason, remedy=missing.remedy)
-        return ProbeResult(ok=True)
+        installed = await asyncio.to_thread(
+            list_installed,
+            jail_programs.bwrap,
+            self._plan(jail_programs, self._folder / "programs"),
+            uid=UIDS[-1],
+            drops_user=self._drops_user,
+        )
+        return ProbeResult(ok=True, installed=installed)
 
     async def open(self, thread_id: str, *, fence: int) -> SandboxClient:
         check_thread_id(thread_id)

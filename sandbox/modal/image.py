@@ -35,13 +35,6 @@ BROWSER_TRIED = (
 """Makes the build fail if the image has no browser that opens a page."""
 COMPILED = "python -m compileall -q --invalidation-mode unchecked-hash /root"
 """Compiles the program while the image is built: a container would do it at each start, for a quarter of its time."""
-PROGRAMS = (
-    "antiword", "bc", "catdoc", "chromium", "csvcut", "curl", "file", "gawk", "git", "jq", "node", "npm",
-    "pandoc", "pdftotext", "rg", "rsync", "sudo", "tmux", "tree", "unrtf", "vim", "weasyprint", "wget",
-    "xmlstarlet", "zip",
-)  # fmt: skip
-"""Programs of the image that the prompt names."""
-MODULES = ("matplotlib", "numpy", "pandas", "playwright")
 
 
 def sandbox_image() -> modal.Image:

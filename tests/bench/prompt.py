@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from bots.bootstrap.sandboxes import SandboxDeps, build_prompt
 from core.agents.definition import DEFAULT_AGENT, KnownNames
 from core.agents.files import load_shipped_definitions
 from core.context.untrusted_text import wrap_message
@@ -22,12 +23,14 @@ from core.context.window import ContextPolicy, ContextWindow
 from core.dialects.native import NativeDialect
 from core.domain.events import AgentEvent, MessageAdded
 from core.domain.messages import JsonObject, Message, MessageType, ToolCall
+from core.domain.threads import Address
 from core.llm.openai_answer import to_json
 from core.loop.loop import turns_left
 from core.ports import ModelRequest, ResponseText
 from core.prompt.system_prompt import RunPrompt, base_prompt, date_text
 from core.tools.catalogue import all_tools, build_tool_set, tools_without_service
 from core.web_access.services import WebServices
+from sandbox.installed import PACKAGES, PROGRAMS, describe_installed
 from tests.integration.core.context.conversations import words
 
 SANDBOX = "Commands run in a jail of their own on a Linux machine, without rights; it can reach the internet."
@@ -135,6 +138,18 @@ def _window(emit: list[AgentEvent]) -> ContextWindow:
     )
 
 
+def _told_prompt() -> RunPrompt:
+    """Returns the state of a run in a Slack thread."""
+    address = Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="1.2")
+    sandboxes = SandboxDeps(
+        name="local",
+        provider=None,
+        installed_text=describe_installed((*PROGRAMS, *PACKAGES)),
+    )
+    limit = ContextPolicy().limit_of("claude-sonnet")
+    return build_prompt(sandboxes, address, limit.reserved).with_state("time", date_text(NOON))
+
+
 async def thread_requests(turns: int) -> list[ModelRequest]:
     """Returns the requests of a thread with the browser, todo.md and knowledge, and a second run in its middle."""
     blank, history, made = blank_request(has_browser=True), list[Message](), list[ModelRequest]()
@@ -145,11 +160,9 @@ async def thread_requests(turns: int) -> list[ModelRequest]:
             history.append(_asked(words(40, seed=number)))
             window = _window(emitted)
             await window.load(history)
-            prompt = RunPrompt(system="", state=date_text(NOON)).with_knowledge(
-                words(60, seed=number)
-            )
+            prompt = _told_prompt().with_knowledge(words(60, seed=number))
         emitted.clear()
-        state = {"run": prompt.state, "turns": turns_left(number + 1, 100)}
+        state = {**prompt.state, "turns": turns_left(number + 1, 100)}
         made.append(await window.request(blank, state=state))
         history += [one.message for one in emitted if isinstance(one, MessageAdded)]
         turn = _turn(number)
@@ -189,8 +202,7 @@ async def request_page() -> str:
     """Returns the page that shows the first request of a fresh thread."""
     window = _window([])
     await window.load([_asked("How many rows has sales.csv?")])
-    prompt = RunPrompt(system="", state=date_text(NOON))
-    state = {"run": prompt.state, "turns": turns_left(1, 100)}
+    state = {**_told_prompt().state, "turns": turns_left(1, 100)}
     request = await window.request(blank_request(has_browser=False), state=state)
     parts = [
         "# What a model receives",

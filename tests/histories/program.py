@@ -171,7 +171,7 @@ class Program:
             ),
             defaults=AgentDefaults(
                 model="scripted",
-                prompt=lambda: RunPrompt(system="You are simulated."),
+                prompt=lambda *_: RunPrompt(system="You are simulated."),
                 dialect=NativeDialect(),
                 dialect_setting="native",
                 toolbox=self._servers.notebook.toolbox(),

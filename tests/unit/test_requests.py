@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.bench.prompt import cache_use, prompt_tokens, request_page, thread_requests
+from sandbox.installed import PACKAGES, PROGRAMS, describe_installed
+from tests.bench.prompt import cache_use, prompt_tokens, request_page, thread_requests, tokens
 from tests.paths import REPOSITORY
 
 
@@ -12,6 +13,10 @@ def test_the_prompt_and_the_tools_stay_small(
     tokens_max: int, *, has_browser: bool, has_services: bool
 ) -> None:
     assert prompt_tokens(has_browser=has_browser, has_services=has_services) <= tokens_max
+
+
+def test_what_is_installed_is_told_in_few_words() -> None:
+    assert tokens(describe_installed((*PROGRAMS, *PACKAGES))) <= 60
 
 
 async def test_fifty_turns_are_mostly_in_the_cache() -> None:

@@ -9,6 +9,8 @@ import pytest
 from bots.bootstrap.sandboxes import SandboxDeps, build_prompt, build_sandboxes
 from bots.settings import load_settings
 from core.domain.errors import ConfigurationError
+from core.domain.threads import Address
+from sandbox.installed import PACKAGES, PROGRAMS, describe_installed
 from sandbox.local.provider import LocalSandboxProvider
 from sandbox.memory_records import MemorySandboxRecords
 from tests.integration.sandbox.egress_stage import fake_web_service
@@ -18,8 +20,9 @@ from tests.requirements_of_the_machine import lacking
 
 def told_of(found: SandboxDeps) -> str:
     """Everything that the model is told of the sandbox."""
-    prompt = build_prompt(found)
-    return f"{prompt.system}\n{prompt.state}"
+    address = Address(platform="api", workspace_id="api", channel_id="api", thread_key="a")
+    prompt = build_prompt(found, address, 10_000)
+    return "\n".join((prompt.system, *prompt.state.values()))
 
 
 @asynccontextmanager
@@ -49,6 +52,20 @@ async def test_the_prompt_tells_the_way_out_as_it_is(setting: str, said: str) ->
     async with found_with(sandbox_egress=setting) as found:
         assert said in told_of(found)
         assert ("no way to the internet" in told_of(found)) == (setting == "off")
+
+
+async def test_the_prompt_tells_what_commands_find() -> None:
+    async with found_with() as found:
+        assert found.provider is not None
+        sandbox = await found.provider.open("thread", fence=1)
+        which = await run(sandbox, f"for name in {' '.join(PROGRAMS)}; do command -v $name; done")
+        there = [name for name in PROGRAMS if f"/{name}\n" in which.output]
+        for name in PACKAGES:
+            imported = await run(sandbox, f"python3 -c 'import {name}' && echo works")
+            there += [name] * imported.output.endswith("works\n")
+        assert there
+        assert found.installed_text == describe_installed(there)
+        assert found.installed_text in told_of(found)
 
 
 async def test_a_place_of_the_settings_is_reached_and_no_other() -> None:

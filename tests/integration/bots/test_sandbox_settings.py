@@ -8,17 +8,19 @@ from bots.bootstrap.sandboxes import SandboxDeps, build_modal_plan, build_prompt
 from bots.settings import Settings, load_settings
 from bots.setup.doctor import run_checks
 from bots.setup.findings import Finding
+from core.domain.threads import Address
+from sandbox.installed import PACKAGES, PROGRAMS
 from sandbox.memory_records import MemorySandboxRecords
 from sandbox.modal.config import NetworkRules
-from sandbox.modal.image import PROGRAMS
 from sandbox.modal.provider import ModalSandboxProvider
 from tests.integration.sandbox.modal_stage import modal_stage
 
 
 def told_of(found: SandboxDeps) -> str:
     """Everything that the model is told of the sandbox."""
-    prompt = build_prompt(found)
-    return f"{prompt.system}\n{prompt.state}"
+    address = Address(platform="api", workspace_id="api", channel_id="api", thread_key="a")
+    prompt = build_prompt(found, address, 10_000)
+    return "\n".join((prompt.system, *prompt.state.values()))
 
 
 def settings(folder: Path, **named: str) -> Settings:
@@ -36,7 +38,8 @@ async def test_the_model_is_told_what_the_image_contains(tmp_path: Path) -> None
         assert found.warnings == ()
         assert "can reach the internet" in told_of(found)
         told = told_of(found)
-    assert f"It has {', '.join(PROGRAMS)}." in told
+    assert f"Your sandbox has {', '.join(PROGRAMS)}." in told
+    assert f"Its Python has {', '.join(PACKAGES)}." in told
     assert "It has a browser" in told
 
 

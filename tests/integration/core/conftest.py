@@ -261,7 +261,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         ),
         defaults=AgentDefaults(
             model="test",
-            prompt=lambda: RunPrompt(system="You are a test."),
+            prompt=lambda *_: RunPrompt(system="You are a test."),
             dialect=NativeDialect(),
             dialect_setting="auto",
             toolbox=bench.toolbox(),

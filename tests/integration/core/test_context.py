@@ -102,7 +102,7 @@ async def test_a_third_refusal_ends_the_run_with_one_sentence(
 
 
 async def test_a_system_prompt_that_leaves_no_room_is_told_before_any_call(world: World) -> None:
-    world.with_deps(prompt=lambda: RunPrompt(system=words(5000)), context_policy=policy(3000))
+    world.with_deps(prompt=lambda *_: RunPrompt(system=words(5000)), context_policy=policy(3000))
     run_id = await world.run("go")
     (failed,) = [one for one in await world.events(run_id) if isinstance(one, RunFailed)]
     assert "no room for a conversation" in failed.public_message

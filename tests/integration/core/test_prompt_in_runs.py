@@ -3,10 +3,12 @@
 import json
 import re
 
+from core.context.limits import ContextLimit
 from core.context.window import ContextPolicy
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
-from core.prompt.system_prompt import base_prompt
+from core.domain.threads import Address
+from core.prompt.system_prompt import RunPrompt, answer_limit_text, base_prompt, place_text
 from core.tools.catalogue import all_tools
 from core.tools.tool import ToolSet
 from tests.fakes.sandbox_memory import MemorySandboxes
@@ -48,6 +50,21 @@ async def test_the_prompt_is_the_same_for_all_runs_of_a_thread(world: World) -> 
     await world.run("go")
     await world.run("go on")
     assert len(set(systems(world))) == 1
+
+
+async def test_a_run_tells_where_it_is_and_how_long_an_answer_may_be_once(world: World) -> None:
+    def prompt(address: Address, answer_tokens: int) -> RunPrompt:
+        told = RunPrompt(system="s").with_state("place", place_text(address))
+        return told.with_state("answer limit", answer_limit_text(answer_tokens))
+
+    limits = {"test": ContextLimit(window=40_000, reserved=7_000)}
+    world.with_deps(prompt=prompt, context_policy=ContextPolicy(limits=limits))
+    world.model.turns = [text("ok"), text("ok")]
+    await world.run("go")
+    await world.run("go on")
+    sent = str(world.model.requests[-1].messages)
+    assert sent.count("comes through the HTTP API") == 1
+    assert sent.count("at most 7,000 tokens") == 1
 
 
 async def test_a_summary_tells_how_the_list_stands_as_data(world: World) -> None:

@@ -304,7 +304,7 @@ async def test_an_error_that_will_not_pass_is_told_once(world: World) -> None:
 
 
 async def test_a_run_that_breaks_before_it_reads_leaves_no_chain_of_runs(world: World) -> None:
-    def broken() -> RunPrompt:
+    def broken(*_: object) -> RunPrompt:
         raise RuntimeError("no prompt today")
 
     world.with_deps(prompt=broken)

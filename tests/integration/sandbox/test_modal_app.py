@@ -10,6 +10,7 @@ import pytest
 from modal_proto import api_pb2
 
 from bots.settings.sandbox import SandboxSettings
+from sandbox.installed import PACKAGES
 from sandbox.modal import image as modal_image
 from tests.integration.sandbox.modal_stage import Stage, environment_of, modal_stage
 from tests.paths import REPOSITORY
@@ -203,3 +204,4 @@ def test_the_packages_are_those_of_the_toolbox() -> None:
     for pinned in modal_image.PIP:
         name, _, version = pinned.partition("==")
         assert name in own or f"{name}=={version} " in locked, pinned
+    assert {pinned.partition("==")[0] for pinned in modal_image.PIP} >= {*PACKAGES}

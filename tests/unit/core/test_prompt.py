@@ -2,7 +2,10 @@
 
 from datetime import UTC, datetime
 
-from core.prompt.system_prompt import RunPrompt, base_prompt, date_text
+import pytest
+
+from core.domain.threads import Address, Platform
+from core.prompt.system_prompt import RunPrompt, base_prompt, date_text, place_text
 
 BASE = base_prompt(sandbox="Commands run in a jail.")
 
@@ -26,11 +29,30 @@ def test_a_custom_agent_adds_to_the_base_and_replaces_nothing_of_it() -> None:
 def test_what_is_empty_leaves_no_heading() -> None:
     prompt = RunPrompt(system="base")
     assert prompt.with_system("Your role here", " \n") == prompt
-    assert prompt.with_knowledge(" ").with_state("") == prompt
+    assert not any(prompt.with_knowledge(" ").state.values())
 
 
 def test_knowledge_is_data_and_no_part_of_the_system_prompt() -> None:
-    prompt = RunPrompt(system="base", state="It is Friday.").with_knowledge("The sky is blue.")
+    prompt = RunPrompt(system="base").with_knowledge("The sky is blue.")
     assert prompt.system == "base"
-    assert prompt.state.startswith("It is Friday.\n\n# From the knowledge base\n\n<data mark=")
-    assert "The sky is blue." in prompt.state
+    assert prompt.state["knowledge"].startswith("# From the knowledge base\n\n<data mark=")
+    assert "The sky is blue." in prompt.state["knowledge"]
+
+
+@pytest.mark.parametrize(
+    ("platform", "channel_id", "thread_key", "told"),
+    [
+        ("slack", "C1", "1.2", "a thread of a channel on Slack"),
+        ("slack", "D1", "1.2", "a direct message on Slack"),
+        ("discord", "1", "2", "a thread of a channel on Discord"),
+        ("discord", "1", "dm", "a direct message on Discord"),
+        ("api", "api", "a", "the HTTP API"),
+    ],
+)
+def test_the_place_of_the_conversation_is_told(
+    platform: Platform, channel_id: str, thread_key: str, told: str
+) -> None:
+    address = Address(
+        platform=platform, workspace_id="w", channel_id=channel_id, thread_key=thread_key
+    )
+    assert told in place_text(address)
