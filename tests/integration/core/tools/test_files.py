@@ -196,7 +196,7 @@ async def test_the_next_run_does_not_rewrite_what_people_have_changed(bench: Ben
         *result_of("execute_command", command="true"),
     ]
     await bench.output(
-        "execute_command", command="echo theirs >notes.md; touch -d '+1 hour' notes.md", timeout=9
+        "execute_command", command="echo theirs >notes.md; touch -d '+1 hour' notes.md", timeout=30
     )
     later = in_next_run(bench, history)
     for path in ("report.md", "notes.md"):
