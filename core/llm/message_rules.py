@@ -13,7 +13,8 @@ _NOT_SHOWN: JsonObject = {
     "type": "text",
     "text": "(An image stands here, which you cannot see. Say so where it matters.)",
 }
-_SHOWN: JsonObject = {"type": "text", "text": "These are the images."}
+IMAGES_SHOWN = "These are the images."
+_SHOWN: JsonObject = {"type": "text", "text": IMAGES_SHOWN}
 _LOOKS: JsonObject = {"role": "assistant", "content": "(I look at the images.)"}
 """Stands between a tool result and a user message for Mistral, which wants an assistant message there."""
 

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from core.context.alternation import ADDED_MARK, RUN_ENDED
 from core.context.program_message import STATE_END, STATE_HEADING
 from core.domain.messages import JsonObject, json_fields, json_objects
+from core.llm.message_rules import IMAGES_SHOWN
 from core.llm.scripted.scenario import Conversation, Expectation, Scenario, ScriptedCall, Step
 
 _PLACE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
@@ -140,6 +141,8 @@ def as_written(message: dict[str, object]) -> Iterator[dict[str, object]]:
     else:
         text = content if isinstance(content, str) else ""
     text = STATE.sub("", text).strip()
+    if text == IMAGES_SHOWN:
+        return  # the images of the result before it
     if role == "tool":
         result, _, text = text.partition(ADDED_MARK)
         yield {**message, "content": result.strip()}
